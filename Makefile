@@ -1,0 +1,78 @@
+# Everything a newcomer needs: each target sets up .venv first, and a second run finds that done.
+#   make test PYTEST_ARGS="-k rule -x"      passes arguments on to pytest
+#   make setup PYTHON=python3.12            chooses the Python that .venv is made with
+
+PYTHON ?= python3
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/.lamu-ready
+UV := $(shell command -v uv 2>/dev/null)
+
+# Compiled programs outlive the process, however small and quick to compile: most of a test run is compilation.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
+export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES ?= -1
+
+# Larger data sets, where a folder ../shared/data lies beside the checkout. Nothing needs them.
+ifeq ($(LAMU_DATA),)
+ifneq ($(wildcard ../shared/data/.),)
+export LAMU_DATA := $(abspath ../shared/data)
+endif
+endif
+
+.PHONY: help setup demo test stress lint docs bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## install Lamu and its tools into .venv
+
+# The constraints bind the build back end too. A .venv that is there already is kept and brought up to date.
+$(READY): pyproject.toml constraints.txt
+	@if [ ! -x $(BIN)/python ]; then \
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+			|| { echo "Lamu needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make setup PYTHON=python3.11" >&2; exit 1; }; \
+		echo "making .venv"; \
+		if [ -n "$(UV)" ]; then "$(UV)" venv --quiet --python "$$(command -v $(PYTHON))" .venv; \
+		else $(PYTHON) -m venv .venv; fi \
+			|| { rm -rf .venv; echo "could not make .venv with '$(PYTHON)'" >&2; exit 1; }; \
+	fi
+	@echo "installing Lamu and its tools into .venv (minutes the first time)"
+	@if [ -n "$(UV)" ]; then \
+		"$(UV)" pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+			--build-constraints constraints.txt --editable '.[test,lint,docs,bench]'; \
+	else \
+		{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; } && \
+		PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+			$(BIN)/python -m pip install --quiet --editable '.[test,lint,docs,bench]'; \
+	fi || { echo "the installation failed: its own message stands above" >&2; exit 1; }
+	@touch $@
+
+demo: $(READY) ## a first belief, a first prediction
+	@$(BIN)/python examples/demo.py
+
+test: $(READY) ## the tests, without the long ones
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress" $(PYTEST_ARGS)
+
+stress: $(READY) ## the long and large tests
+	@$(BIN)/python -m pytest -m stress $(PYTEST_ARGS)
+
+lint: $(READY) ## style, types and floors
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/basedpyright
+	@$(BIN)/lint-imports --no-logo
+
+# Not --quiet: it would silence the warnings before they are counted.
+docs: $(READY) ## the site, into site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+	@echo "open site/index.html; its search needs a server: $(BIN)/python -m http.server -d site"
+
+bench: $(READY) ## Lamu beside its peers
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove what the targets made, .venv included
+	rm -rf .venv .cache .pytest_cache .ruff_cache .import_linter_cache build dist site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

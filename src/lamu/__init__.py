@@ -1,0 +1,82 @@
+"""Lamu: Bayesian deep learning around one idea, the Bayesian learning rule.
+
+The door to the library: the public names, imported when they are first used, so that `lamu --help` need not wait for JAX.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lamu import (
+        algorithms,
+        data,
+        departures,
+        expectations,
+        families,
+        geometry,
+        likelihoods,
+        mcmc,
+        networks,
+        objective,
+        operators,
+        predictives,
+        priors,
+        rule,
+        scores,
+        tree,
+    )
+    from lamu.loop import Diverged, Fit, fit
+    from lamu.model import Model
+    from lamu.posterior import Posterior, load
+
+__all__ = [
+    "Diverged",
+    "Fit",
+    "Model",
+    "Posterior",
+    "algorithms",
+    "data",
+    "departures",
+    "expectations",
+    "families",
+    "fit",
+    "geometry",
+    "likelihoods",
+    "load",
+    "mcmc",
+    "networks",
+    "objective",
+    "operators",
+    "predictives",
+    "priors",
+    "rule",
+    "scores",
+    "tree",
+]
+
+_NAMES = {
+    "Diverged": "lamu.loop",
+    "Fit": "lamu.loop",
+    "fit": "lamu.loop",
+    "Model": "lamu.model",
+    "Posterior": "lamu.posterior",
+    "load": "lamu.posterior",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name in __all__:
+        return import_module(f"lamu.{name}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("lamu")
+    raise AttributeError(f"module 'lamu' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

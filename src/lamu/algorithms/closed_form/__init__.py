@@ -1,0 +1,1 @@
+"""Closed forms: one exact step of the rule."""

@@ -1,0 +1,1 @@
+"""Optimisers: rows of the rule whose posterior is a point."""

@@ -1,0 +1,125 @@
+"""The most probable parameters, by any optax optimiser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.data.batch import Batch
+from lamu.families import Point
+from lamu.objective import BatchLoss, Everything, Objective
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import Params, RandomKey
+
+__all__ = ["MapEstimate", "MapState", "map_estimate"]
+
+
+@record
+class MapState:
+    """Parameters, the optimiser's state and the network's.
+
+    Attributes:
+        params: all free parameters.
+        optimiser: the optax state.
+        network_state: the network's state.
+
+    Example:
+        >>> from lamu.algorithms.optimisers.map_estimate import MapState
+        >>> MapState(params={}, optimiser=(), network_state={}).params
+        {}
+    """
+
+    params: Params
+    optimiser: Any
+    network_state: Any
+
+
+@record
+class MapEstimate:
+    """The algorithm that `map_estimate` makes.
+
+    Attributes:
+        optimiser: an optax gradient transformation.
+
+    Example:
+        >>> import lamu
+        >>> lamu.algorithms.map_estimate().choices.expectation
+        'Delta'
+    """
+
+    optimiser: Any = static()
+
+    @property
+    def traits(self) -> Traits:
+        """Minibatches, as long as the caller says."""
+        return Traits()
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        return Choices("Gaussian, fixed covariance", "Delta", "none", departures=("whatever the optimiser adds",))
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
+        """Returns the network's initial parameters and the optimiser's first state."""
+        params, network_state = objective.model.init(key, batch)
+        return MapState(params, self.optimiser.init(params), network_state)
+
+    def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
+        """Returns the state after one update."""
+        import optax
+
+        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+        at = loss.gradient(state.params, key)
+        extra = {}
+        if isinstance(self.optimiser, optax.GradientTransformationExtraArgs):
+            # Line searches evaluate the loss themselves; every other transformation ignores these.
+            extra = {
+                "value": at.value,
+                "grad": at.coordinates,
+                "value_fn": lambda params: loss.value(params, {}, key)[0],
+            }
+        updates, optimiser = self.optimiser.update(at.coordinates, state.optimiser, state.params, **extra)
+        norm = optax.tree.norm(at.coordinates)
+        return MapState(optax.apply_updates(state.params, updates), optimiser, at.network_state), Info(at.value, norm)
+
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the point."""
+        return Posterior(objective.model, Point(state.params), state.network_state, Sampled(), key)
+
+
+def map_estimate(optimiser: Any = None) -> MapEstimate:
+    r"""The most probable parameters, \(\arg\min_\theta \bar\ell(\theta)\), by an optax optimiser.
+
+    \[ \theta \leftarrow \theta + \mathrm{update}\big(\nabla\bar\ell(\theta)\big) \]
+
+    on minibatches, with the prior in the loss. One gradient a step, and what the optimiser adds (L-BFGS with a line search
+    evaluates the loss several times; give it the whole data as one batch).
+
+    Departures from the rule: whatever the optimiser adds to gradient descent.
+
+    Args:
+        optimiser: an optax gradient transformation; `optax.adam(1e-3)` where none is given.
+
+    Returns:
+        The algorithm. Its posterior is the point θ.
+
+    Raises:
+        TypeError: for something that is no gradient transformation.
+
+    Example:
+        >>> import lamu, optax
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.map_estimate(optax.lbfgs()), steps=20, batch_size=442)
+        >>> bool(fit.history["residual"][-1] < 1e-3)
+        True
+    """
+    import optax
+
+    if optimiser is None:
+        optimiser = optax.adam(1e-3)
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.adam(1e-3)")
+    return MapEstimate(optimiser=optimiser)

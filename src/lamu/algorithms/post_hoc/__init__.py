@@ -1,0 +1,1 @@
+"""Posteriors made after an optimiser has stopped."""

@@ -1,0 +1,1 @@
+"""Variational learning: rows of the rule that keep a Gaussian."""

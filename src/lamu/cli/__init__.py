@@ -1,0 +1,5 @@
+"""The command line: `lamu fit`, `lamu predict`, `lamu algorithms`, `lamu verify`."""
+
+from lamu.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,155 @@
+"""The commands and their options. Nothing heavy is imported here, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="lamu",
+    help="Bayesian deep learning: one learning rule, and the algorithms that are choices made inside it.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_Data = Annotated[str, typer.Argument(metavar="DATA", help="A .csv file, an .npz file with X and y, or a bundled set.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        arguments: the words behind `lamu`; those of the process if left out.
+
+    Returns:
+        The exit code: 0; 1 where a verification failed; 2 for a mistake in what was asked, after one sentence on
+        standard error; 130 after an interruption.
+
+    Example:
+        >>> from lamu.cli import main
+        >>> main(["fit", "no such file.csv", "--out", "run"])
+        2
+    """
+    try:
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        print(f"lamu: {sentence}", file=sys.stderr)
+        return 2
+    if result == 130:
+        print("lamu: interrupted, and nothing was written", file=sys.stderr)
+    return result if isinstance(result, int) else 0
+
+
+def _sentence(error: Exception) -> str | None:
+    """Returns what to tell a person, or None for an error that is ours: then the traceback is the message."""
+    if hasattr(
+        error, "format_message"
+    ):  # the command line itself was wrong; Typer and Click name the class differently
+        return " ".join(error.format_message().split())
+    if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
+        return str(error)
+    return None
+
+
+def _is_deliberate(error: Exception) -> bool:
+    """Whether the library itself raised the error, in one line: such messages are written for people."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return (
+        frame is not None
+        and "\n" not in str(error)
+        and str(frame.tb_frame.f_globals.get("__name__")).startswith("lamu.")
+    )
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        from lamu.cli.versions import version
+
+        typer.echo(f"lamu {version('lamu')}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("fit")
+def _fit(
+    data: _Data,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to make; refused if it exists.")],
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
+    algorithm: Annotated[str, typer.Option(metavar="NAME", help="One of `lamu algorithms`.")] = "ivon",
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(metavar="TASK", help="regression, binary or classes.")] = None,
+    epochs: Annotated[int | None, typer.Option(metavar="N", help="Passes over the training rows.")] = None,
+    batch_size: Annotated[int | None, typer.Option(metavar="N", help="Rows of a step.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the split and of the algorithm.")] = 0,
+    test_size: Annotated[float, typer.Option(metavar="F", help="The share of rows kept for the scores.")] = 0.2,
+    as_json: _Json = False,
+) -> None:
+    """Fit a model to a table, and score it on rows that it has not seen."""
+    from lamu.cli.folder import refuse_existing
+
+    refuse_existing(out)
+    from lamu.cli.training import Request, train
+
+    request = Request(data, target, algorithm, tuple(setting or ()), task, epochs, batch_size, seed, test_size)
+    train(request, out, as_json)
+
+
+@app.command("predict")
+def _predict(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` made.")],
+    data: _Data,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Predict the rows of a table with a fitted model; score them where the target is there."""
+    from lamu.cli.folder import refuse_existing
+
+    if out is not None:
+        refuse_existing(out)
+    from lamu.cli.predicting import predict
+
+    predict(run, data, out, as_json)
+
+
+@app.command("algorithms")
+def _algorithms(as_json: _Json = False) -> None:
+    """List the algorithms as the choices that they are."""
+    from lamu.cli.listing import list_algorithms
+
+    list_algorithms(as_json)
+
+
+@app.command("verify")
+def _verify(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One check; all of them if left out.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Compare algorithms with their independent classics, on this machine."""
+    from lamu.cli.listing import verify
+
+    if not verify(name, as_json):
+        raise typer.Exit(1)

@@ -1,0 +1,132 @@
+"""The algorithms by name, and an algorithm from the words of the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from lamu import algorithms, mcmc
+from lamu.data.spelling import nearest
+from lamu.protocol import Recipe
+
+__all__ = ["build", "find", "parse", "recipes"]
+
+_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None}
+
+
+def recipes() -> dict[str, Recipe]:
+    """Returns every algorithm by its name, those of `lamu.algorithms` and those of `lamu.mcmc`.
+
+    Example:
+        >>> from lamu.cli.recipes import recipes
+        >>> "ivon" in recipes()
+        True
+    """
+    return {**algorithms.registry(), **mcmc.registry()}
+
+
+def find(name: str) -> Recipe:
+    """Returns the recipe of an algorithm.
+
+    Raises:
+        ValueError: for an unknown name; the message has the nearest one.
+
+    Example:
+        >>> from lamu.cli.recipes import find
+        >>> find("ivon").name
+        'ivon'
+    """
+    known = recipes()
+    if name not in known:
+        raise ValueError(f"there is no algorithm {name!r}; {nearest(name, known)}")
+    return known[name]
+
+
+def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
+    """Returns settings as values: numbers, true, false, none, or text.
+
+    Args:
+        words: `key=value`, one a setting.
+        recipe: the algorithm that is to be made.
+
+    Raises:
+        ValueError: for a word without `=`, an unknown key, or a value of another kind than the setting's.
+
+    Example:
+        >>> from lamu.cli.recipes import find, parse
+        >>> parse(["learning_rate=0.5"], find("ivon"))
+        {'learning_rate': 0.5}
+    """
+    parameters = _parameters(recipe)
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"the setting {word!r} has no value; write --set {word}=VALUE")
+        if key not in parameters:
+            hint = nearest(key, parameters) if parameters else "it has none"
+            raise ValueError(f"{recipe.name} has no setting {key!r}; {hint}")
+        if key in settings:
+            raise ValueError(f"the setting {key!r} is given twice; give it once")
+        settings[key] = _value(text)
+        _check_kind(recipe.name, parameters[key], settings[key], text)
+    return settings
+
+
+def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
+    """Returns the algorithm with these settings.
+
+    Raises:
+        ValueError: if a setting without a default is not given, or the algorithm refuses a value.
+
+    Example:
+        >>> from lamu.cli.recipes import build, find
+        >>> build(find("ivon"), {"learning_rate": 0.5}).choices.curvature
+        'Price'
+    """
+    needed = [
+        name
+        for name, parameter in _parameters(recipe).items()
+        if parameter.default is inspect.Parameter.empty and name not in settings
+    ]
+    if needed:
+        raise ValueError(f"{recipe.name} needs the setting {needed[0]!r}; give it with --set {needed[0]}=VALUE")
+    return recipe.factory(**settings)
+
+
+def _parameters(recipe: Recipe) -> dict[str, inspect.Parameter]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(recipe.factory).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Any, text: str) -> None:
+    """Raises a ValueError where the kind of the default, or the annotation, shows that a value cannot be meant."""
+    default = parameter.default
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if default is inspect.Parameter.empty or default is None:
+        return
+    if isinstance(default, bool):
+        wanted = None if isinstance(value, bool) else "true or false"
+    elif parameter.annotation in (int, "int"):
+        wanted = None if number and isinstance(value, int) else "a whole number"
+    elif isinstance(default, int | float):
+        wanted = None if number else "a number"
+    elif isinstance(default, str):
+        wanted = None if isinstance(value, str) else "a word"
+    else:
+        raise ValueError(f"the setting {parameter.name!r} of {algorithm} is an object, which only Python can set")
+    if wanted:
+        raise ValueError(f"the setting {parameter.name!r} of {algorithm} is {wanted}, not {text!r}")

@@ -1,0 +1,9 @@
+"""Data: batches with masks, arrays and tables, and the bundled real sets."""
+
+from lamu.data.arrays import Arrays, split
+from lamu.data.batch import Batch
+from lamu.data.bundled import load, names
+from lamu.data.stream import Stream
+from lamu.data.table import DataError, Table, TargetEncoding
+
+__all__ = ["Arrays", "Batch", "DataError", "Stream", "Table", "TargetEncoding", "load", "names", "split"]

@@ -1,0 +1,259 @@
+"""A data set in memory, checked once where it comes in, and its deterministic split into training and test rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.batch import Batch
+from lamu.data.spelling import nearest
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = ["Arrays", "split"]
+
+_KEYS = ("x", "y", "weight")
+
+
+@record
+class Arrays:
+    r"""N rows in memory: inputs, targets, and a weight a row.
+
+    `Arrays.of` is the way in: it checks everything once, so that no later code has to. Floating inputs keep their dtype
+    (float64 only where JAX has 64 bits enabled), whole numbers and truth values become the default float. Whole targets
+    stay whole (int32, or int64), floating targets take the dtype of x.
+
+    Attributes:
+        x: inputs `[N, ...]`, floating.
+        y: targets `[N]` or `[N, outputs]`.
+        weight: what a row counts, `[N]`, of the dtype of x; ones unless given.
+
+    Example:
+        >>> from lamu.data import Arrays
+        >>> rows = Arrays.of(([[1.0], [2.0], [3.0]], [0, 1, 1]))
+        >>> rows.count, [float(batch.count) for batch in rows.batches(2)]
+        (3, [2.0, 1.0])
+    """
+
+    x: Any
+    y: Any
+    weight: Any
+
+    @classmethod
+    def of(cls, data: Any) -> Arrays:
+        """Returns the data set that `data` describes.
+
+        Args:
+            data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, or an `Arrays`, returned as is.
+
+        Returns:
+            The rows, on the default device.
+
+        Raises:
+            TypeError: if `data` is none of these, or an array holds something else than numbers.
+            ValueError: for rows that do not match, no rows, NaN or infinity, an unknown key, or a negative weight.
+
+        Example:
+            >>> from lamu.data import Arrays
+            >>> Arrays.of({"x": [[1, 2]], "y": [0.5], "weight": [2.0]}).weight.tolist()
+            [2.0]
+        """
+        if isinstance(data, Arrays):
+            return data
+        x, y, weight = _parts(data)
+        x, y = _numbers("x", x), _numbers("y", y)
+        if x.ndim == 0 or y.ndim == 0:
+            raise ValueError(
+                "x and y need a leading axis of rows, but one of them is a single number; pass arrays [N, ...]"
+            )
+        if len(x) != len(y):
+            raise ValueError(f"x has {len(x)} rows and y has {len(y)}; pass one target a row of x")
+        if len(x) == 0:
+            raise ValueError("x and y have no rows; pass at least one")
+        if x.size == 0 or y.size == 0:
+            raise ValueError(f"x has the shape {x.shape} and y {y.shape}; pass at least one input and one target a row")
+        x = _on_device("x", x, x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float))
+        y = _on_device("y", y, x.dtype if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y))
+        if weight is None:
+            return cls(x=x, y=y, weight=jnp.ones(len(x), x.dtype))
+        weight = _numbers("weight", weight)
+        if weight.shape != (len(x),):
+            raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
+        weight = _on_device("weight", weight, x.dtype)
+        if bool(jnp.any(weight < 0)) or not bool(jnp.any(weight > 0)):
+            raise ValueError(f"weights must not be negative nor all zero; the smallest is {float(jnp.min(weight)):g}")
+        return cls(x=x, y=y, weight=weight)
+
+    @property
+    def count(self) -> int:
+        """The number of rows N."""
+        return self.y.shape[0]
+
+    def full(self) -> Batch:
+        """Returns all rows as one batch."""
+        return self._rows(0, self.count)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Returns the rows in order, as batches of one shape: the last one is padded, its padding masked.
+
+        Args:
+            size: the rows of a batch.
+
+        Raises:
+            ValueError: if `size` is below one.
+        """
+        _positive(size)
+        return (self._rows(start, size) for start in range(0, self.count, size))
+
+    def example(self, size: int) -> Batch:
+        """Returns the first rows as one batch of `size` rows, which shows the shapes that `batches(size)` will have.
+
+        Args:
+            size: the rows of the batch.
+
+        Raises:
+            ValueError: if `size` is below one.
+        """
+        _positive(size)
+        return self._rows(0, size)
+
+    def _rows(self, start: int, size: int) -> Batch:
+        x, y, weight = (leaf[start : start + size] for leaf in (self.x, self.y, self.weight))
+        return Batch(x=x, y=y, mask=jnp.ones_like(weight), weight=weight).padded(size)
+
+
+def split(rows: Any, test_size: float = 0.2, seed: int = 0, stratify: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Splits rows into training and test rows, the same way for the same seed.
+
+    Args:
+        rows: the number of rows, or the targets `[rows]`, which are needed to stratify.
+        test_size: the share of test rows, between zero and one (rounded up to whole rows).
+        seed: the seed of the shuffle.
+        stratify: keeps the share of each class in both parts.
+
+    Returns:
+        The indices of the training rows and of the test rows, each ascending.
+
+    Raises:
+        ValueError: if a part would be empty, or a class too rare to stand in both parts.
+
+    Example:
+        >>> from lamu import data
+        >>> train, test = data.split([0, 0, 0, 0, 1, 1, 1, 1], test_size=0.5, stratify=True)
+        >>> len(train), len(test)
+        (4, 4)
+    """
+    if not 0.0 < test_size < 1.0:
+        raise ValueError(f"test_size is {test_size!r}; it is the share of test rows and lies between 0 and 1")
+    if isinstance(rows, int | np.integer):
+        if stratify:
+            raise ValueError(f"a stratified split needs the targets, not their number {rows!r}; pass y")
+        classes, count = None, int(rows)
+    else:
+        targets = np.asarray(rows)
+        classes, count = (targets if stratify else None), len(targets)
+    test = math.ceil(test_size * count)
+    if test >= count:
+        raise ValueError(f"{count} rows with a test share of {test_size!r} leave no row to learn from; pass more rows")
+    if classes is not None:
+        labels, counts = np.unique(classes, return_counts=True)
+        if counts.min() < 2:
+            raise ValueError(
+                f"the class {labels[counts.argmin()].item()!r} has one row, which cannot be in both parts of a split; "
+                "add rows or leave that class out"
+            )
+        if min(test, count - test) < len(labels):
+            raise ValueError(
+                f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
+                f"few for {len(labels)} classes; change test_size or pass more rows"
+            )
+    from sklearn.model_selection import train_test_split
+
+    train_rows, test_rows = train_test_split(np.arange(count), test_size=test, random_state=seed, stratify=classes)
+    return np.sort(train_rows), np.sort(test_rows)
+
+
+def _parts(data: Any) -> tuple[Any, Any, Any]:
+    if isinstance(data, Mapping):
+        for key in data:
+            if key not in _KEYS:
+                raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), _KEYS)}")
+        for key in ("x", "y"):
+            if key not in data:
+                raise ValueError(f"data has the keys {sorted(data)} and lacks {key!r}; pass x and y")
+        return data["x"], data["y"], data.get("weight")
+    if isinstance(data, tuple | list):
+        if len(data) != 2:
+            raise ValueError(
+                f"data is a {type(data).__name__} of {len(data)} parts; pass (x, y), or a mapping with x, y, weight"
+            )
+        return data[0], data[1], None
+    raise TypeError(
+        f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys x, y and, optionally, weight"
+    )
+
+
+def _numbers(name: str, values: Any) -> Any:
+    """Returns an array of numbers: JAX arrays as they are, anything else as NumPy, which keeps 64 bits for checks."""
+    if isinstance(values, jax.Array):
+        array: Any = values
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(f"{name} has rows of different lengths; pass an array with one shape") from error
+    real = (jnp.floating, jnp.integer, jnp.bool_)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in real):
+        raise TypeError(
+            f"{name} has the dtype {array.dtype}, which is not of real numbers; convert it, for instance to float32"
+        )
+    return array
+
+
+def _whole(y: Any) -> Any:
+    """Returns the dtype of whole targets: 32 bits, or 64 where they came so and JAX allows it."""
+    wide = jnp.iinfo(y.dtype).bits == 64 if y.dtype != bool else False
+    dtype = jax.dtypes.canonicalize_dtype(np.int64) if wide or y.dtype == np.uint32 else np.dtype(np.int32)
+    largest = jnp.iinfo(dtype).max
+    if y.dtype != bool and (int(y.max()) > largest or int(y.min()) < -largest):
+        raise ValueError(
+            f"y has whole numbers beyond {dtype}, up to {int(y.max())}; enable jax_enable_x64 or number the classes"
+        )
+    return dtype
+
+
+def _on_device(name: str, values: Any, dtype: Any) -> Array:
+    """Returns the array in the dtype, once nothing in it is NaN, infinite, or too large for the dtype."""
+    with np.errstate(over="ignore"):
+        array = jnp.asarray(values).astype(dtype) if isinstance(values, jax.Array) else _convert(values, dtype)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        finite = jnp.isfinite(array)
+        if not bool(jnp.all(finite)):
+            bad = np.argwhere(~np.asarray(finite))
+            first = tuple(bad[0].tolist())
+            count = f"{len(bad)} places" if len(bad) > 1 else "1 place"
+            raise ValueError(
+                f"{name} is NaN or infinite in {array.dtype} in {count}, "
+                f"first {np.asarray(values)[first]} in row {first[0]}{_within(first)}; replace it or drop the row"
+            )
+    return array
+
+
+def _within(index: tuple[int, ...]) -> str:
+    if len(index) == 1:
+        return ""
+    return f", column {index[1]}" if len(index) == 2 else f" at {index[1:]}"
+
+
+def _convert(values: np.ndarray, dtype: Any) -> Array:
+    return jnp.asarray(values.astype(jax.dtypes.canonicalize_dtype(dtype)))
+
+
+def _positive(size: int) -> None:
+    if size < 1:
+        raise ValueError(f"a batch has {size!r} rows; ask for at least one")

@@ -1,0 +1,36 @@
+"""What a belief must offer."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Family"]
+
+
+@runtime_checkable
+class Family(Protocol):
+    r"""A belief \(q(\theta)\) about parameters.
+
+    Attributes:
+        kind: "minimal exponential", "degenerate" (a point), "joint" (draws, mixtures) or "product".
+        mean: E_q[θ]. A belief with several modes raises an AttributeError that says what to use instead.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def mean(self) -> Params: ...
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of θ."""
+        ...
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns points that represent the belief, along a new leading axis of at most `count`.
+
+        Draw i depends on the key and on i alone. A point returns one draw, since more would repeat it; a belief that is
+        made of draws returns an even selection of them.
+        """
+        ...

@@ -1,0 +1,57 @@
+"""A product: independent beliefs about the parts of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+
+from lamu.families.interface import Family
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["Product"]
+
+
+@record
+class Product:
+    r"""Independent factors by name, \(q(\theta) = \prod_k q_k(\theta_k)\), for parameters `{name: part}`.
+
+    Attributes:
+        factors: the beliefs by the top-level key of the parameters.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian, Point, Product
+        >>> from lamu.operators import Scalar
+        >>> belief = Product({"network": Gaussian(jnp.zeros(2), Scalar(1.0)), "likelihood": Point(jnp.zeros(()))})
+        >>> belief.mean["network"].tolist()
+        [0.0, 0.0]
+    """
+
+    factors: Mapping[str, Family]
+
+    kind: ClassVar[str] = "product"
+
+    @property
+    def mean(self) -> Params:
+        """The factors' means."""
+        return {name: factor.mean for name, factor in self.factors.items()}
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of every factor."""
+        keys = jax.random.split(key, len(self.factors))
+        return {name: factor.sample(k) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns draws of every factor; a point factor is repeated beside the others' draws."""
+        keys = jax.random.split(key, len(self.factors))
+        drawn = {name: factor.draws(k, count) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
+        sizes = {name: leaves[0].shape[0] for name, part in drawn.items() if (leaves := jax.tree.leaves(part))}
+        longest = max(sizes.values(), default=1)
+
+        def spread(leaf: jax.Array) -> jax.Array:
+            return leaf if leaf.shape[0] == longest else leaf.repeat(longest // leaf.shape[0], axis=0)
+
+        return jax.tree.map(spread, drawn)

@@ -1,0 +1,99 @@
+r"""Two classes, one logit: \(p(y = 1 \mid f) = \sigma(f)\)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import log_sigmoid, sigmoid
+
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Bernoulli"]
+
+
+@record
+class Bernoulli:
+    r"""A binary target with one logit: \(p(y \mid f) = \sigma(f)^y \sigma(-f)^{1-y}\), \(\sigma(f) = 1/(1 + e^{-f})\).
+
+    The outputs are `[batch, 1]`, the targets `[batch]`, zero or one in any dtype (Booleans too). Log-concave, with
+    nothing to learn beside f.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Bernoulli
+        >>> Bernoulli().mean({}, jnp.array([[0.0], [1e4], [-1e4]])).tolist()
+        [0.5, 1.0, 0.0]
+    """
+
+    task: ClassVar[str] = "binary"
+    log_concave: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = False
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are zeros and ones, `[batch]`."""
+        y = np.asarray(y)
+        if y.ndim != 1:
+            raise ValueError(f"the targets have shape {y.shape}; Bernoulli takes zeros and ones of shape [batch]")
+        strange = ~((y == 0) | (y == 1))
+        if strange.any():
+            raise ValueError(
+                f"the target {np.ravel(y[strange])[0]!s} is neither 0 nor 1; encode the two classes, for instance with"
+                " names, y = np.unique(y, return_inverse=True), or use Categorical if there are more"
+            )
+
+    def outputs(self, y: Any) -> int:
+        """Returns one: a single logit."""
+        return 1
+
+    def init(self, y: Any) -> Params:
+        """Returns no parameters."""
+        return {}
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns zero: nothing is learned."""
+        return jnp.asarray(0.0)
+
+    def dispersion_information(self, params: Params, f: Array) -> Params:
+        """Returns no information: nothing is learned."""
+        return {}
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\log \sigma((2y - 1) f)\) in nats, `[batch]`.
+
+        NumPyro's density is not used here: its derivative at f = 0, where many networks start, is the one-sided one.
+        """
+        sign = 2.0 * jnp.reshape(y, f.shape[:1]).astype(f.dtype) - 1.0
+        return log_sigmoid(sign * f[:, 0])
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sigma(f) \sigma(-f)\), `[batch, 1, 1]`."""
+        return self.variance(params, f)[:, None, None]
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the probability of one, `[batch]`."""
+        return sigmoid(f[:, 0])
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sigma(f) \sigma(-f)\), `[batch]`, which does not cancel where p(1 − p) would."""
+        return sigmoid(f[:, 0]) * sigmoid(-f[:, 0])
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(-\sigma(f) \log \sigma(f) - \sigma(-f) \log \sigma(-f)\) in nats, `[batch]`."""
+        logit = f[:, 0]
+        return -sigmoid(logit) * log_sigmoid(logit) - sigmoid(-logit) * log_sigmoid(-logit)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw a row, integers `[batch]`."""
+        return jax.random.bernoulli(key, sigmoid(f[:, 0])).astype(jnp.result_type(int))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Raises a TypeError: a class has a probability, not a distribution function."""
+        raise TypeError("Bernoulli has no cdf, which is for regression; use mean, the probability of one")
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: the mixture over f is not Gaussian."""
+        return None

@@ -1,0 +1,123 @@
+r"""Several classes, one logit each: \(p(y = k \mid f) = \operatorname{softmax}(f)_k\)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import log_softmax, softmax
+
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Categorical"]
+
+
+@record
+class Categorical:
+    r"""One of several classes, a logit for each: \(p(y \mid f) = e^{f_y} / \sum_k e^{f_k}\).
+
+    The outputs are `[batch, classes]`, the targets integers 0 to classes − 1, `[batch]`. Log-concave; the information
+    is singular along (1, …, 1), since a constant added to every logit changes nothing.
+
+    Attributes:
+        classes: how many classes there are, two or more.
+
+    Raises:
+        ValueError: if there are fewer than two classes.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Categorical
+        >>> Categorical(4).mean({}, jnp.zeros((1, 4))).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
+    """
+
+    classes: int = static()
+
+    task: ClassVar[str] = "classes"
+    log_concave: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ValueError(f"Categorical({self.classes}) has too few classes; give 2 or more")
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are whole numbers from 0 to classes − 1, `[batch]`."""
+        y = np.asarray(y)
+        if y.ndim == 2 and y.shape[1] == self.classes:
+            raise ValueError(f"the targets have shape {y.shape}, as if one-hot; pass the classes, np.argmax(y, axis=1)")
+        if y.ndim != 1:
+            raise ValueError(f"the targets have shape {y.shape}; Categorical takes integers of shape [batch]")
+        numbers = jnp.issubdtype(y.dtype, np.number)
+        strange = ~np.isin(y, np.arange(self.classes)) if numbers else np.ones(y.shape, bool)
+        if strange.any():
+            raise ValueError(
+                f"the target {y[strange][0]!s} is not an integer from 0 to {self.classes - 1}; encode the classes, for"
+                " instance with names, y = np.unique(y, return_inverse=True), or give"
+                f" Categorical({self.classes}) as many classes as there are"
+            )
+
+    def outputs(self, y: Any) -> int:
+        """Returns the number of classes."""
+        return self.classes
+
+    def init(self, y: Any) -> Params:
+        """Returns no parameters."""
+        return {}
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns zero: nothing is learned."""
+        return jnp.asarray(0.0)
+
+    def dispersion_information(self, params: Params, f: Array) -> Params:
+        """Returns no information: nothing is learned."""
+        return {}
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(f_y - \log \sum_k e^{f_k}\) in nats, `[batch]`."""
+        return _classes(f).log_prob(jnp.reshape(y, f.shape[:1]).astype(jnp.int32))
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\operatorname{diag}(p) - p p^\top\), `[batch, classes, classes]`.
+
+        The diagonal is taken as \(p_k \sum_{j \ne k} p_j\), which does not cancel where \(p_k (1 - p_k)\) would: the
+        matrix is diagonally dominant, hence positive, in every precision.
+        """
+        p = softmax(f, axis=-1)
+        between = p[:, :, None] * p[:, None, :] * (1.0 - jnp.eye(f.shape[-1], dtype=f.dtype))[None]
+        return jnp.sum(between, axis=-1)[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None] - between
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the probabilities of the classes, `[batch, classes]`."""
+        return softmax(f, axis=-1)
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(p_k (1 - p_k)\), the variances of the one-hot target, `[batch, classes]`."""
+        p = softmax(f, axis=-1)
+        return p * (1.0 - p)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(-\sum_k p_k \log p_k\) in nats, `[batch]`."""
+        return -jnp.sum(softmax(f, axis=-1) * log_softmax(f, axis=-1), axis=-1)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one class a row, integers `[batch]`."""
+        return _classes(f).sample(key)
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Raises a TypeError: a class has a probability, not a distribution function."""
+        raise TypeError("Categorical has no cdf, which is for regression; use mean, the probabilities of the classes")
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: the mixture over f is not Gaussian."""
+        return None
+
+
+def _classes(f: Array) -> Any:
+    """The distribution of the class; logits are normalised first, since NumPyro loses digits where they are large."""
+    from numpyro.distributions import Categorical as Classes
+
+    return Classes(logits=log_softmax(f, axis=-1))

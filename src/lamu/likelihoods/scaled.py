@@ -1,0 +1,171 @@
+r"""A likelihood for standardised targets that speaks their original units: \(y = a + b z\), \(z \sim p(z \mid f)\)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from lamu.likelihoods.interface import Likelihood
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Scaled"]
+
+
+@record
+class Scaled:
+    r"""A target that is shifted and stretched, \(y_k = a_k + b_k z_k\) with z from `base`; all in the units of y.
+
+    The density carries the Jacobian, \(\log p(y \mid f) = \log p_z((y - a)/b \mid f) - \sum_k \log b_k\). The outputs f
+    and the dispersion parameters stay in the units of z, of order one, where their priors are meant.
+
+    Attributes:
+        base: the likelihood of z, for regression.
+        shift: a, a number or `[outputs]`, often the mean of the targets.
+        scale: b, a number or `[outputs]`, positive, often the standard deviation of the targets.
+
+    Raises:
+        ValueError: if the base is not for regression, a scale is not positive and finite, or a shift not finite.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Gaussian, Scaled
+        >>> likelihood = Scaled(Gaussian(scale=1.0), shift=100.0, scale=20.0)
+        >>> likelihood.mean({}, jnp.array([[0.0], [0.5]])).tolist()
+        [100.0, 110.0]
+    """
+
+    base: Likelihood
+    shift: Any
+    scale: Any
+
+    def __post_init__(self) -> None:
+        if self.base.task != "regression":
+            raise ValueError(
+                f"Scaled takes a likelihood for regression, and the targets of {type(self.base).__name__} are classes;"
+                " use that one as it is"
+            )
+        if not isinstance(self.scale, Tracer) and not np.all(np.isfinite(self.scale) & np.greater(self.scale, 0)):
+            raise ValueError(f"the scale {self.scale} is not positive and finite; give 1 where targets do not vary")
+        if not isinstance(self.shift, Tracer) and not np.all(np.isfinite(self.shift)):
+            raise ValueError(f"the shift {self.shift} is not finite; compute it from finite targets")
+
+    @property
+    def task(self) -> str:
+        """The task of the base, regression."""
+        return self.base.task
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the base is log-concave: an affine map of y changes nothing."""
+        return self.base.log_concave
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the base is quadratic: an affine map of y changes nothing."""
+        return self.base.quadratic
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the base takes the targets, and shift and scale have as many outputs as they."""
+        self.base.check(y)
+        for name, value in (("shift", self.shift), ("scale", self.scale)):
+            if jnp.ndim(value) == 1 and jnp.size(value) not in (1, self.outputs(y)):
+                raise ValueError(
+                    f"the {name} has {jnp.size(value)} values, but the targets have {self.outputs(y)} outputs; give one"
+                    " value, or one for each output"
+                )
+
+    def outputs(self, y: Any) -> int:
+        """Returns the base's width."""
+        return self.base.outputs(y)
+
+    def init(self, y: Any) -> Params:
+        """Returns the base's initial parameters for the standardised targets."""
+        y = jnp.asarray(y)
+        y = y if jnp.issubdtype(y.dtype, jnp.floating) else y.astype(jnp.result_type(float))
+        return self.base.init(self._standardised(y, self.outputs(y), y.dtype))
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns the base's log density of its dispersion parameters, a scalar in nats."""
+        return self.base.log_prior(params)
+
+    def dispersion_information(self, params: Params, f: Array) -> Params:
+        """Returns the base's information: the Jacobian does not depend on the dispersion."""
+        return self.base.dispersion_information(params, f)
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\log p_z((y - a)/b \mid f) - \sum_k \log b_k\) in nats, `[batch]`."""
+        z = self._standardised(y, f.shape[-1], f.dtype)
+        return self.base.log_prob(params, f, z) - self._log_jacobian(f)
+
+    def information(self, params: Params, f: Array) -> Array:
+        """Returns the base's information: the Jacobian does not depend on f."""
+        return self.base.information(params, f)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        r"""Returns \(a + b E[z]\)."""
+        return self._restored(self.base.mean(params, f))
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(b^2 \operatorname{Var}[z]\)."""
+        variance = self.base.variance(params, f)
+        return variance * _units(self.scale, f.shape[-1], f.dtype) ** 2
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(H[z] + \sum_k \log b_k\) in nats, `[batch]`."""
+        return self.base.entropy(params, f) + self._log_jacobian(f)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        r"""Returns one draw \(a + b z\) a row."""
+        return self._restored(self.base.sample(key, params, f))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(P(z \le (y - a)/b \mid f)\)."""
+        return self.base.cdf(params, f, self._standardised(y, f.shape[-1], f.dtype))
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
+        r"""Returns \((a + b m, \; B C B)\), \(B = \operatorname{diag}(b)\), for the base's marginal \((m, C)\).
+
+        Args:
+            params: the dispersion parameters.
+            mean: the mean of f, `[batch, outputs]`.
+            covariance: the covariance of f, `[batch, outputs, outputs]`.
+
+        Returns:
+            The mean and the covariance of the targets, in the same shapes.
+        """
+        marginal = self.base.marginal(params, mean, covariance)
+        if marginal is None:
+            return None
+        m, C = marginal
+        a, b = _entries(self.shift, m.shape[-1], m.dtype), _entries(self.scale, m.shape[-1], m.dtype)
+        return a[None] + b[None] * m, b[None, :, None] * C * b[None, None, :]
+
+    def _standardised(self, y: Array, outputs: int, dtype: Any) -> Array:
+        # The difference is taken in the precision of y: targets far from zero have few digits left in float32.
+        given = jnp.result_type(y)
+        wider = jnp.issubdtype(given, jnp.floating) and jnp.finfo(given).bits > jnp.finfo(dtype).bits
+        precise = given if wider else dtype
+        z = (jnp.asarray(y, precise) - _units(self.shift, outputs, precise)) / _units(self.scale, outputs, precise)
+        return z.astype(dtype)
+
+    def _restored(self, z: Array) -> Array:
+        outputs = 1 if z.ndim == 1 else z.shape[-1]
+        return _units(self.shift, outputs, z.dtype) + _units(self.scale, outputs, z.dtype) * z
+
+    def _log_jacobian(self, f: Array) -> Array:
+        return jnp.sum(jnp.log(_entries(self.scale, f.shape[-1], f.dtype)))
+
+
+def _entries(value: Any, outputs: int, dtype: Any) -> Array:
+    """A number, or one for each output, as `[outputs]`."""
+    return jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,))
+
+
+def _units(value: Any, outputs: int, dtype: Any) -> Array:
+    """The same against targets: a scalar for `[batch]`, `[1, outputs]` for `[batch, outputs]`."""
+    entries = _entries(value, outputs, dtype)
+    return entries[0] if outputs == 1 else entries[None]

@@ -1,0 +1,53 @@
+"""A network that receives its inputs standardised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from lamu.networks.interface import Network
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Standardised"]
+
+
+@record
+class Standardised:
+    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model, not of the caller.
+
+    Attributes:
+        base: f.
+        shift: subtracted from the inputs, shape of one input. A constant, never a parameter.
+        scale: divides them, shape of one input. A constant, never a parameter.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import Linear, Standardised
+        >>> network = Standardised(Linear(), shift=jnp.ones(2), scale=jnp.ones(2))
+        >>> params, state = network.init(jax.random.key(0), jnp.zeros((1, 2)), outputs=1)
+        >>> float(network.apply(params, state, jnp.ones((1, 2)), None, False)[0][0, 0])
+        0.0
+    """
+
+    base: Network
+    shift: Array
+    scale: Array
+
+    @property
+    def linear(self) -> bool:
+        """Whether the base is linear in its parameters: scaling inputs does not change that."""
+        return self.base.linear
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the base's parameters and state."""
+        return self.base.init(key, self._standardise(x), outputs)
+
+    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+        """Returns the base's outputs at the standardised inputs, and its state."""
+        return self.base.apply(params, state, self._standardise(x), key, train)
+
+    def _standardise(self, x: Array) -> Array:
+        shift, scale = jax.lax.stop_gradient((self.shift, self.scale))
+        return (x - shift[None].astype(x.dtype)) / scale[None].astype(x.dtype)

@@ -1,0 +1,7 @@
+"""The loss ℓ(θ) and everything differentiated from it."""
+
+from lamu.objective.batch_loss import BatchLoss, Gradient
+from lamu.objective.objective import Objective
+from lamu.objective.space import Everything, Weights
+
+__all__ = ["BatchLoss", "Everything", "Gradient", "Objective", "Weights"]

@@ -1,0 +1,101 @@
+"""The mean loss on one batch, as a function of the coordinates that a belief is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from lamu.data.batch import Batch
+from lamu.objective.objective import Objective
+from lamu.objective.space import Everything, Weights
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["BatchLoss", "Gradient"]
+
+
+@record
+class Gradient:
+    """The mean loss at one point, with its gradient.
+
+    Attributes:
+        value: the mean loss in nats a row.
+        coordinates: its gradient in the belief's coordinates.
+        rest: its gradient in the rest (dispersions).
+        network_state: the network's new state.
+
+    Example:
+        >>> from lamu.objective import Gradient
+        >>> Gradient(value=1.0, coordinates={}, rest={}, network_state={}).value
+        1.0
+    """
+
+    value: Any
+    coordinates: Params
+    rest: Params
+    network_state: Any
+
+
+@record
+class BatchLoss:
+    r"""\(\bar\ell\) on one batch, with the rest of the parameters and the network's state held.
+
+    Attributes:
+        objective: what fixes the scale.
+        batch: the rows.
+        network_state: the network's state before the pass.
+        space: which coordinates are the argument.
+        rest: the parameters that are not.
+        conjugate: whether the weights' prior is left out, because it enters the belief exactly.
+
+    Example:
+        >>> import jax, lamu
+        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
+        >>> params, state = model.init(jax.random.key(0), batch)
+        >>> loss = BatchLoss(Objective(model, 4), batch, state, Weights(), rest={}, conjugate=True)
+        >>> loss.gradient(params["network"], None).value.shape
+        ()
+    """
+
+    objective: Objective
+    batch: Batch
+    network_state: Any
+    space: Everything | Weights
+    rest: Params
+    conjugate: bool = static(default=False)
+
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+        """Returns the mean loss in nats a row and the network's new state."""
+        params = self.space.join(coordinates, rest)
+        value, state = self.objective.negative_log_likelihood(params, self.batch, self.network_state, key, train=True)
+        if self.conjugate:
+            prior = -self.objective.model.likelihood.log_prior(params["likelihood"]) / self.objective.data_size
+        else:
+            prior = self.objective.negative_log_prior(params)
+        return value + prior.astype(value.dtype), state
+
+    def gradient(self, coordinates: Params, key: RandomKey | None) -> Gradient:
+        """Returns the mean loss and its gradient, one backward pass."""
+        (value, state), (ours, rest) = jax.value_and_grad(self.value, argnums=(0, 1), has_aux=True)(
+            coordinates, self.rest, key
+        )
+        return Gradient(value=value, coordinates=ours, rest=rest, network_state=state)
+
+    def outputs(self, coordinates: Params, x: Array) -> Array:
+        """Returns f(θ, x) in evaluation mode, shape `[batch, outputs]`."""
+        params = self.space.join(coordinates, self.rest)
+        return self.objective.model.outputs(params, self.network_state, x)[0]
+
+    def jacobian(self, coordinates: Params) -> Params:
+        """Returns ∂f/∂θ for every row, leaves `[batch, outputs, ...]`, in evaluation mode."""
+        one = jax.jacrev(lambda theta, x: self.outputs(theta, x[None])[0])
+        return jax.vmap(one, in_axes=(None, 0))(coordinates, self.batch.x)
+
+    def information(self, coordinates: Params, f: Array) -> Array:
+        """Returns the Fisher information of every row about f, times what the row counts, `[batch, outputs, outputs]`."""
+        dispersion = self.space.join(coordinates, self.rest)["likelihood"]
+        weight = self.objective.row_factor(self.batch).astype(f.dtype)
+        return self.objective.model.likelihood.information(dispersion, f) * weight[:, None, None]

@@ -1,0 +1,10 @@
+"""Choices of curvature: what stands for the Hessian of the mean loss."""
+
+from lamu.objective.curvature.gauss_newton import GaussNewton
+from lamu.objective.curvature.hessian import Hessian
+from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.objective.curvature.none import NoCurvature
+from lamu.objective.curvature.price import Price
+from lamu.objective.curvature.squared_gradient import SquaredGradient
+
+__all__ = ["Curvature", "Evaluation", "GaussNewton", "Hessian", "NoCurvature", "Price", "SquaredGradient"]

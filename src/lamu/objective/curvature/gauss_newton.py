@@ -1,0 +1,43 @@
+"""The generalised Gauss–Newton matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.families import Gaussian
+from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.interface import Evaluation
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["GaussNewton"]
+
+
+@record
+class GaussNewton:
+    r"""\(\sum_i r_i\, J_i^\top \Lambda_i J_i\), with \(J_i = \partial f(\theta, x_i)/\partial\theta\) and \(\Lambda_i\) the
+    Fisher information of row i about f; \(r_i\) is what the row counts in the mean.
+
+    It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
+    information. It covers the likelihood alone: the prior enters the belief exactly. Where the network has a state, the
+    Jacobian is taken in evaluation mode. Cost: one backward pass an output and row, and \(B K D\) numbers of memory.
+
+    Source: Schraudolph (2002); Martens (2020), section 8.
+
+    Example:
+        >>> from lamu.objective.curvature import GaussNewton
+        >>> GaussNewton()
+        GaussNewton()
+    """
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        """Returns value, gradient and Gauss–Newton matrix."""
+        at = loss.gradient(theta, key)
+        return Evaluation(at.value, at.coordinates, at.rest, self.matrix(loss, theta, structure), at.network_state)
+
+    def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
+        """Returns the matrix alone, in the given structure."""
+        information = loss.information(theta, loss.outputs(theta, loss.batch.x))
+        return structure.from_jacobian(loss.jacobian(theta), information)

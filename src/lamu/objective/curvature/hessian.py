@@ -1,0 +1,39 @@
+"""The exact Hessian."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from lamu.families import Gaussian
+from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.interface import Evaluation
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["Hessian"]
+
+
+@record
+class Hessian:
+    r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product a coordinate: for small problems.
+
+    It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
+
+    Example:
+        >>> from lamu.objective.curvature import Hessian
+        >>> Hessian()
+        Hessian()
+    """
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        """Returns value, gradient and Hessian."""
+        at = loss.gradient(theta, key)
+
+        def product(v: Params) -> Params:
+            return jax.jvp(lambda point: loss.gradient(point, key).coordinates, (theta,), (v,))[1]
+
+        return Evaluation(at.value, at.coordinates, at.rest, structure.from_hessian(product, theta), at.network_state)

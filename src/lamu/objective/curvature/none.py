@@ -1,0 +1,31 @@
+"""No curvature: the covariance is fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.families import Gaussian
+from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.interface import Evaluation
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["NoCurvature"]
+
+
+@record
+class NoCurvature:
+    """The gradient alone, one backward pass.
+
+    Example:
+        >>> from lamu.objective.curvature import NoCurvature
+        >>> NoCurvature()
+        NoCurvature()
+    """
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        """Returns value and gradient."""
+        at = loss.gradient(theta, key)
+        return Evaluation(at.value, at.coordinates, at.rest, None, at.network_state)

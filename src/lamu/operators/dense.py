@@ -1,0 +1,183 @@
+"""A full symmetric matrix, and its Cholesky factor where it is used more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from lamu import tree
+from lamu.operators.interface import Operator
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Cholesky", "Dense"]
+
+
+@record
+class Dense:
+    r"""The operator of a symmetric matrix, in the coordinates of `lamu.tree.ravel`.
+
+    Solving, sampling and determinants factor the matrix, at a cost of \(D^3 / 3\): use `factored()` to pay once.
+
+    Attributes:
+        matrix: S, shape `[D, D]`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import Dense
+        >>> Dense(jnp.array([[2.0, 1.0], [1.0, 2.0]])).solve(jnp.array([3.0, 3.0])).tolist()
+        [1.0, 1.0]
+    """
+
+    matrix: Array
+
+    @classmethod
+    def from_diagonal(cls, diagonal: Params) -> Dense:
+        """Returns diag(diagonal) as a matrix."""
+        return cls(jnp.diag(tree.ravel(diagonal)[0]))
+
+    @classmethod
+    def from_jacobian(cls, jacobian: Params, weight: Array) -> Dense:
+        """Returns the sum over the batch of Jᵀ W J, as one matrix product."""
+        flat = jax.vmap(jax.vmap(lambda row: tree.ravel(row)[0]))(jacobian)
+        weighted = jnp.einsum("bkl,blp->bkp", weight.astype(flat.dtype), flat)
+        rows = (-1, flat.shape[-1])
+        return cls(flat.reshape(rows).T @ weighted.reshape(rows))
+
+    @classmethod
+    def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Dense:
+        """Returns the matrix, one product a column."""
+        vector, unravel = tree.ravel(like)
+        columns = jax.vmap(lambda e: tree.ravel(product(unravel(e)))[0])(jnp.eye(vector.size, dtype=vector.dtype))
+        return cls((columns + columns.T) / 2)
+
+    @classmethod
+    def from_outer(cls, u: Params, v: Params) -> Dense:
+        """Returns the symmetric part of u vᵀ."""
+        outer = jnp.outer(tree.ravel(u)[0], tree.ravel(v)[0])
+        return cls((outer + outer.T) / 2)
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        vector, unravel = tree.ravel(v)
+        return unravel(self.matrix @ vector)
+
+    def factored(self) -> Cholesky:
+        """Returns the Cholesky factor, an operator too."""
+        return Cholesky(jnp.linalg.cholesky((self.matrix + self.matrix.T) / 2))
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self.factored().solve(v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns L⁻ᵀ z with S = L Lᵀ."""
+        return self.factored().inverse_root(z)
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return self.factored().logdet(like)
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return tree.ravel(like)[1](jnp.diagonal(self.matrix))
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self.factored().variance(like)
+
+    def dense(self, like: Params) -> Array:
+        """Returns the matrix."""
+        return self.matrix
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other)."""
+        return self.factored().trace_solve(other, like)
+
+    def sandwich(self, delta: Dense) -> Dense:
+        """Returns Δ S⁻¹ Δ, by one factorisation and one triangular solve."""
+        half = solve_triangular(self.factored().root, delta.matrix, lower=True)
+        return Dense(half.T @ half)
+
+    def scale(self, factor: Number) -> Dense:
+        """Returns factor · S."""
+        return Dense(self.matrix * tree.cast(factor, self.matrix))
+
+
+@record
+class Cholesky:
+    r"""The operator \(S = L L^\top\), with L held.
+
+    Not linear in its leaf: it is for use, not for moving. `Dense.factored()` makes it.
+
+    Attributes:
+        root: L, lower triangular, shape `[D, D]`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import Dense
+        >>> float(Dense(4.0 * jnp.eye(2)).factored().root[0, 0])
+        2.0
+    """
+
+    root: Array
+
+    def matvec(self, v: Params) -> Params:
+        """Returns L Lᵀ v."""
+        vector, unravel = tree.ravel(v)
+        return unravel(self.root @ (self.root.T @ vector))
+
+    def factored(self) -> Cholesky:
+        """Returns itself."""
+        return self
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v, by two triangular solves."""
+        vector, unravel = tree.ravel(v)
+        return unravel(cho_solve((self.root, True), vector))
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns L⁻ᵀ z."""
+        vector, unravel = tree.ravel(z)
+        return unravel(solve_triangular(self.root, vector, lower=True, trans="T"))
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.root)))
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return tree.ravel(like)[1](jnp.sum(self.root**2, axis=1))
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        inverse = solve_triangular(self.root, jnp.eye(self.root.shape[0], dtype=self.root.dtype), lower=True)
+        return tree.ravel(like)[1](jnp.sum(inverse**2, axis=0))
+
+    def dense(self, like: Params) -> Array:
+        """Returns L Lᵀ."""
+        return self.root @ self.root.T
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other)."""
+        return jnp.trace(cho_solve((self.root, True), other.dense(like)))
+
+    def sandwich(self, delta: Operator) -> Dense:
+        """Returns Δ S⁻¹ Δ for a dense Δ."""
+        half = solve_triangular(self.root, delta.dense(delta), lower=True)
+        return Dense(half.T @ half)
+
+    def scale(self, factor: Number) -> Cholesky:
+        """Returns factor · S, for a positive factor."""
+        return Cholesky(self.root * jnp.sqrt(jnp.asarray(factor, self.root.dtype)))

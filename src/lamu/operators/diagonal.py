@@ -1,0 +1,106 @@
+"""One number a coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.operators.interface import Operator
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Diagonal"]
+
+
+@record
+class Diagonal:
+    r"""The operator \(S = \mathrm{diag}(s)\), where s has the shape of the parameters.
+
+    Attributes:
+        values: s, a vector of the space.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import Diagonal
+        >>> Diagonal({"w": jnp.array([1.0, 4.0])}).solve({"w": jnp.ones(2)})["w"].tolist()
+        [1.0, 0.25]
+    """
+
+    values: Params
+
+    @classmethod
+    def from_diagonal(cls, diagonal: Params) -> Diagonal:
+        """Returns diag(diagonal)."""
+        return cls(diagonal)
+
+    @classmethod
+    def from_jacobian(cls, jacobian: Params, weight: Array) -> Diagonal:
+        """Returns the diagonal of the sum over the batch of Jᵀ W J."""
+        return cls(
+            jax.tree.map(
+                lambda leaf: jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf), jacobian
+            )
+        )
+
+    @classmethod
+    def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Diagonal:
+        """Returns the exact diagonal, one product a coordinate: for small problems."""
+        vector, unravel = tree.ravel(like)
+        basis = jnp.eye(vector.size, dtype=vector.dtype)
+        return cls(unravel(jax.lax.map(lambda e: tree.dot(unravel(e), product(unravel(e))), basis)))
+
+    @classmethod
+    def from_outer(cls, u: Params, v: Params) -> Diagonal:
+        """Returns diag(u v)."""
+        return cls(jax.tree.map(jnp.multiply, u, v))
+
+    def matvec(self, v: Params) -> Params:
+        """Returns s v."""
+        return jax.tree.map(jnp.multiply, self.values, v)
+
+    def solve(self, v: Params) -> Params:
+        """Returns v / s."""
+        return jax.tree.map(lambda s, leaf: leaf / s, self.values, v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns z / √s."""
+        return jax.tree.map(lambda s, leaf: leaf * jax.lax.rsqrt(s), self.values, z)
+
+    def factored(self) -> Diagonal:
+        """Returns itself: there is nothing to factor."""
+        return self
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, diag(1 / s))."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns the sum of log s."""
+        return tree.dot(jax.tree.map(jnp.log, self.values), jax.tree.map(jnp.ones_like, like))
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns s."""
+        return self.values
+
+    def variance(self, like: Params) -> Params:
+        """Returns 1 / s."""
+        return jax.tree.map(jnp.reciprocal, self.values)
+
+    def dense(self, like: Params) -> Array:
+        """Returns diag(s) as a matrix."""
+        return jnp.diag(tree.ravel(self.values)[0])
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns the sum of the other's diagonal over s."""
+        return tree.dot(other.diagonal(like), self.variance(like))
+
+    def sandwich(self, delta: Diagonal) -> Diagonal:
+        """Returns Δ S⁻¹ Δ, which is δ² / s coordinate by coordinate."""
+        return Diagonal(jax.tree.map(lambda s, d: d * d / s, self.values, delta.values))
+
+    def scale(self, factor: Number) -> Diagonal:
+        """Returns diag(factor · s)."""
+        return Diagonal(tree.scale(self.values, factor))

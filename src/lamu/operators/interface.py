@@ -1,0 +1,89 @@
+"""What an operator must offer, and the one convention about the space that it acts on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Operator"]
+
+
+@runtime_checkable
+class Operator(Protocol):
+    r"""A symmetric operator S on the space of parameters: a precision, or a curvature that may become one.
+
+    The space is never stored. Methods that receive a vector act on its space; the others take `like`, any vector of the
+    space. Every operator here is *linear in its leaves*: \(a S + b S'\) is a `jax.tree.map`, which is how the rule moves a
+    precision. Curvature arrives through the class's constructors, each of which keeps what the structure can hold
+    (`Dense` everything, `Diagonal` the diagonal, `Scalar` the mean of the diagonal).
+    """
+
+    @classmethod
+    def from_diagonal(cls, diagonal: Params) -> Operator:
+        """Returns the operator with the given diagonal, a vector of the space."""
+        ...
+
+    @classmethod
+    def from_jacobian(cls, jacobian: Params, weight: Array) -> Operator:
+        r"""Returns \(\sum_b J_b^\top W_b J_b\), for leaves `[batch, outputs, ...]` and W `[batch, outputs, outputs]`."""
+        ...
+
+    @classmethod
+    def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Operator:
+        """Returns the operator of which `product` computes matrix-vector products."""
+        ...
+
+    @classmethod
+    def from_outer(cls, u: Params, v: Params) -> Operator:
+        r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
+        ...
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        ...
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        ...
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹, which makes a draw from N(0, S⁻¹) of a standard normal z."""
+        ...
+
+    def factored(self) -> Operator:
+        """Returns an equal operator whose solves, roots and determinants are cheap to repeat."""
+        ...
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        ...
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        ...
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S, a vector of the space."""
+        ...
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹, a vector of the space."""
+        ...
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix in the coordinates of `tree.ravel`."""
+        ...
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other)."""
+        ...
+
+    def sandwich(self, delta: Operator) -> Operator:
+        """Returns Δ S⁻¹ Δ for an operator Δ of the same structure."""
+        ...
+
+    def scale(self, factor: Number) -> Operator:
+        """Returns factor · S."""
+        ...

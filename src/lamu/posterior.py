@@ -1,0 +1,144 @@
+"""A posterior: a model, a belief, a network state and a predictive rule, and never a method."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import store
+from lamu.families import Draws, Family
+from lamu.model import Model
+from lamu.networks import Network
+from lamu.predictives import Predictive, PredictiveRule
+from lamu.record import decode, encode, record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Posterior", "load"]
+
+
+@record
+class Posterior:
+    r"""What an algorithm knows about the parameters, and how that predicts.
+
+    Attributes:
+        model: network, likelihood and prior.
+        belief: q(θ).
+        network_state: the network's state (batch statistics).
+        rule: how the belief becomes a predictive.
+        key: the key of predictions for which the caller gives none; derived from the seed and saved.
+        evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm knows it (exactly, or by
+            Laplace's approximation), at T = 1 the log marginal likelihood; else None.
+
+    Example:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> posterior.predict(x[:5]).mean.shape
+        (5,)
+    """
+
+    model: Model
+    belief: Family
+    network_state: Any
+    rule: PredictiveRule
+    key: Any
+    evidence: Any = None
+
+    def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None) -> Predictive:
+        """Returns the predictive distribution at new inputs.
+
+        Args:
+            x: inputs `[N, ...]` in the units of the data.
+            samples: how many draws, where the predictive rule needs draws.
+            key: a random key for the draws; the posterior's own where none is given, so that a prediction can be repeated.
+
+        Raises:
+            ValueError: for inputs of the wrong width, without rows, or not finite, or fewer than one draw.
+        """
+        if samples < 1:
+            raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+        x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        if x.ndim < 2:
+            raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
+        if x.shape[0] == 0:
+            raise ValueError("x has no rows; give at least one")
+        if not bool(np.isfinite(x).all()):
+            raise ValueError("x holds NaN or infinity; remove or fill those rows first")
+        return self.rule.predict(self.model, self.belief, self.network_state, x, samples, self.key if key is None else key)
+
+    def with_rule(self, rule: PredictiveRule) -> Posterior:
+        """Returns the same posterior with another predictive rule."""
+        return replace(self, rule=rule)
+
+    def sample(self, key: RandomKey, n: int) -> Params:
+        """Returns n independent parameter pytrees, along a new leading axis; frozen weights are not repeated."""
+        return jax.lax.map(lambda i: self.belief.sample(jax.random.fold_in(key, i)), jnp.arange(n))
+
+    @property
+    def mean(self) -> Params:
+        """E_q[θ]; an AttributeError for beliefs with several modes, which names what to use."""
+        return self.belief.mean
+
+    @property
+    def samples(self) -> Params:
+        """The draws of a sampled belief, leaves `[chains, draws, ...]`; an AttributeError for any other."""
+        if isinstance(self.belief, Draws):
+            return self.belief.samples
+        raise AttributeError(f"a {type(self.belief).__name__} belief holds no draws; use sample(key, n)")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums, and nothing executable.
+
+        Args:
+            path: the folder to make.
+
+        Returns:
+            Its path.
+
+        Raises:
+            FileExistsError: if there is something at `path`.
+            TypeError: if a part is no record, for instance a network of one's own; decorate its class with `lamu.record.record`.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        content = encode(self, arrays, "posterior")
+        return store.write(path, content, arrays)
+
+
+def load(path: str | os.PathLike[str], network: Network | None = None) -> Posterior:
+    """Reads a posterior that `Posterior.save` wrote.
+
+    Args:
+        path: the folder.
+        network: replaces the saved network, for one of a type that is not known here.
+
+    Returns:
+        The posterior. It predicts the same bits as the one that was saved.
+
+    Raises:
+        lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior.
+
+    Example:
+        >>> import lamu, tempfile, pathlib
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> folder = posterior.save(pathlib.Path(tempfile.mkdtemp()) / "posterior")
+        >>> bool((lamu.load(folder).predict(x).mean == posterior.predict(x).mean).all())
+        True
+    """
+    content, arrays = store.read(path)
+    if not isinstance(content, dict) or content.get("record") != "posterior.Posterior":
+        raise store.StoreError(f"{str(path)!r} holds no posterior")
+    if network is not None:
+        model = content["fields"]["model"]
+        model["fields"]["network"] = None
+        posterior = decode(content, arrays)
+        return replace(posterior, model=replace(posterior.model, network=network))
+    return decode(content, arrays)

@@ -1,0 +1,9 @@
+"""p(y* | x*, D), and the rules that make it of a belief."""
+
+from lamu.predictives.gaussian import GaussianPredictive
+from lamu.predictives.interface import Predictive, PredictiveRule
+from lamu.predictives.linearised import ClosedForm, Linearised
+from lamu.predictives.mixture import Mixture
+from lamu.predictives.sampled import Sampled
+
+__all__ = ["ClosedForm", "GaussianPredictive", "Linearised", "Mixture", "Predictive", "PredictiveRule", "Sampled"]

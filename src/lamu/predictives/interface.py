@@ -1,0 +1,170 @@
+"""A predictive distribution: what everybody may ask of it, whatever it is made of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu.model import Model
+from lamu.typing import Array, RandomKey
+
+__all__ = ["Predictive", "PredictiveRule"]
+
+
+class Predictive(ABC):
+    r"""\(p(y^* \mid x^*, D)\) for N new inputs, in the target's original units.
+
+    Shapes: N rows; regression means are `[N]` for one output and `[N, K]` for several, class probabilities `[N, K]`,
+    binary probabilities of one `[N]`. Abstract or final: the questions below are answered once, from the few that a
+    predictive answers itself.
+    """
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """The likelihood's task: "regression", "binary" or "classes"."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Array:
+        """E[y]: the target's shape; for classes the probabilities."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> Array:
+        """Var[y], in the shape of the mean."""
+
+    @property
+    @abstractmethod
+    def aleatoric(self) -> Array:
+        """The uncertainty that more data would not remove: expected entropy (nats) or expected variance."""
+
+    @property
+    @abstractmethod
+    def epistemic(self) -> Array:
+        """The uncertainty about the parameters: mutual information (nats) or variance of the mean."""
+
+    @abstractmethod
+    def log_prob(self, y: Array) -> Array:
+        """Returns the log of the averaged predictive density of each target in nats, shape `[N]`."""
+
+    @abstractmethod
+    def cdf(self, y: Array) -> Array:
+        """Returns P(Y ≤ y) in the shape of the mean (regression)."""
+
+    @abstractmethod
+    def sample(self, key: RandomKey, n: int) -> Array:
+        """Returns n draws of all targets, shape `[n, N]` or `[n, N, K]`."""
+
+    @property
+    def std(self) -> Array:
+        """The standard deviation of y, in the shape of the mean."""
+        return jnp.sqrt(self.variance)
+
+    @property
+    def total(self) -> Array:
+        """The whole uncertainty, aleatoric plus epistemic: entropy in nats (classes) or variance (regression)."""
+        return self.aleatoric + self.epistemic
+
+    @property
+    def probabilities(self) -> Array:
+        """Class probabilities `[N, K]`, two columns where the target is binary; an error for regression."""
+        if self.task == "regression":
+            raise TypeError("a regression has no class probabilities; use mean, variance and interval")
+        mean = self.mean
+        return jnp.stack([1 - mean, mean], axis=-1) if self.task == "binary" else mean
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Returns the central interval that holds the target with the given probability, for regression.
+
+        Args:
+            level: a probability between 0 and 1.
+
+        Returns:
+            Lower and upper ends, each in the shape of the mean.
+
+        Raises:
+            TypeError: for classes; use `prediction_set`.
+            ValueError: for a level outside (0, 1).
+        """
+        if self.task != "regression":
+            raise TypeError("classes have no interval; use prediction_set(level)")
+        level = _probability(level)
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target, by bisection of the distribution function (regression)."""
+        spread = 2.0 + 1.0 / (_probability(probability) * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
+        lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
+        steps = 60 if self.mean.dtype == jnp.float64 else 30
+
+        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = (ends[0] + ends[1]) / 2
+            low = self.cdf(middle) < probability
+            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
+
+        lower, upper = jax.lax.fori_loop(0, steps, halve, (lower, upper))
+        return (lower + upper) / 2
+
+    def prediction_set(self, level: float = 0.9) -> Array:
+        """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
+
+        Raises:
+            TypeError: for regression; use `interval`.
+            ValueError: for a level outside (0, 1).
+        """
+        if self.task == "regression":
+            raise TypeError("a regression has no classes; use interval(level)")
+        probabilities = self.probabilities
+        order = jnp.argsort(-probabilities, axis=-1)
+        sorted_probabilities = jnp.take_along_axis(probabilities, order, axis=-1)
+        before = jnp.cumsum(sorted_probabilities, axis=-1) - sorted_probabilities
+        return jnp.take_along_axis(before < _probability(level), jnp.argsort(order, axis=-1), axis=-1)
+
+    def decide(self, utility: Any, key: RandomKey | None = None, draws: int = 256) -> Array:
+        """Returns the action of greatest expected utility for each row, `[N]` of integers.
+
+        Args:
+            utility: for classes an array `[actions, classes]`; for regression a function of targets `[draws, N]` that
+                returns `[actions, draws, N]`, averaged over draws of y.
+            key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
+            draws: how many.
+        """
+        if self.task != "regression":
+            table = jnp.asarray(utility, self.mean.dtype)
+            probabilities = self.probabilities
+            if table.ndim != 2 or table.shape[1] != probabilities.shape[1]:
+                raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {probabilities.shape[1]}]")
+            return jnp.argmax(probabilities @ table.T, axis=-1)
+        if not isinstance(utility, Callable):
+            raise TypeError("for regression the utility is a function of targets [draws, N]")
+        targets = self.sample(jax.random.key(0) if key is None else key, draws)
+        return jnp.argmax(jnp.mean(utility(targets), axis=1), axis=0)
+
+
+@runtime_checkable
+class PredictiveRule(Protocol):
+    """How a belief becomes a predictive."""
+
+    def predict(self, model: Model, belief: Any, network_state: Any, x: Array, samples: int, key: RandomKey) -> Predictive:
+        """Returns the predictive at the inputs.
+
+        Args:
+            model: network, likelihood and prior.
+            belief: q on all parameters.
+            network_state: the network's state.
+            x: new inputs `[N, ...]`.
+            samples: how many draws, where the rule needs draws.
+            key: for the draws; draw i depends on the key and i alone, never on a row or a chunk.
+        """
+        ...
+
+
+def _probability(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+    return level

@@ -1,0 +1,6 @@
+"""Priors: the distribution of a network's parameters before any data, one file a distribution."""
+
+from lamu.priors.interface import Prior
+from lamu.priors.normal import Normal
+
+__all__ = ["Normal", "Prior"]

@@ -1,0 +1,60 @@
+"""A progress bar on standard error, with loss, speed and time left; silent where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Shows how far a run is, if asked or if standard error is a terminal.
+
+    Args:
+        total: the steps of the run, or None where nobody knows.
+        show: True, False, or None to ask the terminal.
+
+    Example:
+        >>> from lamu.progress import Progress
+        >>> with Progress(total=10, show=False) as bar:
+        ...     bar.update(5, loss=0.3)
+    """
+
+    def __init__(self, total: int | None, show: bool | None) -> None:
+        self._total = total
+        self._show = sys.stderr.isatty() if show is None else show
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        """Starts the bar."""
+        if self._show:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (
+                TextColumn("fitting"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("steps  loss {task.fields[loss]}  {task.fields[speed]}"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("fit", total=self._total, loss="", speed="")
+        return self
+
+    def update(self, done: int, loss: float) -> None:
+        """Moves the bar to `done` steps."""
+        if self._bar is not None:
+            speed = self._bar.tasks[0].speed
+            words = f"{speed:,.0f} steps/s" if speed else ""
+            self._bar.update(self._task, completed=done, loss=f"{loss:.4f}", speed=words)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,149 @@
+"""The protocol that every algorithm and sampler keeps: three functions, and the values that pass between them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from lamu.data.batch import Batch
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.record import record, static
+from lamu.typing import RandomKey
+
+__all__ = ["Algorithm", "Choices", "Info", "Recipe", "Traits"]
+
+
+@record
+class Choices:
+    """An algorithm as a row of the rule's table: its four choices, and what it adds.
+
+    Attributes:
+        family: the belief.
+        expectation: how ∇_μ E_q is taken.
+        curvature: what stands for the Hessian.
+        geometry: along which path the belief moves.
+        departures: what the algorithm adds to the rule, or leaves out; empty for an exact instance.
+
+    Example:
+        >>> from lamu.protocol import Choices
+        >>> Choices("Gaussian, fixed covariance", "delta", "none").departures
+        ()
+    """
+
+    family: str = static()
+    expectation: str = static()
+    curvature: str = static()
+    geometry: str = static(default="straight")
+    departures: tuple[str, ...] = static(default=())
+
+
+@record
+class Traits:
+    """What an algorithm needs and offers; its laws and its loop are chosen by these.
+
+    Attributes:
+        batching: "mini" where a step may see any batch, "full" where it needs all the data, "once" where every row is seen
+            exactly once.
+        length: how many steps it takes, where that is the algorithm's own; None where the caller says.
+        warmup: how many of its own steps come before the first draw that counts.
+        support: which parameters it can have beliefs about: "real".
+        needs: conditions on the model, in words: "linear-Gaussian", "Gaussian prior".
+        network_state: whether the network may have a state.
+
+    Example:
+        >>> from lamu.protocol import Traits
+        >>> Traits().batching
+        'mini'
+    """
+
+    batching: str = static(default="mini")
+    length: int | None = static(default=None)
+    warmup: int = static(default=0)
+    support: str = static(default="real")
+    needs: tuple[str, ...] = static(default=())
+    network_state: bool = static(default=True)
+
+
+@record
+class Info:
+    r"""What a person wants to see of a step.
+
+    Attributes:
+        loss: the estimate of \(E_q[\ell]/N\), in nats a row.
+        residual: how far the step is from a fixed point of the rule, in nats: the natural norm of the gradient,
+            \(\sqrt{\kappa\, \bar g^\top S^{-1} \bar g}\); zero at a stationary belief.
+        draw: what a sampler's step yields, or None.
+
+    Example:
+        >>> from lamu.protocol import Info
+        >>> Info(loss=0.5).draw is None
+        True
+    """
+
+    loss: Any
+    residual: Any = 0.0
+    draw: Any = None
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """An algorithm: `init`, `step`, `posterior`, all pure.
+
+    `step` may be jitted, scanned and mapped over keys. Keys are always arguments, never kept.
+    """
+
+    @property
+    def traits(self) -> Traits: ...
+    @property
+    def choices(self) -> Choices: ...
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+        """Returns the first state.
+
+        Args:
+            key: a random key.
+            objective: the loss.
+            batch: one example batch, for shapes.
+        """
+        ...
+
+    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+        """Returns the next state, and what there is to see."""
+        ...
+
+    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the posterior that the state stands for.
+
+        Args:
+            key: a random key, the seed of the posterior's own predictions.
+            state: the last state.
+            objective: the loss.
+            data: the data, a re-iterable of batches, for methods that need a pass over it.
+            trace: the draws that the loop collected, leaves `[draws, ...]`, or None.
+        """
+        ...
+
+
+@record
+class Recipe:
+    """A named algorithm: how it is made, and where it comes from.
+
+    Attributes:
+        name: the public name.
+        factory: the function that makes it, with defaults for every argument.
+        source: paper and equation.
+
+    Example:
+        >>> import lamu
+        >>> lamu.algorithms.registry()["sgd"].name
+        'sgd'
+    """
+
+    name: str = static()
+    factory: Any = static()
+    source: str = static()
+
+    @property
+    def choices(self) -> Choices:
+        """The choices of the algorithm as it is made without arguments."""
+        return self.factory().choices

@@ -1,0 +1,191 @@
+r"""Records: the frozen dataclasses that every object of the library is made of.
+
+A record is three things at once, and nothing more:
+
+* a frozen dataclass, so that a value never changes under somebody who holds it;
+* a pytree, so that it goes through `jit`, `vmap` and `scan`. Fields are leaves unless declared with `static()`;
+* a name in a table, so that `encode` writes it as JSON and arrays and `decode` reads it back without pickle,
+  and a file on disk can name only types that the program registered itself.
+
+Rebuilding a pytree does not call `__init__`: JAX unflattens with tracers, `None` and sentinels in the leaves, which a
+validating `__post_init__` would refuse. Validation therefore runs exactly once, where a person builds the object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+
+__all__ = ["decode", "encode", "record", "static"]
+
+T = TypeVar("T")
+
+_TYPES: dict[str, type] = {}
+
+
+def static(**kwargs: Any) -> Any:
+    """Declares a record's field as part of its structure (hashable, compared at trace time), not as data.
+
+    Args:
+        **kwargs: passed on to `dataclasses.field`, for instance `default`.
+
+    Returns:
+        The field specifier.
+
+    Example:
+        >>> from lamu.record import record, static
+        >>> @record
+        ... class Layer:
+        ...     weight: float
+        ...     name: str = static(default="layer")
+        >>> import jax
+        >>> jax.tree.leaves(Layer(2.0))
+        [2.0]
+    """
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def record(cls: type[T]) -> type[T]:
+    """Makes a class a record: a frozen dataclass, a pytree, and a name that a saved file may mention.
+
+    Args:
+        cls: the class, with annotated fields.
+
+    Returns:
+        The same class, registered.
+
+    Raises:
+        TypeError: if two different modules register the same name, since a saved file could not tell them apart.
+
+    Example:
+        >>> from lamu.record import record
+        >>> import jax
+        >>> @record
+        ... class Shift:
+        ...     by: float
+        >>> jax.tree.map(lambda leaf: leaf + 1.0, Shift(2.0))
+        Shift(by=3.0)
+    """
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    data = tuple(field.name for field in fields if not field.metadata.get("static", False))
+    meta = tuple(field.name for field in fields if field.metadata.get("static", False))
+
+    def flatten_with_keys(value: Any) -> tuple[Any, Any]:
+        children = tuple((jax.tree_util.GetAttrKey(name), getattr(value, name)) for name in data)
+        return children, tuple(getattr(value, name) for name in meta)
+
+    def flatten(value: Any) -> tuple[Any, Any]:
+        return tuple(getattr(value, name) for name in data), tuple(getattr(value, name) for name in meta)
+
+    def unflatten(structure: tuple[Any, ...], children: tuple[Any, ...]) -> Any:
+        value = object.__new__(cls)
+        for name, child in zip(data, children, strict=True):
+            object.__setattr__(value, name, child)
+        for name, child in zip(meta, structure, strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    name = _name(cls)
+    known = _TYPES.get(name)
+    if known is not None and known.__module__ != cls.__module__:
+        raise TypeError(f"the record name {name!r} is taken by {known.__module__}; choose another one")
+    _TYPES[name] = cls
+    return cls
+
+
+def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> Any:
+    """Writes a value as plain JSON data, with its arrays put aside under the path at which they stand.
+
+    Args:
+        value: records, dictionaries with string keys, lists, tuples, numbers, strings, `None`, arrays and random keys.
+        arrays: receives the arrays (mutated).
+        path: the name of the value, the prefix of its arrays' names.
+
+    Returns:
+        Data that `json.dumps` accepts and `decode` reads back.
+
+    Raises:
+        TypeError: for a value of another kind; the message names where it stands.
+
+    Example:
+        >>> from lamu.record import decode, encode
+        >>> arrays = {}
+        >>> decode(encode({"widths": (64, 64)}, arrays), arrays)
+        {'widths': (64, 64)}
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        arrays[path] = np.asarray(jax.random.key_data(value))
+        return {"key": path, "implementation": str(jax.random.key_impl(value))}
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        arrays[path] = np.asarray(value)
+        return {"array": path}
+    if isinstance(value, tuple | list):
+        items = [encode(item, arrays, f"{path}.{index}") for index, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else {"list": items}
+    if isinstance(value, Mapping):
+        return {"dict": [[_key(key, path), encode(item, arrays, f"{path}.{key}")] for key, item in value.items()]}
+    if _TYPES.get(_name(type(value))) is type(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        fields = {name: encode(getattr(value, name), arrays, f"{path}.{name}") for name in names}
+        return {"record": _name(type(value)), "fields": fields}
+    raise TypeError(f"{path} is a {type(value).__name__}, which cannot be written to disk; make it a record or an array")
+
+
+def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """Reads back what `encode` wrote.
+
+    Args:
+        data: the JSON data.
+        arrays: the arrays by name.
+        known: further types by name, for a user's own parts.
+
+    Returns:
+        The value. Arrays come back as JAX arrays where the dtype is allowed, random keys as typed keys.
+
+    Raises:
+        ValueError: if a type is named that the program does not know.
+
+    Example:
+        >>> from lamu.record import decode
+        >>> decode({"list": [1, 2.5, "three"]}, {})
+        [1, 2.5, 'three']
+    """
+    known = known or {}
+    if not isinstance(data, dict):
+        return data
+    if "array" in data:
+        return jax.numpy.asarray(arrays[data["array"]])
+    if "key" in data:
+        return jax.random.wrap_key_data(jax.numpy.asarray(arrays[data["key"]]), impl=data["implementation"])
+    if "tuple" in data:
+        return tuple(decode(item, arrays, known) for item in data["tuple"])
+    if "list" in data:
+        return [decode(item, arrays, known) for item in data["list"]]
+    if "dict" in data:
+        return {key: decode(item, arrays, known) for key, item in data["dict"]}
+    name = data["record"]
+    build = known.get(name) or _TYPES.get(name)
+    if build is None:
+        raise ValueError(f"the type {name!r} is not known here; pass it, for instance lamu.load(path, network=...)")
+    return build(**{field: decode(item, arrays, known) for field, item in data["fields"].items()})
+
+
+def _key(key: Any, path: str) -> str | int:
+    if isinstance(key, str | int):
+        return key
+    raise TypeError(f"{path} has the dictionary key {key!r}; only strings and integers can be written to disk")
+
+
+def _name(cls: type) -> str:
+    """Returns the floor and the class's name: a file may move within its floor without breaking what was saved."""
+    package, *floors = cls.__module__.split(".")
+    return f"{floors[0] if package == 'lamu' and floors else cls.__module__}.{cls.__name__}"

@@ -1,0 +1,251 @@
+r"""The Bayesian learning rule, and the algorithm that it is.
+
+\[ \lambda \leftarrow \lambda - \rho\, \nabla_\mu \big( E_q[\ell(\theta)] - H(q) \big) \]
+
+(Khan & Rue 2021, equation 22). Where the base measure is constant \(\nabla_\mu H = -\lambda\), and the rule moves λ
+straight towards \(-\nabla_\mu E_q[\ell]\). For a Gaussian, with Bonnet's and Price's theorems, it reads exactly
+
+\[ S \leftarrow S + \rho\,\big(E_q[\nabla^2 \ell] - S\big), \qquad m \leftarrow m - \rho\, S^{-1} E_q[\nabla\ell] \]
+
+with the *new* S and both expectations under the *old* q. An algorithm is a choice for each symbol:
+
+| algorithm | q: structure of S | E_q | ∇² | the arrow | departures |
+|---|---|---|---|---|---|
+| gradient descent | fixed | delta | none | straight | none |
+| VON | diagonal or dense | Monte Carlo | Hessian | straight | none |
+| IVON | diagonal | Monte Carlo | Price's identity | retraction | momentum, two rates |
+
+`natural_step` is the rule for any exponential family, in λ. `gaussian_step` is the same step in the coordinates (m, S) that
+are numerically best. `Rule` makes an algorithm of the choices. Everything is on the mean scale of `docs/scale.md`:
+\(\bar\ell = \ell/N\), S = κ P with \(\kappa = N/T\), so that rates, damping and clipping do not depend on N.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.departures import Inverse, NoMomentum
+from lamu.expectations import Expectation
+from lamu.families import Gaussian, Point, Product
+from lamu.geometry import Geometry, Straight
+from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective.curvature import Curvature, NoCurvature
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Choices, Info, Traits
+from lamu.rate import Rate
+from lamu.record import record, static
+from lamu.typing import Number, Params, RandomKey
+
+__all__ = ["Rule", "RuleState", "gaussian_step", "natural_step"]
+
+
+def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
+    r"""Returns \(\lambda - \rho\,(\nabla_\mu E_q[\ell] + \lambda)\), the rule for a family with constant base measure.
+
+    Args:
+        natural: λ, a pytree.
+        gradient: \(\nabla_\mu E_q[\ell]\), of the same structure.
+        rate: ρ.
+
+    Example:
+        >>> from lamu.rule import natural_step
+        >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
+        {'first': 2.0}
+    """
+    return jax.tree.map(lambda old, new: old - rate * (new + old), natural, gradient)
+
+
+def gaussian_step(belief: Gaussian, gradient: Params, hessian: Any, rate: Any, geometry: Geometry | None = None) -> Gaussian:
+    r"""Returns the Gaussian after one step of the rule.
+
+    Args:
+        belief: q, with mean m and precision S.
+        gradient: \(E_q[\nabla\ell]\), a sum over the data.
+        hessian: \(E_q[\nabla^2\ell]\), an operator of the structure of S, a sum over the data.
+        rate: ρ.
+        geometry: how S moves; straight, which is the rule itself, unless said otherwise.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.operators import Scalar
+        >>> from lamu.rule import gaussian_step
+        >>> q = gaussian_step(Gaussian(jnp.zeros(1), Scalar(1.0)), jnp.full(1, -2.0), Scalar(4.0), rate=1.0)
+        >>> float(q.mean[0]), q.precision.value  # Newton's step; the new precision is the Hessian
+        (0.5, 4.0)
+    """
+    precision = (geometry or Straight()).move(belief.precision, hessian, rate)
+    return Gaussian(tree.add(belief.mean, precision.solve(gradient), -rate), precision)
+
+
+@record
+class RuleState:
+    r"""What the next step of the rule needs.
+
+    Attributes:
+        count: steps taken.
+        mean: m.
+        precision: P = S/κ, the precision a row; for a metric with a square root the average of squares.
+        momentum: the memory of the momentum.
+        rest: parameters that the belief is not about (dispersions): a point.
+        network_state: the network's state.
+
+    Example:
+        >>> from lamu.rule import RuleState
+        >>> RuleState(count=0, mean={}, precision=None, momentum={}, rest={}, network_state={}).count
+        0
+    """
+
+    count: Any
+    mean: Params
+    precision: Any
+    momentum: Params
+    rest: Params
+    network_state: Any
+
+
+@record
+class Rule:
+    r"""The rule for a Gaussian belief, as an algorithm; a recipe is a choice of its parts.
+
+    One step, on the mean scale, with \(\delta/N\) the prior's precision a row where the prior is Gaussian:
+
+    \[ P \leftarrow \mathrm{move}_{\rho_P}\big(P,\; E_q[\nabla^2\bar\ell] + \delta/N\big), \qquad
+       m \leftarrow m - \rho_m\, \mathrm{metric}\big(P,\; \mathrm{momentum}(E_q[\nabla\bar\ell]) + (\delta/N)(m - m_0)\big) \]
+
+    A belief whose covariance is fixed, or whose scale is a square root, is no uncertainty that anybody should sample: its
+    posterior is the point m, it is about all parameters, and the prior is a part of its loss. Any other belief is about
+    the network's weights, the Gaussian prior enters it exactly, and dispersions move beside it as a point, along their
+    gradient over their Fisher information (the rule once more, with that covariance fixed).
+
+    Attributes:
+        structure: the operator class of the precision.
+        expectation: how E_q is taken.
+        curvature: what stands for ∇².
+        geometry: how P moves.
+        learning_rate: \(\rho_m\).
+        precision_rate: \(\rho_P\); the same as the learning rate where it is None, as the rule has it.
+        momentum: what is followed in the place of the gradient.
+        metric: how P and a gradient make a direction.
+        initial: the curvature a row at the start, h₀ (P starts at h₀ + δ/N).
+
+    Example:
+        >>> import lamu
+        >>> lamu.algorithms.von().choices.departures
+        ()
+    """
+
+    structure: Any = static()
+    expectation: Expectation
+    curvature: Curvature
+    learning_rate: Rate
+    geometry: Geometry = Straight()
+    precision_rate: Rate | None = None
+    momentum: Any = NoMomentum()
+    metric: Any = Inverse()
+    initial: Number = 1.0
+
+    @property
+    def keeps_uncertainty(self) -> bool:
+        """Whether the precision is learned and meant as one; else the posterior is a point."""
+        return self.metric.faithful and not isinstance(self.curvature, NoCurvature)
+
+    @property
+    def space(self) -> Everything | Weights:
+        """Which parameters the belief is about."""
+        return Weights() if self.keeps_uncertainty else Everything()
+
+    @property
+    def traits(self) -> Traits:
+        """Minibatches, as long as the caller says, on real parameters."""
+        return Traits()
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        fixed = isinstance(self.curvature, NoCurvature)
+        departures = [self.momentum.departure, self.metric.departure]
+        if self.precision_rate is not None:
+            departures.append("two rates")
+        if not isinstance(self.geometry, Straight):
+            departures.append("retraction")
+        return Choices(
+            family="Gaussian, fixed covariance" if fixed else f"Gaussian, {self.structure.__name__.lower()} precision",
+            expectation=type(self.expectation).__name__,
+            curvature="none" if fixed else type(self.curvature).__name__,
+            geometry=type(self.geometry).__name__.lower(),
+            departures=tuple(name for name in departures if name),
+        )
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> RuleState:
+        """Returns the state at the network's initial weights and the initial precision."""
+        params, network_state = objective.model.init(key, batch)
+        mean, rest = self.space.split(params)
+        diagonal = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial), mean)
+        prior = self.space.conjugate_prior(objective, mean)
+        if prior is not None:
+            diagonal = tree.add(diagonal, prior[1])
+        return RuleState(
+            count=jnp.zeros((), jnp.int32),
+            mean=mean,
+            precision=self.structure.from_diagonal(diagonal),
+            momentum=self.momentum.init(mean),
+            rest=rest,
+            network_state=network_state,
+        )
+
+    def belief(self, state: RuleState, objective: Objective) -> Gaussian:
+        """Returns q, with its precision on the scale of the data, S = κ P."""
+        return Gaussian(state.mean, state.precision.scale(objective.concentration))
+
+    def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
+        """Returns the state after one step of the rule on a batch."""
+        prior = self.space.conjugate_prior(objective, state.mean)
+        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
+        at = self.expectation.evaluate(key, self.belief(state, objective), loss, self.curvature, self.structure)
+
+        rate = self.learning_rate(state.count)
+        precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
+        count = state.count + 1
+        momentum, gradient = self.momentum.follow(state.momentum, at.gradient, count)
+        target = at.curvature
+        if prior is not None:
+            mean, delta = prior
+            gradient = jax.tree.map(lambda g, d, m, m0: g + d * (m - m0), gradient, delta, state.mean, mean)
+            if target is not None:
+                target = jax.tree.map(jnp.add, target, self.structure.from_diagonal(delta))
+        precision = state.precision if target is None else self.geometry.move(state.precision, target, precision_rate)
+        direction = self.metric.direction(precision, gradient, count, precision_rate)
+        decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
+        return (
+            RuleState(
+                count=count,
+                mean=tree.add(state.mean, direction, -rate),
+                precision=precision,
+                momentum=momentum,
+                rest=self._move_rest(objective, state.rest, at.rest, rate),
+                network_state=at.network_state,
+            ),
+            Info(loss=at.value, residual=jnp.sqrt(decrement)),
+        )
+
+    def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty."""
+        if self.keeps_uncertainty:
+            belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
+        else:
+            belief = Point(self.space.join(state.mean, state.rest))
+        return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+
+    def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
+        if not jax.tree.leaves(rest):
+            return rest
+        information = objective.model.likelihood.dispersion_information(rest)
+        scored = jax.tree.map(jnp.divide, gradient, information)
+        return tree.add(rest, scored, -rate)

@@ -1,0 +1,91 @@
+"""Whether what is said to happen with a probability happens that often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lamu.scores.target import target
+
+__all__ = ["coverage", "ece"]
+
+
+def ece(pred: Any, y: Any, bins: int = 15) -> float:
+    r"""Returns the expected calibration error of the most probable label, with bins of equal mass.
+
+    \[ \sum_b \frac{n_b}{N} \left| \operatorname{acc}_b - \operatorname{conf}_b \right| \]
+
+    Rows are sorted by the probability of their most probable label and cut into `bins` groups of equal size; acc is the
+    fraction of right labels in a group, conf its mean probability (Naeini et al. 2015; equal mass: Nixon et al. 2019).
+    Equal probabilities are never parted, so that the order of the rows does not count. A binary prediction is scored as
+    the two classes that it stands for: its confidence is \(\max(p, 1 - p)\). Small samples bias the score upwards, and
+    it is not proper: a constant prediction of the base rates scores zero. Read it beside `nll` or `brier`.
+
+    Args:
+        pred: a prediction of classes, or of a binary target.
+        y: labels, `[N]`.
+        bins: how many groups.
+
+    Returns:
+        A difference of probabilities, 0 to 1; lower is better.
+
+    Raises:
+        ValueError: if the prediction is of a regression, the shapes differ, or there is no bin.
+
+    Example:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import ece
+        >>> pred = SimpleNamespace(task="binary", mean=np.full(4, 0.75))
+        >>> ece(pred, np.array([1, 1, 1, 0]))
+        0.0
+    """
+    y = target("ece", pred, y, "binary", "classes")
+    if bins < 1:
+        raise ValueError(f"ece cannot sort rows into {bins} bins; give at least one")
+    p = np.asarray(pred.mean, float)
+    if pred.task == "binary":
+        p = np.stack([1.0 - p, p], axis=1)
+    confidence, right = np.max(p, axis=1), np.argmax(p, axis=1) == y
+    rank = np.searchsorted(np.sort(confidence), confidence, side="left")  # equal confidences share the lowest rank
+    gap = np.bincount(rank * bins // len(y), weights=right - confidence)
+    return float(np.sum(np.abs(gap)) / len(y))
+
+
+def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
+    r"""Returns the fraction of targets inside the region that should hold them with probability `level`.
+
+    \[ \frac1{NK} \sum_{ik} \mathbf 1[l_{ik} \le y_{ik} \le u_{ik}] \]
+
+    The region is the predictive's interval for a regression (each output by itself), its prediction set for classes and
+    for a binary target. A set holds whole classes, so that it may well cover more often than it should.
+
+    Args:
+        pred: a prediction of any task.
+        y: targets, `[N]` or `[N, K]`.
+        level: the probability that the regions are made for, between 0 and 1.
+
+    Returns:
+        A fraction, 0 to 1; best near `level`.
+
+    Raises:
+        ValueError: if the level is not between 0 and 1, or the shapes differ.
+
+    Example:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import coverage
+        >>> interval = lambda level: (np.full(4, -1.0), np.full(4, 1.0))
+        >>> pred = SimpleNamespace(task="regression", mean=np.zeros(4), interval=interval)
+        >>> coverage(pred, np.array([0.0, 0.5, -0.5, 3.0]))
+        0.75
+    """
+    y = target("coverage", pred, y)
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"the level {level} is not between 0 and 1; give a probability, for instance 0.9")
+    if pred.task == "regression":
+        lower, upper = pred.interval(level)
+        return float(np.mean((np.asarray(lower) <= y) & (y <= np.asarray(upper))))
+    members = np.asarray(pred.prediction_set(level))
+    return float(np.mean(members[np.arange(len(y)), y.astype(int)]))

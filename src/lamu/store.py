@@ -1,0 +1,123 @@
+"""A folder on disk that holds JSON and arrays: written whole or not at all, checked when read, never pickled.
+
+The folder has three files: `content.json`, `arrays.npz`, and `checksums.json` with the SHA-256 of the other two. It is
+made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that looks whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["StoreError", "read", "write"]
+
+FORMAT = "lamu-store-1"
+_CONTENT, _ARRAYS, _SUMS = "content.json", "arrays.npz", "checksums.json"
+
+
+class StoreError(ValueError):
+    """A folder that is missing, incomplete, altered, or not ours."""
+
+
+def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray]) -> Path:
+    """Writes JSON data and arrays as one folder, atomically.
+
+    Args:
+        path: the folder to make. Its parent must exist.
+        content: data that `json.dumps` accepts.
+        arrays: plain arrays by name (no objects).
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        FileExistsError: if there is something at `path`: nothing is overwritten.
+        FileNotFoundError: if the parent folder does not exist.
+        ValueError: for an array of Python objects.
+
+    Example:
+        >>> import numpy as np, tempfile, pathlib
+        >>> from lamu import store
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "run"
+        >>> _ = store.write(folder, {"answer": 42}, {"x": np.arange(3)})
+        >>> store.read(folder)[0]
+        {'answer': 42}
+    """
+    path = Path(path)
+    if path.exists():
+        raise FileExistsError(f"{str(path)!r} exists already and is not overwritten; choose another folder or remove it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist; make it first")
+    for name, array in arrays.items():
+        if array.dtype == object:
+            raise ValueError(f"the array {name!r} holds Python objects, which are never written; make it numeric or text")
+    buffer = io.BytesIO()
+    np.savez(buffer, **{f"a{index}": array for index, array in enumerate(arrays.values())})
+    body = {"format": FORMAT, "arrays": list(arrays), "content": content}
+    files = {_CONTENT: json.dumps(body, indent=1, allow_nan=True).encode(), _ARRAYS: buffer.getvalue()}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    files[_SUMS] = json.dumps(sums, indent=1).encode()
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        for name, data in files.items():
+            with open(draft / name, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        draft.chmod(0o755)
+        os.rename(draft, path)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return path
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
+    """Reads a folder that `write` made, after checking every byte.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The JSON data and the arrays by name.
+
+    Raises:
+        StoreError: if the folder is missing, incomplete, altered, or of another format; the message says which.
+
+    Example:
+        >>> from lamu import store
+        >>> store.read("no such folder")
+        Traceback (most recent call last):
+            ...
+        lamu.store.StoreError: there is no folder 'no such folder'
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise StoreError(f"there is no folder {str(path)!r}")
+    files: dict[str, bytes] = {}
+    for name in (_SUMS, _CONTENT, _ARRAYS):
+        if not (path / name).is_file():
+            raise StoreError(f"{str(path)!r} is not a folder that Lamu saved: {name} is missing")
+        files[name] = (path / name).read_bytes()
+    try:
+        sums = json.loads(files[_SUMS])
+        whole = all(hashlib.sha256(files[name]).hexdigest() == sums[name] for name in (_CONTENT, _ARRAYS))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{str(path / _SUMS)!r} cannot be read: the folder is truncated or altered") from error
+    if not whole:
+        raise StoreError(f"{str(path)!r} was truncated or altered after it was saved: a checksum does not match")
+    body = json.loads(files[_CONTENT])
+    if body.get("format") != FORMAT:
+        raise StoreError(f"{str(path)!r} has the format {body.get('format')!r}; this version reads {FORMAT!r}")
+    with np.load(io.BytesIO(files[_ARRAYS]), allow_pickle=False) as archive:
+        arrays = {name: archive[f"a{index}"] for index, name in enumerate(body["arrays"])}
+    return body["content"], arrays

@@ -1,0 +1,182 @@
+r"""The vector space in which parameters live: pytrees of floating arrays, added, scaled and multiplied leaf by leaf.
+
+Paths name leaves. A path is the leaf's keys joined by `/`, for instance `network/layers/0/kernel`, and a pattern is a
+path with the shell's wildcards (`network/*/bias`), where `*` also crosses `/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
+
+__all__ = ["add", "by_pattern", "cast", "dimension", "dot", "keys_like", "map_with_path", "normal", "paths", "ravel", "scale", "zeros_like"]
+
+
+def cast(factor: Number, like: Any) -> Any:
+    """Returns a scalar in the dtype of `like`; Python numbers stay as they are, since they take any dtype.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> tree.cast(jnp.float32(2.0), jnp.ones(3, jnp.float16)).dtype
+        dtype('float16')
+    """
+    return factor if isinstance(factor, float | int) else factor.astype(jnp.result_type(like))
+
+
+def add(a: Params, b: Params, factor: Number = 1.0) -> Params:
+    """Returns a + factor · b.
+
+    Example:
+        >>> from lamu import tree
+        >>> tree.add({"w": 1.0}, {"w": 2.0}, -1.0)
+        {'w': -1.0}
+    """
+    return jax.tree.map(lambda x, y: x + cast(factor, y) * y, a, b)
+
+
+def scale(a: Params, factor: Number) -> Params:
+    """Returns factor · a.
+
+    Example:
+        >>> from lamu import tree
+        >>> tree.scale({"w": 3.0}, 2.0)
+        {'w': 6.0}
+    """
+    return jax.tree.map(lambda x: cast(factor, x) * x, a)
+
+
+def dot(a: Params, b: Params) -> Array:
+    """Returns the inner product ⟨a, b⟩ over all leaves, a scalar (zero for a tree without leaves).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> float(tree.dot({"w": jnp.ones(3)}, {"w": jnp.full(3, 2.0)}))
+        6.0
+    """
+    products = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b))
+    return sum(products[1:], products[0]) if products else jnp.zeros(())
+
+
+def zeros_like(a: Params) -> Params:
+    """Returns the zero vector of the space of `a`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> float(tree.zeros_like({"b": jnp.ones(())})["b"])
+        0.0
+    """
+    return jax.tree.map(jnp.zeros_like, a)
+
+
+def dimension(a: Params) -> int:
+    """Returns the number of real coordinates of the space of `a`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> tree.dimension({"w": jnp.ones((2, 3)), "b": jnp.ones(())})
+        7
+    """
+    return sum(jnp.size(leaf) for leaf in jax.tree.leaves(a))
+
+
+def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
+    """Returns `a` as one vector of its coordinates, and the function that takes such a vector back.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> vector, unravel = tree.ravel({"w": jnp.arange(2.0)})
+        >>> unravel(vector + 1.0)["w"].tolist()
+        [1.0, 2.0]
+    """
+    return jax.flatten_util.ravel_pytree(a)
+
+
+def keys_like(key: RandomKey, a: PyTree) -> PyTree:
+    """Returns one key a leaf, in a tree of the same structure.
+
+    Example:
+        >>> import jax
+        >>> from lamu import tree
+        >>> sorted(tree.keys_like(jax.random.key(0), {"a": 0.0, "b": 0.0}))
+        ['a', 'b']
+    """
+    leaves, structure = jax.tree.flatten(a)
+    return jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))) if leaves else [])
+
+
+def normal(key: RandomKey, like: Params) -> Params:
+    """Returns a standard normal draw from the space of `like`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu import tree
+        >>> tree.normal(jax.random.key(0), {"w": jnp.zeros((2, 3))})["w"].shape
+        (2, 3)
+    """
+    return jax.tree.map(lambda k, x: jax.random.normal(k, jnp.shape(x), jnp.result_type(x)), keys_like(key, like), like)
+
+
+def map_with_path(function: Callable[..., Any], a: PyTree, *rest: PyTree) -> PyTree:
+    """Maps `function(path, leaf, *rest_leaves)` over the leaves.
+
+    Example:
+        >>> from lamu import tree
+        >>> tree.map_with_path(lambda path, leaf: path, {"layers": {0: 1.0}})
+        {'layers': {0: 'layers/0'}}
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, *leaves: function(_join(path), *leaves), a, *rest)
+
+
+def paths(a: PyTree) -> list[str]:
+    """Returns the paths of the leaves, in the tree's order.
+
+    Example:
+        >>> from lamu import tree
+        >>> tree.paths({"b": 0.0, "a": [1.0, 2.0]})
+        ['a/0', 'a/1', 'b']
+    """
+    return [_join(path) for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
+
+
+def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:
+    """Returns the tree of the values that `table` gives each leaf: the first pattern that matches its path counts.
+
+    Args:
+        table: values by path pattern, in order of precedence.
+        a: the tree whose leaves are looked up.
+
+    Raises:
+        ValueError: if a leaf matches no pattern, or a pattern no leaf (a misspelt pattern would pass unseen).
+
+    Example:
+        >>> from lamu import tree
+        >>> tree.by_pattern({"*/bias": 10.0, "*": 1.0}, {"layer": {"bias": 0.0, "kernel": 0.0}})
+        {'layer': {'bias': 10.0, 'kernel': 1.0}}
+    """
+    names = paths(a)
+    for pattern in table:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"the pattern {pattern!r} matches no leaf; the leaves are {', '.join(names)}")
+
+    def look_up(path: str, _: Any) -> Any:
+        for pattern, value in table.items():
+            if fnmatchcase(path, pattern):
+                return value
+        raise ValueError(f"no pattern matches the leaf {path!r}; add one, for instance '*'")
+
+    return map_with_path(look_up, a)
+
+
+def _join(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -1,0 +1,181 @@
+"""Laws of priors: normalised, a density by SciPy's account, and honest about their mean, precision and draws.
+
+A row's extras: `params`, a point; `scales` and `loc`, trees and a number that say what its leaves should be.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from lamu import tree
+from lamu.priors import Normal
+from tests.laws.harness import Row, law, row, twin
+
+PARAMS = {
+    "layers": [
+        {"bias": jnp.array([0.3, -1.2]), "kernel": jnp.array([[0.1, 2.0], [-0.7, 0.4]])},
+        {"bias": jnp.array(0.5), "kernel": jnp.array([1.5])},
+    ]
+}
+
+
+def scales(bias: float, kernel: float) -> Any:
+    return tree.map_with_path(lambda path, _: bias if path.endswith("bias") else kernel, PARAMS)
+
+
+standard = row("priors", "Normal", Normal(), loc=0.0, scales=scales(1.0, 1.0))
+shifted = row("priors", "Normal shifted", Normal(2.5, loc=0.3), loc=0.3, scales=scales(2.5, 2.5))
+patterned = row(
+    "priors", "Normal by pattern", Normal({"*bias": 3.0, "*": 0.5}), "patterned", loc=0.0, scales=scales(3.0, 0.5)
+)
+
+
+def pairs(*trees: Any) -> list[tuple[Any, ...]]:
+    return list(zip(*(jax.tree.leaves(a) for a in trees), strict=True))
+
+
+@law("priors")
+def density_is_scipys(row: Row) -> None:
+    expected = sum(stats.norm.logpdf(x, row.extras["loc"], s).sum() for x, s in pairs(PARAMS, row.extras["scales"]))
+    found = row.subject.log_prob(PARAMS)
+    assert found.shape == ()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@law("priors")
+def density_integrates_to_one(row: Row) -> None:
+    """Over a plane of one bias and one kernel weight; the trapezoidal rule is exact to rounding for such densities."""
+    half, points = 10.0, 401
+    grids = [
+        s * np.linspace(-half, half, points) + row.extras["loc"]
+        for s in (row.extras["scales"]["layers"][0][k] for k in ("bias", "kernel"))
+    ]
+    plane = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1).reshape(-1, 2)
+    density = jax.vmap(lambda w: jnp.exp(row.subject.log_prob({"bias": w[0], "kernel": w[1]})))(jnp.asarray(plane))
+    volume = np.prod([grid[1] - grid[0] for grid in grids])
+    np.testing.assert_allclose(np.sum(density) * volume, 1.0, rtol=1e-8)
+
+
+@law("priors")
+def gaussian_is_the_gradient_and_curvature(row: Row) -> None:
+    """At the mean the gradient vanishes, and everywhere the Hessian of −log p is the diagonal of the precisions."""
+    mean, precision = row.subject.gaussian(PARAMS)
+    assert jax.tree.map(jnp.shape, mean) == jax.tree.map(jnp.shape, precision) == jax.tree.map(jnp.shape, PARAMS)
+    theta, unravel = tree.ravel(PARAMS)
+    surprise = lambda vector: -row.subject.log_prob(unravel(vector))
+    flat_mean, flat_precision = tree.ravel(mean)[0], tree.ravel(precision)[0]
+    np.testing.assert_allclose(jax.grad(surprise)(theta), flat_precision * (theta - flat_mean), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(jax.hessian(surprise)(theta), jnp.diag(flat_precision), rtol=1e-10, atol=1e-12)
+
+
+@law("priors")
+def sample_has_the_moments(row: Row) -> None:
+    """Moments of n draws within five standard errors: 54 numbers, a false alarm with probability 3e-5."""
+    n = 20_000
+    draws = jax.vmap(lambda key: row.subject.sample(key, PARAMS))(jax.random.split(jax.random.key(7), n))
+    for draw, x, s in pairs(draws, PARAMS, row.extras["scales"]):
+        assert draw.shape == (n, *x.shape)
+        assert draw.dtype == x.dtype
+        assert np.all(np.abs(np.mean(draw, axis=0) - row.extras["loc"]) < 5.0 * s / np.sqrt(n))
+        assert np.all(np.abs(np.var(draw, axis=0) - s**2) < 5.0 * s**2 * np.sqrt(2.0 / n))
+    flat = np.concatenate([np.reshape(draw, (n, -1)) for draw in jax.tree.leaves(draws)], axis=1)
+    correlation = np.corrcoef(flat.T) - np.eye(flat.shape[1])
+    assert np.all(np.abs(correlation) < 5.0 / np.sqrt(n)), "weights are drawn independently"
+
+
+@law("priors", when="patterned")
+def first_pattern_counts(row: Row) -> None:
+    """Also after JAX has taken the prior apart and put it together."""
+    rebuilt = jax.tree.map(lambda leaf: leaf, row.subject)
+    for prior in (row.subject, rebuilt):
+        _, precision = prior.gaussian(PARAMS)
+        for found, s in pairs(precision, row.extras["scales"]):
+            np.testing.assert_allclose(found, np.full(found.shape, s**-2.0), rtol=1e-12)
+
+
+@law("priors")
+def float32_beside_float64(row: Row) -> None:
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), PARAMS)
+    found = row.subject.log_prob(single)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, row.subject.log_prob(PARAMS), rtol=1e-5)
+    for a in (*row.subject.gaussian(single), row.subject.sample(jax.random.key(1), single)):
+        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(a))
+
+
+@law("priors")
+def jit_and_vmap_change_nothing(row: Row) -> None:
+    np.testing.assert_allclose(jax.jit(row.subject.log_prob)(PARAMS), row.subject.log_prob(PARAMS), rtol=1e-12)
+    factors = jnp.array([0.5, 1.0, -2.0])
+    many = jax.tree.map(lambda x: jnp.multiply.outer(factors, x), PARAMS)
+    each = jnp.stack([row.subject.log_prob(tree.scale(PARAMS, factor)) for factor in factors])
+    np.testing.assert_allclose(jax.vmap(row.subject.log_prob)(many), each, rtol=1e-12)
+
+
+def twin_of(of: Row, fault: str, laws: str, **methods: Any) -> None:
+    whole = {name: getattr(of.subject, name) for name in ("log_prob", "gaussian", "sample")}
+    twin(of, fault, laws, SimpleNamespace(**{**whole, **methods}))
+
+
+prior = shifted.subject
+twin_of(
+    shifted,
+    "sign",
+    "density_is_scipys density_integrates_to_one gaussian_is_the_gradient_and_curvature",
+    log_prob=lambda p: -prior.log_prob(p),
+)
+twin_of(
+    shifted,
+    "unnormalised",
+    "density_is_scipys density_integrates_to_one",
+    log_prob=lambda p: prior.log_prob(p) + 0.5 * tree.dimension(p) * jnp.log(2.0 * jnp.pi),
+)
+twin_of(
+    shifted,
+    "variance for standard deviation",
+    "density_is_scipys gaussian_is_the_gradient_and_curvature",
+    log_prob=Normal(2.5**2, loc=0.3).log_prob,
+)
+twin_of(
+    shifted,
+    "precision without the square",
+    "gaussian_is_the_gradient_and_curvature",
+    gaussian=lambda p: (prior.gaussian(p)[0], jax.tree.map(jnp.sqrt, prior.gaussian(p)[1])),
+)
+twin_of(
+    shifted,
+    "mean dropped",
+    "gaussian_is_the_gradient_and_curvature",
+    gaussian=lambda p: (tree.zeros_like(p), prior.gaussian(p)[1]),
+)
+twin_of(shifted, "draws with variance for scale", "sample_has_the_moments", sample=Normal(2.5**2, loc=0.3).sample)
+twin_of(shifted, "draws without the mean", "sample_has_the_moments", sample=Normal(2.5).sample)
+twin_of(
+    shifted,
+    "one key for every leaf",
+    "sample_has_the_moments",
+    sample=lambda key, p: jax.tree.map(
+        lambda x: 0.3 + 2.5 * jax.random.normal(jax.random.clone(key), x.shape, x.dtype), p
+    ),
+)
+twin(patterned, "patterns sorted", "first_pattern_counts density_is_scipys", Normal({"*": 0.5, "*bias": 3.0}))
+twin_of(
+    standard,
+    "float64 always",
+    "float32_beside_float64",
+    log_prob=lambda p: standard.subject.log_prob(jax.tree.map(lambda x: x.astype(jnp.float64), p)),
+)
+twin_of(
+    standard,
+    "another value where traced",
+    "jit_and_vmap_change_nothing",
+    log_prob=lambda p: (
+        standard.subject.log_prob(p) * (1.0 if isinstance(p["layers"][0]["bias"], jax.core.Tracer) else 1.001)
+    ),
+)

@@ -1,0 +1,48 @@
+"""Every law on every row, and every broken twin against the laws that must reject it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from tests.laws.harness import LAWS, ROWS, TWINS, Law, Row, Twin
+
+KINDS = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "harness", "test_laws"))
+for kind in KINDS:
+    importlib.import_module(f"tests.laws.{kind}")
+
+CASES = [(law, row) for law in LAWS for row in ROWS if row.kind == law.kind and law.applies(row)]
+REJECTIONS = [(twin, law) for twin in TWINS for name in twin.laws for law in LAWS if (law.kind, law.name) == (twin.row.kind, name)]
+
+
+@pytest.mark.parametrize(("law", "row"), CASES, ids=[f"{law.kind}-{law.name}-{row.name}" for law, row in CASES])
+def test_law(law: Law, row: Row) -> None:
+    law.check(row)
+
+
+@pytest.mark.parametrize(
+    ("twin", "law"), REJECTIONS, ids=[f"{law.kind}-{law.name}-{twin.row.name}" for twin, law in REJECTIONS]
+)
+def test_twin_is_rejected(twin: Twin, law: Law, record_property) -> None:
+    record_property("twin", f"{twin.row.kind}: {twin.row.name}")
+    record_property("law", f"{law.kind}: {law.name}")
+    with pytest.raises(AssertionError):
+        law.check(twin.row)
+
+
+def test_every_row_has_a_law_and_every_law_a_row() -> None:
+    assert {row.name for row in ROWS} == {row.name for _, row in CASES}
+    assert {(law.kind, law.name) for law in LAWS} == {(law.kind, law.name) for law, _ in CASES}
+
+
+def test_every_law_can_fail() -> None:
+    rejecting = {(law.kind, law.name) for _, law in REJECTIONS}
+    toothless = {(law.kind, law.name) for law in LAWS} - rejecting
+    assert not toothless, f"laws that no twin tests: {sorted(toothless)}"
+
+
+def test_every_named_law_exists() -> None:
+    known = {(law.kind, law.name) for law in LAWS}
+    assert all((twin.row.kind, name) in known for twin in TWINS for name in twin.laws)

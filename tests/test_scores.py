@@ -1,0 +1,205 @@
+"""Scores against scikit-learn, closed forms and counts by hand, and the predictions that they refuse."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+from sklearn import metrics
+from sklearn.calibration import calibration_curve
+
+from lamu import scores
+
+RANDOM = np.random.default_rng(0)
+LABELS = RANDOM.integers(0, 4, 200)
+PROBABILITIES = RANDOM.dirichlet(np.ones(4), 200)
+BITS = RANDOM.integers(0, 2, 200)
+CHANCES = RANDOM.uniform(size=200)
+
+
+def classes(p) -> SimpleNamespace:
+    def log_prob(y):
+        return jnp.log(jnp.asarray(p))[jnp.arange(len(p)), y]
+
+    def prediction_set(level):
+        order = np.argsort(-p, axis=1)
+        before = np.cumsum(np.take_along_axis(p, order, 1), 1) - np.take_along_axis(p, order, 1)
+        members = np.zeros(p.shape, bool)
+        np.put_along_axis(members, order, before < level, 1)
+        return members
+
+    return SimpleNamespace(task="classes", mean=jnp.asarray(p), log_prob=log_prob, prediction_set=prediction_set)
+
+
+def binary(p) -> SimpleNamespace:
+    return SimpleNamespace(
+        task="binary", mean=jnp.asarray(p), log_prob=lambda y: jnp.log(jnp.where(y.astype(int) == 1, p, 1.0 - p))
+    )
+
+
+def normal(mean, std) -> SimpleNamespace:
+    """Independent normal predictions; a trailing axis of outputs is summed in the density."""
+    mean, std = jnp.broadcast_arrays(jnp.asarray(mean), jnp.asarray(std))
+
+    def log_prob(y):
+        each = norm.logpdf(y, mean, std)
+        return each if each.ndim == 1 else jnp.sum(each, axis=1)
+
+    def interval(level):
+        return norm.ppf(0.5 - level / 2.0, mean, std), norm.ppf(0.5 + level / 2.0, mean, std)
+
+    cdf = lambda z: norm.cdf(z, mean, std)
+    return SimpleNamespace(task="regression", mean=mean, std=std, log_prob=log_prob, interval=interval, cdf=cdf)
+
+
+def test_scores_of_classes_are_scikit_learns() -> None:
+    pred = classes(PROBABILITIES)
+    assert np.isclose(scores.accuracy(pred, LABELS), metrics.accuracy_score(LABELS, PROBABILITIES.argmax(1)))
+    assert np.isclose(scores.nll(pred, LABELS), metrics.log_loss(LABELS, PROBABILITIES))
+    assert np.isclose(scores.brier(pred, LABELS), metrics.brier_score_loss(LABELS, PROBABILITIES))
+
+
+@pytest.mark.parametrize("dtype", [bool, int, float])
+def test_scores_of_a_binary_target_are_scikit_learns(dtype) -> None:
+    pred, y = binary(CHANCES), BITS.astype(dtype)
+    assert np.isclose(scores.accuracy(pred, y), metrics.accuracy_score(BITS, CHANCES > 0.5))
+    assert np.isclose(scores.nll(pred, y), metrics.log_loss(BITS, CHANCES))
+    assert np.isclose(scores.brier(pred, y), metrics.brier_score_loss(BITS, CHANCES))
+
+
+def test_two_classes_score_as_the_binary_target_that_they_are() -> None:
+    two, one = classes(np.stack([1.0 - CHANCES, CHANCES], axis=1)), binary(CHANCES)
+    for score in (scores.accuracy, scores.nll, scores.ece):
+        assert np.isclose(score(two, BITS), score(one, BITS))
+    assert np.isclose(scores.brier(two, BITS), 2.0 * scores.brier(one, BITS))
+
+
+def test_rmse_is_scikit_learns_in_the_targets_units() -> None:
+    y, mean = RANDOM.normal(size=50), RANDOM.normal(size=50)
+    assert np.isclose(scores.rmse(normal(mean, 1.0), y), metrics.root_mean_squared_error(y, mean))
+    assert scores.rmse(normal(np.zeros((1, 2)), 1.0), np.array([[3.0, 1.0]])) == pytest.approx(np.sqrt(5.0))
+
+
+def test_nll_of_several_outputs_is_joint_and_for_each_row() -> None:
+    assert np.isclose(scores.nll(normal(np.zeros((3, 2)), 1.0), np.zeros((3, 2))), np.log(2.0 * np.pi))
+
+
+def test_crps_of_a_normal_is_its_closed_form() -> None:
+    """Gneiting et al. 2005, eq. 5; one target is 30 standard deviations away."""
+    mean, std = np.array([0.0, 1.0, -2.0, 0.0]), np.array([1.0, 0.3, 2.0, 1.0])
+    y = np.array([0.3, 1.0, 4.0, 30.0])
+    z = (y - mean) / std
+    closed = std * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - 1.0 / np.sqrt(np.pi))
+    assert np.isclose(scores.crps(normal(mean, std), y), np.mean(closed), rtol=1e-9)
+    pair = normal(mean.reshape(2, 2), std.reshape(2, 2))
+    assert np.isclose(scores.crps(pair, y.reshape(2, 2)), np.mean(closed), rtol=1e-9)
+
+
+def test_crps_of_a_mixture_is_its_energy_form() -> None:
+    """Grimit et al. 2006, eq. 5: E|Y − y| − ½ E|Y − Y'|; with components much narrower than the whole."""
+    means, stds, y = np.array([-3.0, 0.0, 3.0]), np.array([0.05, 1.0, 0.05]), 0.4
+
+    def distance(m, v):
+        s = np.sqrt(v)
+        return 2.0 * s * norm.pdf(m / s) + m * (2.0 * norm.cdf(m / s) - 1.0)
+
+    pairs = distance(means[:, None] - means[None], stds[:, None] ** 2 + stds[None] ** 2)
+    energy = np.mean(distance(y - means, stds**2)) - 0.5 * np.mean(pairs)
+    std = np.sqrt(np.mean(stds**2 + means**2))
+    cdf = lambda z: jnp.mean(norm.cdf(z[None], means[:, None], stds[:, None]), axis=0)
+    pred = SimpleNamespace(task="regression", mean=jnp.zeros(1), std=jnp.full(1, std), cdf=cdf)
+    assert np.isclose(scores.crps(pred, np.array([y])), energy, rtol=1e-3)
+    assert np.isclose(scores.crps(pred, np.array([y]), panels=1024), energy, rtol=1e-9)
+
+
+def test_crps_of_a_sharp_prediction_is_the_absolute_error() -> None:
+    assert np.isclose(scores.crps(normal([0.0], 1e-9), np.array([2.0])), 2.0, rtol=1e-6)
+
+
+def test_proper_scores_prefer_the_truth() -> None:
+    """20 000 draws of N(0, 1): a wider, a narrower and a shifted prediction lose by far more than sampling error."""
+    y = np.random.default_rng(1).normal(size=20_000)
+    for score in (scores.nll, scores.crps):
+        truth = score(normal(np.zeros_like(y), 1.0), y)
+        assert all(truth < score(normal(np.full_like(y, m), s), y) for m, s in ((0.0, 1.5), (0.0, 0.6), (0.4, 1.0)))
+
+
+def test_ece_by_hand() -> None:
+    """Two bins of two: confidences 0.6 and 0.7 with one right, 0.8 and 0.9 with both right."""
+    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
+    y = np.array([0, 1, 1, 1])
+    assert np.isclose(scores.ece(classes(p), y, bins=2), 0.5 * abs(0.5 - 0.65) + 0.5 * abs(1.0 - 0.85))
+
+
+def test_ece_bins_have_equal_mass_as_scikit_learns_quantiles() -> None:
+    confidence = PROBABILITIES.max(1)
+    right = PROBABILITIES.argmax(1) == LABELS
+    truth, mean = calibration_curve(right, confidence, n_bins=10, strategy="quantile")
+    assert np.isclose(scores.ece(classes(PROBABILITIES), LABELS, bins=10), np.mean(np.abs(truth - mean)))
+
+
+def test_ece_does_not_depend_on_the_order_of_rows_nor_part_ties() -> None:
+    p = np.repeat([[0.75, 0.25]], 8, axis=0)
+    y = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    assert scores.ece(classes(p), y) == scores.ece(classes(p), y[::-1]) == 0.0
+
+
+def test_ece_sees_overconfidence() -> None:
+    sure = np.repeat([[1.0, 0.0]], 10, axis=0)
+    assert np.isclose(scores.ece(classes(sure), np.arange(10) % 2), 0.5)
+    with pytest.raises(ValueError, match="0 bins"):
+        scores.ece(classes(sure), np.zeros(10, int), bins=0)
+
+
+def test_coverage_is_the_level_for_the_truth() -> None:
+    """5000 draws: within five standard errors of the level, a false alarm with probability 6e-7 each."""
+    y = np.random.default_rng(2).normal(size=5000)
+    for level in (0.5, 0.9):
+        error = 5.0 * np.sqrt(level * (1.0 - level) / len(y))
+        assert abs(scores.coverage(normal(np.zeros_like(y), 1.0), y, level) - level) < error
+    assert scores.coverage(normal(np.zeros((1, 2)), 1.0), np.array([[0.0, 9.0]])) == 0.5
+
+
+def test_coverage_of_classes_counts_the_sets_that_hold_the_label() -> None:
+    pred = classes(np.array([[0.95, 0.05, 0.0], [0.5, 0.45, 0.05], [0.5, 0.45, 0.05]]))
+    assert np.isclose(scores.coverage(pred, np.array([1, 1, 2])), 1.0 / 3.0)
+
+
+@pytest.mark.parametrize("score", [scores.accuracy, scores.brier, scores.ece])
+def test_scores_of_labels_refuse_a_regression(score) -> None:
+    with pytest.raises(ValueError, match=f"{score.__name__} is for classes.*'regression'"):
+        score(normal(np.zeros(2), 1.0), np.zeros(2))
+
+
+@pytest.mark.parametrize("score", [scores.rmse, scores.crps])
+@pytest.mark.parametrize("pred", [classes(PROBABILITIES), binary(CHANCES)])
+def test_scores_of_numbers_refuse_classes(score, pred) -> None:
+    with pytest.raises(ValueError, match=f"{score.__name__} is for regression.*'{pred.task}'"):
+        score(pred, LABELS)
+
+
+@pytest.mark.parametrize("score", [scores.rmse, scores.nll, scores.crps, scores.coverage])
+def test_targets_of_another_shape_never_broadcast(score) -> None:
+    with pytest.raises(ValueError, match=rf"{score.__name__} needs targets of shape \(2,\).*\(2, 1\)"):
+        score(normal(np.zeros(2), 1.0), np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="there are none"):
+        score(normal(np.zeros(0), 1.0), np.zeros(0))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90.0])
+def test_levels_are_probabilities(level) -> None:
+    with pytest.raises(ValueError, match=f"level {level} is not between"):
+        scores.coverage(normal(np.zeros(2), 1.0), np.zeros(2), level)
+
+
+def test_scores_are_floats() -> None:
+    with jax.enable_x64(False):
+        regression = normal(np.zeros(3, np.float32), 1.0)
+        for score in (scores.rmse, scores.nll, scores.crps, scores.coverage):
+            assert type(score(regression, np.zeros(3))) is float
+    for score in (scores.accuracy, scores.nll, scores.brier, scores.ece):
+        assert type(score(classes(PROBABILITIES), LABELS)) is float
