@@ -107,7 +107,7 @@ def test_classes_have_no_cdf_no_marginal_and_nothing_to_learn(likelihood) -> Non
     with pytest.raises(TypeError, match="regression"):
         likelihood.cdf({}, f, jnp.zeros(1))
     assert likelihood.marginal({}, f, jnp.zeros((1, *f.shape[1:], *f.shape[1:]))) is None
-    assert likelihood.init(None) == likelihood.dispersion_information({}, f) == {}
+    assert likelihood.init(None) == likelihood.dispersion_information({}) == {}
     assert likelihood.log_prior({}) == 0.0
 
 
@@ -149,7 +149,7 @@ def test_targets_that_do_not_vary_start_at_noise_one(y) -> None:
 
 def test_given_noise_is_not_learned() -> None:
     y = jnp.arange(3.0)
-    assert Gaussian(0.5).init(y) == Gaussian(0.5).dispersion_information({}, y[:, None]) == {}
+    assert Gaussian(0.5).init(y) == Gaussian(0.5).dispersion_information({}) == {}
     assert Gaussian(0.5).log_prior({}) == 0.0
 
 

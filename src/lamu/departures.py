@@ -1,7 +1,7 @@
 r"""What practical algorithms add to the rule: momentum, bias correction, square roots. Each is named where it is used.
 
 A *momentum* turns the sequence of gradients into the sequence that is followed. A *metric* turns the precision and a
-gradient into a direction; the rule's own is S⁻¹.
+gradient into a direction; the rule's own is S⁻¹. A momentum is `normalised` where it gives a constant gradient back.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class NoMomentum:
     """
 
     departure: ClassVar[str] = ""
+    normalised: ClassVar[bool] = True
 
     def init(self, like: Params) -> Params:
         """Returns an empty memory."""
@@ -55,6 +56,7 @@ class Trace:
     decay: Number
 
     departure: ClassVar[str] = "momentum"
+    normalised: ClassVar[bool] = False
 
     def init(self, like: Params) -> Params:
         """Returns the zero vector."""
@@ -82,6 +84,7 @@ class MovingAverage:
     decay: Number
 
     departure: ClassVar[str] = "momentum with bias correction"
+    normalised: ClassVar[bool] = True
 
     def init(self, like: Params) -> Params:
         """Returns the zero vector."""

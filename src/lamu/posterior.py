@@ -65,6 +65,9 @@ class Posterior:
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            # As where data come in: whole numbers would take the constants of a standardised network down with them.
+            x = x.astype(jnp.result_type(float))
         if x.ndim < 2:
             raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
         if x.shape[0] == 0:

@@ -213,13 +213,13 @@ class Rule:
         rate = self.learning_rate(state.count)
         precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
         count = state.count + 1
-        momentum, gradient = self.momentum.follow(state.momentum, at.gradient, count)
-        target = at.curvature
+        pull, target = None, at.curvature
         if prior is not None:
             mean, delta = prior
-            gradient = jax.tree.map(lambda g, d, m, m0: g + d * (m - m0), gradient, delta, state.mean, mean)
+            pull = jax.tree.map(lambda d, m, m0: d * (m - m0), delta, state.mean, mean)
             if target is not None:
                 target = jax.tree.map(jnp.add, target, self.structure.from_diagonal(delta))
+        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
         precision = state.precision if target is None else self.geometry.move(state.precision, target, precision_rate)
         direction = self.metric.direction(precision, gradient, count, precision_rate)
         decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
@@ -242,6 +242,19 @@ class Rule:
         else:
             belief = Point(self.space.join(state.mean, state.rest))
         return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+
+    def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
+        """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
+
+        The pull needs no averaging. But a momentum whose weights do not sum to one would weigh the data against the prior, and
+        move the fixed point, unless the pull goes through it too.
+        """
+        if pull is None:
+            return self.momentum.follow(memory, gradient, count)
+        if not self.momentum.normalised:
+            return self.momentum.follow(memory, tree.add(gradient, pull), count)
+        memory, followed = self.momentum.follow(memory, gradient, count)
+        return memory, tree.add(followed, pull)
 
     def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
         if not jax.tree.leaves(rest):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Params",
     "PyTree",
     "RandomKey",
+    "Rows",
     "Scalar",
 ]
 
@@ -28,3 +30,6 @@ RandomKey: TypeAlias = Key[jax.Array, ""]
 
 Number: TypeAlias = float | int | jax.Array
 """A real hyperparameter: a Python number, or a zero-dimensional array where it is traced."""
+
+Rows: TypeAlias = jax.Array | np.ndarray
+"""Inputs `[N, ...]` for prediction: on the device, or in the host's memory until their chunk's turn comes."""

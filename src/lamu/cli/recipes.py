@@ -69,8 +69,10 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             raise ValueError(f"{recipe.name} has no setting {key!r}; {hint}")
         if key in settings:
             raise ValueError(f"the setting {key!r} is given twice; give it once")
-        settings[key] = _value(text)
-        _check_kind(recipe.name, parameters[key], settings[key], text)
+        value = _value(text)
+        _check_kind(recipe.name, parameters[key], value, text)
+        whole_for_real = isinstance(parameters[key].default, float) and isinstance(value, int)
+        settings[key] = float(value) if whole_for_real else value
     return settings
 
 

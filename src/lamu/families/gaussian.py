@@ -7,10 +7,10 @@ r"""The Gaussian \(N(m, S^{-1})\) over any operator, in its three coordinates.
 | \(\mu = (m, \Sigma + m m^\top)\) | `ExpectationGaussian(first, second)` |
 | \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `NaturalGaussian.log_partition` |
 
-**One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\), paired
-with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand; the diagonal Gaussian's is \(\theta^2\)
-coordinate by coordinate; the scalar Gaussian's is \(\lVert\theta\rVert^2\), one number. The base measure is
-\((2\pi)^{-D/2}\), a constant, so that \(\nabla_\mu H(q) = -\lambda\) exactly.
+**One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\),
+paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand; the diagonal Gaussian's is
+\(\theta^2\) coordinate by coordinate; the scalar Gaussian's is \(\lVert\theta\rVert^2\), one number. The base measure
+is \((2\pi)^{-D/2}\), a constant, so that \(\nabla_\mu H(q) = -\lambda\) exactly.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class NaturalGaussian:
         return Gaussian(precision.solve(self.first), precision)
 
     def log_partition(self) -> Array:
-        r"""Returns \(A(\lambda) = \tfrac12 \lambda_1^\top S^{-1} \lambda_1 - \tfrac12\log\det S\); its gradient is μ."""
+        r"""Returns \(A(\lambda) = \tfrac12 \lambda_1^\top S^{-1} \lambda_1 - \tfrac12\log\det S\), with gradient μ."""
         precision = self.second.scale(-2.0).factored()
         return (tree.dot(self.first, precision.solve(self.first)) - precision.logdet(self.first)) / 2
 

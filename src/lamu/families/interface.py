@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Params, RandomKey
 
 __all__ = ["Family"]
 
@@ -19,9 +19,16 @@ class Family(Protocol):
     """
 
     @property
-    def kind(self) -> str: ...
-    @property
-    def mean(self) -> Params: ...
+    def kind(self) -> str:
+        """What sort of belief it is, which decides its laws."""
+        ...
+
+    if TYPE_CHECKING:  # at run time isinstance would read the property, which a belief with several modes refuses
+
+        @property
+        def mean(self) -> Params:
+            """E_q[θ]."""
+            ...
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ."""

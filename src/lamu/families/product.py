@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from lamu.families.interface import Family
 from lamu.record import record
@@ -45,13 +46,13 @@ class Product:
         return {name: factor.sample(k) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws of every factor; a point factor is repeated beside the others' draws."""
+        """Returns draws of every factor; one with fewer than the others (a point, few draws) repeats them evenly."""
         keys = jax.random.split(key, len(self.factors))
         drawn = {name: factor.draws(k, count) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
         sizes = {name: leaves[0].shape[0] for name, part in drawn.items() if (leaves := jax.tree.leaves(part))}
         longest = max(sizes.values(), default=1)
 
         def spread(leaf: jax.Array) -> jax.Array:
-            return leaf if leaf.shape[0] == longest else leaf.repeat(longest // leaf.shape[0], axis=0)
+            return leaf[jnp.arange(longest) * leaf.shape[0] // longest]
 
         return jax.tree.map(spread, drawn)

@@ -57,7 +57,7 @@ class Bernoulli:
         """Returns zero: nothing is learned."""
         return jnp.asarray(0.0)
 
-    def dispersion_information(self, params: Params, f: Array) -> Params:
+    def dispersion_information(self, params: Params) -> Params:
         """Returns no information: nothing is learned."""
         return {}
 

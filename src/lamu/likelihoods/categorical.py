@@ -72,7 +72,7 @@ class Categorical:
         """Returns zero: nothing is learned."""
         return jnp.asarray(0.0)
 
-    def dispersion_information(self, params: Params, f: Array) -> Params:
+    def dispersion_information(self, params: Params) -> Params:
         """Returns no information: nothing is learned."""
         return {}
 

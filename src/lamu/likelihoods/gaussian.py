@@ -99,7 +99,7 @@ class Gaussian:
 
         return jnp.sum(Normal(0.0, 3.0).log_prob(params["log_scale"]))
 
-    def dispersion_information(self, params: Params, f: Array) -> Params:
+    def dispersion_information(self, params: Params) -> Params:
         r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 

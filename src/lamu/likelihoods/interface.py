@@ -25,21 +25,30 @@ class Likelihood(Protocol):
     """
 
     @property
-    def task(self) -> str: ...
-    @property
-    def log_concave(self) -> bool: ...
-    @property
-    def quadratic(self) -> bool: ...
+    def task(self) -> str:
+        """The kind of target: "regression", "binary" or "classes"."""
+        ...
 
-    def check(self, y: Array) -> None:
+    @property
+    def log_concave(self) -> bool:
+        """Whether log p(y | f) is concave in f for every y."""
+        ...
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether log p(y | f) is quadratic in f for given dispersion."""
+        ...
+
+
+    def check(self, y: Any) -> None:
         """Raises a ValueError with one sentence if the targets cannot be of this likelihood; eager, before any compute."""
         ...
 
-    def outputs(self, y: Array) -> int:
+    def outputs(self, y: Any) -> int:
         """Returns the width that the network's output must have."""
         ...
 
-    def init(self, y: Array) -> Params:
+    def init(self, y: Any) -> Params:
         """Returns the initial dispersion parameters (an empty dictionary where nothing is learned)."""
         ...
 
@@ -47,7 +56,7 @@ class Likelihood(Protocol):
         """Returns the log density of the dispersion parameters' own prior, a scalar in nats."""
         ...
 
-    def dispersion_information(self, params: Params, f: Array) -> Params:
+    def dispersion_information(self, params: Params) -> Params:
         """Returns the expected Fisher information of one row about each dispersion leaf, in a tree like `params`."""
         ...
 

@@ -92,9 +92,9 @@ class Scaled:
         """Returns the base's log density of its dispersion parameters, a scalar in nats."""
         return self.base.log_prior(params)
 
-    def dispersion_information(self, params: Params, f: Array) -> Params:
+    def dispersion_information(self, params: Params) -> Params:
         """Returns the base's information: the Jacobian does not depend on the dispersion."""
-        return self.base.dispersion_information(params, f)
+        return self.base.dispersion_information(params)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log p_z((y - a)/b \mid f) - \sum_k \log b_k\) in nats, `[batch]`."""

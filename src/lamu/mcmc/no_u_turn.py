@@ -107,13 +107,15 @@ class Nuts:
         _, step_update, step_final = self._step_size()
         step_init = self._step_size()[0]
         _, mass_update, mass_final = _mass()
-        schedule = jnp.asarray(build_schedule(self.warmup) if self.warmup else [[0, 0]], jnp.int32)
+        with _lenient():
+            schedule = jnp.asarray(build_schedule(self.warmup) if self.warmup else [[0, 0]], jnp.int32)
         warming = state.count < self.warmup
         stage, window_ends = schedule[jnp.minimum(state.count, schedule.shape[0] - 1)]
 
         def move(key: RandomKey, chain: Any, step_size: Any, mass: Any) -> tuple[Any, Any, Any, Any]:
             size = jnp.exp(jnp.where(warming, step_size.log_step_size, step_size.log_step_size_avg))
-            chain, info = transition(key, chain, density, size, mass.inverse_mass_matrix)
+            # As bare bits: the kernel selects between keys, which JAX's check for reused keys takes for a use.
+            chain, info = transition(jax.random.key_data(key), chain, density, size, mass.inverse_mass_matrix)
             adapted = step_update(step_size, info.acceptance_rate)
             gathered = _where(stage == 1, mass_update(mass, chain.position), mass)
             finished = mass_final(gathered)

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Operator"]
+__all__ = ["Operator", "Structure"]
 
 
 @runtime_checkable
@@ -15,30 +15,8 @@ class Operator(Protocol):
     r"""A symmetric operator S on the space of parameters: a precision, or a curvature that may become one.
 
     The space is never stored. Methods that receive a vector act on its space; the others take `like`, any vector of the
-    space. Every operator here is *linear in its leaves*: \(a S + b S'\) is a `jax.tree.map`, which is how the rule moves a
-    precision. Curvature arrives through the class's constructors, each of which keeps what the structure can hold
-    (`Dense` everything, `Diagonal` the diagonal, `Scalar` the mean of the diagonal).
+    space.
     """
-
-    @classmethod
-    def from_diagonal(cls, diagonal: Params) -> Operator:
-        """Returns the operator with the given diagonal, a vector of the space."""
-        ...
-
-    @classmethod
-    def from_jacobian(cls, jacobian: Params, weight: Array) -> Operator:
-        r"""Returns \(\sum_b J_b^\top W_b J_b\), for leaves `[batch, outputs, ...]` and W `[batch, outputs, outputs]`."""
-        ...
-
-    @classmethod
-    def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Operator:
-        """Returns the operator of which `product` computes matrix-vector products."""
-        ...
-
-    @classmethod
-    def from_outer(cls, u: Params, v: Params) -> Operator:
-        r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
-        ...
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
@@ -86,4 +64,34 @@ class Operator(Protocol):
 
     def scale(self, factor: Number) -> Operator:
         """Returns factor · S."""
+        ...
+
+
+@runtime_checkable
+class Structure(Operator, Protocol):
+    r"""An operator that a precision can be: one that moves, and takes curvature in.
+
+    It is *linear in its leaves*: \(a S + b S'\) is a `jax.tree.map`, which is how the rule moves a precision. Curvature
+    arrives through the class's constructors, each of which keeps what the structure can hold (`Dense` everything,
+    `Diagonal` the diagonal, `Scalar` the mean of the diagonal). A Cholesky factor is an operator and no structure.
+    """
+
+    @classmethod
+    def from_diagonal(cls, diagonal: Params) -> Structure:
+        """Returns the operator with the given diagonal, a vector of the space."""
+        ...
+
+    @classmethod
+    def from_jacobian(cls, jacobian: Params, weight: Array) -> Structure:
+        r"""Returns \(\sum_b J_b^\top W_b J_b\), for leaves `[batch, outputs, ...]`, W `[batch, outputs, outputs]`."""
+        ...
+
+    @classmethod
+    def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> Structure:
+        """Returns the operator of which `product` computes matrix-vector products."""
+        ...
+
+    @classmethod
+    def from_outer(cls, u: Params, v: Params) -> Structure:
+        r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
         ...

@@ -93,7 +93,7 @@ class Scalar:
     def dense(self, like: Params) -> Array:
         """Returns s I as a matrix."""
         vector, _ = tree.ravel(like)
-        return self.value * jnp.eye(vector.size, dtype=vector.dtype)
+        return tree.cast(self.value, vector) * jnp.eye(vector.size, dtype=vector.dtype)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(other) / s."""

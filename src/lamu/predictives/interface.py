@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.model import Model
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Predictive", "PredictiveRule"]
 
@@ -150,7 +150,7 @@ class Predictive(ABC):
 class PredictiveRule(Protocol):
     """How a belief becomes a predictive."""
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Array, samples: int, key: RandomKey) -> Predictive:
+    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
         """Returns the predictive at the inputs.
 
         Args:

@@ -16,7 +16,7 @@ from lamu.predictives.interface import Predictive
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["ClosedForm", "Linearised"]
 
@@ -40,7 +40,7 @@ class Linearised:
         Linearised()
     """
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Array, samples: int, key: RandomKey) -> Predictive:
+    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
         """Returns the predictive of the tangent model."""
         weights, dispersion = _parts(belief)
         weights = Gaussian(weights.mean, weights.precision.factored())
@@ -82,7 +82,7 @@ class ClosedForm:
         ClosedForm()
     """
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Array, samples: int, key: RandomKey) -> Predictive:
+    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
         """Returns the exact Gaussian predictive."""
         if not (model.network.linear and model.likelihood.quadratic):
             raise TypeError("a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()")

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.typing import Array
+from lamu.typing import Array, Rows
 
 __all__ = ["in_chunks"]
 
 
-def in_chunks(function: Callable[[Array], Any], x: Array, rows: int, axis: int = 0) -> Any:
+def in_chunks(function: Callable[[Array], Any], x: Rows, rows: int, axis: int = 0) -> Any:
     """Returns `function(x)`, computed some rows at a time; the last chunk is padded by repeating its last row.
 
     Args:

@@ -13,7 +13,7 @@ from lamu.predictives.interface import Predictive
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["Sampled"]
 
@@ -28,7 +28,7 @@ class Sampled:
         Sampled()
     """
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Array, samples: int, key: RandomKey) -> Predictive:
+    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
         """Returns the mixture over the draws."""
         draws = _draws(belief, key, samples)
         f = in_chunks(lambda rows: _outputs(model, network_state, draws, rows), x, rows=4096, axis=1)

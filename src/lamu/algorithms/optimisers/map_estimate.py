@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import BatchLoss, Everything, Objective
@@ -80,9 +82,12 @@ class MapEstimate:
                 "grad": at.coordinates,
                 "value_fn": lambda params: loss.value(params, {}, key)[0],
             }
-        updates, optimiser = self.optimiser.update(at.coordinates, state.optimiser, state.params, **extra)
-        norm = optax.tree.norm(at.coordinates)
-        return MapState(optax.apply_updates(state.params, updates), optimiser, at.network_state), Info(at.value, norm)
+        # Other people's code is not written for strict promotion, which a user may have switched on.
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            updates, optimiser = self.optimiser.update(at.coordinates, state.optimiser, state.params, **extra)
+            params = optax.apply_updates(state.params, updates)
+            norm = optax.tree.norm(at.coordinates)
+        return MapState(params, optimiser, at.network_state), Info(at.value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point."""

@@ -1,0 +1,239 @@
+"""The checks, one a row of the table, each in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.optimisers.adam import adam
+from lamu.algorithms.optimisers.gradient_descent import gradient_descent
+from lamu.algorithms.optimisers.map_estimate import map_estimate
+from lamu.algorithms.optimisers.sgd import sgd
+from lamu.algorithms.post_hoc.laplace import laplace
+from lamu.algorithms.variational.ivon import ivon
+from lamu.algorithms.variational.von import von
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.expectations import Exact
+from lamu.loop import fit
+from lamu.mcmc.no_u_turn import nuts
+from lamu.operators import Dense
+from lamu.protocol import Algorithm
+from lamu.verification import problems, references
+from lamu.verification.problems import Problem
+
+__all__ = ["Check", "checks"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """An algorithm beside its classic.
+
+    Attributes:
+        algorithm: its public name.
+        reference: what it was compared with, and in what.
+        deviation: the largest difference that was found.
+        tolerance: the largest that is allowed.
+    """
+
+    algorithm: str
+    reference: str
+    deviation: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the deviation is within the tolerance (NaN is not)."""
+        return self.deviation <= self.tolerance
+
+
+def checks() -> dict[str, Callable[[], Check]]:
+    """Returns the check of every algorithm by its public name; each is a function without arguments.
+
+    Example:
+        >>> from lamu.verification import checks
+        >>> checks()["sgd"]().passed
+        True
+    """
+    table = {
+        "gradient_descent": _gradient_descent,
+        "sgd": _sgd,
+        "adam": _adam,
+        "map_estimate": _map_estimate,
+        "von": _von,
+        "ivon": _ivon,
+        "laplace": _laplace,
+        "conjugate": _conjugate,
+        "nuts": _nuts,
+    }
+    return {name: _in_double(check) for name, check in table.items()}
+
+
+def _in_double(check: Callable[[], Check]) -> Callable[[], Check]:
+    def run() -> Check:
+        with jax.enable_x64(True):
+            return check()
+
+    return run
+
+
+def _gradient_descent() -> Check:
+    problem = problems.regression()
+    design, batch = problem.design, Batch.of(problem.x, problem.y)
+
+    def gradient(theta: np.ndarray) -> np.ndarray:
+        data = design.T @ (design @ theta - problem.y) / problem.scale**2
+        return (data + problem.precision * theta) / len(problem.y)
+
+    start, after = _run(gradient_descent(0.05), problem, [batch] * 100)
+    expected = references.gradient_descent(gradient, _flat(start), rate=0.05, steps=100)
+    return Check("gradient_descent", "NumPy by hand, 100 steps", _distance(_flat(after), expected), 1e-12)
+
+
+def _sgd() -> Check:
+    import optax
+
+    return _beside_optax("sgd", sgd(0.1, momentum=0.9), optax.sgd(0.1, momentum=0.9), "optax.sgd, momentum, 100 steps")
+
+
+def _adam() -> Check:
+    import optax
+
+    return _beside_optax("adam", adam(1e-2), optax.adam(1e-2), "optax.adam, 100 steps")
+
+
+def _beside_optax(name: str, algorithm: Algorithm, optimiser: Any, words: str) -> Check:
+    import optax
+
+    problem = problems.classes()
+    batches = (problem.batches(16) * 25)[:100]
+    start, after = _run(algorithm, problem, batches)
+    state, params = optimiser.init(start), start
+    loss = jax.jit(jax.grad(lambda params, batch: problem.objective.mean_loss(params, batch, {})[0]))
+    for batch in batches:
+        updates, state = optimiser.update(loss(params, batch), state, params)
+        params = optax.apply_updates(params, updates)
+    return Check(name, words, _distance(_flat(after), _flat(params)), 1e-12)
+
+
+def _map_estimate() -> Check:
+    import optax
+
+    problem = problems.regression()
+    _, after = _run(map_estimate(optax.lbfgs()), problem, [Batch.of(problem.x, problem.y)] * 40)
+    mean, _, _ = references.linear_regression(problem.design, problem.y, problem.scale, problem.precision)
+    return Check("map_estimate", "ridge regression in closed form", _distance(_flat(after), mean), 1e-6)
+
+
+def _von() -> Check:
+    problem = problems.regression()
+    algorithm = von(0.5, Dense, Exact())
+    posterior = fit(problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)).posterior
+    return Check("von", "linear regression in closed form, mean and precision", _gaussian_distance(posterior, problem), 1e-6)
+
+
+def _laplace() -> Check:
+    import optax
+
+    problem = problems.regression()
+    algorithm = laplace(of=map_estimate(optax.lbfgs()), structure=Dense)
+    posterior = fit(problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)).posterior
+    evidence = _expected(problem)[2]
+    deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - evidence))
+    return Check("laplace", "linear regression in closed form, with evidence", deviation, 1e-6)
+
+
+def _conjugate() -> Check:
+    problem = problems.regression()
+    posterior = fit(problem.objective.model, (problem.x, problem.y), conjugate(), batch_size=7).posterior
+    evidence = _expected(problem)[2]
+    deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - evidence))
+    return Check("conjugate", "linear regression in closed form, with evidence", deviation, 1e-10)
+
+
+def _nuts() -> Check:
+    problem = problems.regression()
+    sampler = nuts(chains=4, warmup=300, draws=500)
+    posterior = fit(problem.objective.model, (problem.x, problem.y), sampler, seed=1).posterior
+    draws = jax.vmap(jax.vmap(lambda params: tree.ravel(params)[0]))(posterior.samples)
+    mean, precision, _ = _expected(problem)
+    z = _z_scores(np.asarray(draws), mean, np.sqrt(np.diagonal(np.linalg.inv(precision))))
+    # Four means: the largest of four standard normals exceeds 4 once in 4,000 runs; the seed is fixed.
+    return Check("nuts", "linear regression in closed form, means in standard errors", z, 4.0)
+
+
+def _ivon() -> Check:
+    problem, rate, b1, b2, initial = problems.logistic(), 0.1, 0.8, 0.95, 0.3
+    algorithm = ivon(rate, b1, b2, initial=initial)
+    batches = (problem.batches(16) * 7)[:20]
+    keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
+    state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
+    start = _flat(state.mean)
+    noises = [_flat(tree.normal(jax.random.split(key)[0], state.mean)) for key in keys]
+    step = jax.jit(algorithm.step)
+    for key, batch in zip(keys, batches, strict=True):
+        state, _ = step(key, state, batch, problem.objective)
+    real = [np.asarray(batch.mask) > 0 for batch in batches]
+    plain = [
+        (np.column_stack([np.ones(kept.sum()), np.asarray(batch.x)[kept]]), np.asarray(batch.y)[kept])
+        for kept, batch in zip(real, batches, strict=True)
+    ]
+    rows = len(problem.y)
+    mean, h = references.ivon_logistic(plain, noises, start, rows, problem.precision, rate, b1, b2, initial)
+    curvature = _flat(state.precision.values) - problem.precision / rows
+    deviation = max(_distance(_flat(state.mean), mean), _distance(curvature, h))
+    return Check("ivon", "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)
+
+
+def _run(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple[Any, Any]:
+    """Returns the parameters before and after one step a batch."""
+    key = jax.random.key(0)
+    state = algorithm.init(key, problem.objective, batches[0])
+    start = _params(algorithm, state, problem)
+    step = jax.jit(algorithm.step)
+    for t, batch in enumerate(batches):
+        state, _ = step(jax.random.fold_in(key, t), state, batch, problem.objective)
+    return start, _params(algorithm, state, problem)
+
+
+def _params(algorithm: Algorithm, state: Any, problem: Problem) -> Any:
+    data = Arrays.of((problem.x, problem.y))
+    return algorithm.posterior(jax.random.key(0), state, problem.objective, data, None).mean
+
+
+def _expected(problem: Problem) -> tuple[np.ndarray, np.ndarray, float]:
+    temperature = float(problem.objective.temperature)
+    return references.linear_regression(problem.design, problem.y, problem.scale, problem.precision, temperature)
+
+
+def _gaussian_distance(posterior: Any, problem: Problem) -> float:
+    mean, precision, _ = _expected(problem)
+    belief = posterior.belief.factors["network"]
+    return max(_distance(_flat(belief.mean), mean), _distance(np.asarray(belief.precision.dense(belief.mean)), precision))
+
+
+def _z_scores(draws: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> float:
+    """Returns the largest error of a mean in standard errors, with the effective sample size of ArviZ."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ announces its next version at import
+        import arviz
+
+    size = np.array([float(arviz.ess(draws[..., i])) for i in range(draws.shape[-1])])
+    return float(np.max(np.abs(draws.mean(axis=(0, 1)) - mean) / (deviation / np.sqrt(size))))
+
+
+def _flat(params: Any) -> np.ndarray:
+    return np.asarray(tree.ravel(params)[0])
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(jnp.max(jnp.abs(jnp.asarray(a) - jnp.asarray(b))))
