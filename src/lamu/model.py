@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
 from lamu.data.batch import Batch
@@ -105,7 +106,7 @@ class Model:
             return weights
         return jax.tree.map(lambda free, held: held if free is None else free, weights, self.frozen, is_leaf=_is_none)
 
-    def standardised(self, x: Array, y: Array) -> Model:
+    def standardised(self, x: Any, y: Any) -> Model:
         """Returns the model with the scaling of features, and of a regression target, made a part of it.
 
         The network sees standardised inputs and the likelihood a standardised target, while predictions, log densities
@@ -146,9 +147,13 @@ class Model:
         return self.prior.log_prob(params["network"]) + self.likelihood.log_prior(params["likelihood"])
 
 
-def _moments(a: Array) -> tuple[Array, Array]:
-    scale = jnp.std(a, axis=0)
-    return jnp.mean(a, axis=0), jnp.where(scale > 0, scale, jnp.ones_like(scale))
+def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard deviation of every column; one for a column that is constant to the precision of its dtype."""
+    wide = np.asarray(a, np.float64)
+    mean, scale = wide.mean(axis=0), wide.std(axis=0)
+    constant = scale <= 8 * float(jnp.finfo(a.dtype).eps) * np.abs(mean)
+    scale = np.where(constant | (scale == 0), 1.0, scale)
+    return mean.astype(a.dtype), scale.astype(a.dtype)
 
 
 def _is_none(leaf: Any) -> bool:

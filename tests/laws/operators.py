@@ -2,7 +2,7 @@
 
 A row's subject is the class. Its extras: `build(cls, matrix, like)`, which makes the operator of what the structure
 keeps of a matrix, and `keep(matrix)`, which says in NumPy what that is. All matrices are positive, asymmetric under
-permutation, and of condition about 50; the space has leaves of three ranks, one of them a number.
+permutation, and of condition about 10; the space has leaves of three ranks, one of them a number.
 """
 
 from __future__ import annotations
@@ -403,7 +403,12 @@ twin_of(
     "from_jacobian_keeps_the_sum",
     from_jacobian=classmethod(lambda cls, j, w: Dense.from_jacobian(j, w / w.shape[0])),
 )
-twin_of(dense, "one factor in the bend", "sandwich_is_the_product", sandwich=lambda op, d: Dense(op.solve(d.matrix)))
+twin_of(
+    dense,
+    "one factor in the bend",
+    "sandwich_is_the_product",
+    sandwich=lambda op, d: Dense(jnp.linalg.solve(op.matrix, d.matrix)),
+)
 twin_of(
     cholesky, "scaled like a matrix", "scale_multiplies", scale=lambda op, c: Cholesky(op.root * tree.cast(c, op.root))
 )

@@ -39,7 +39,7 @@ class Batch:
     weight: Any
 
     @classmethod
-    def of(cls, x: Array, y: Array) -> Batch:
+    def of(cls, x: Any, y: Any) -> Batch:
         """Returns a batch of real rows of weight one."""
         x, y = jnp.asarray(x), jnp.asarray(y)
         dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)

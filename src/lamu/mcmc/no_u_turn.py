@@ -81,10 +81,12 @@ class Nuts:
 
         params, network_state = objective.model.init(key, batch)
         density = _density(objective, batch, network_state)
+        # The kernel keeps its books in JAX's default float, so the chains must run in it, whatever the data are in.
+        dtype = jnp.result_type(float)
 
         def start(key: RandomKey) -> Any:
             position, _ = objective.model.init(key, batch)
-            return kernel.init(position, density)
+            return kernel.init(jax.tree.map(lambda leaf: leaf.astype(dtype), position), density)
 
         with _lenient():
             chains = jax.vmap(start)(jax.random.split(jax.random.fold_in(key, 1), self.chains))
@@ -93,7 +95,6 @@ class Nuts:
             repeat = lambda leaf: jnp.broadcast_to(leaf, (self.chains, *jnp.shape(leaf)))  # noqa: E731
             step_size = jax.tree.map(repeat, step_init(1.0))
             mass = jax.tree.map(repeat, mass_init(size))
-        dtype = jnp.result_type(float)
         step_size, mass = jax.tree.map(lambda leaf: _floating(leaf, dtype), (step_size, mass))
         return NutsState(jnp.zeros((), jnp.int32), chains, step_size, mass, network_state)
 
@@ -196,7 +197,7 @@ def _mass() -> Any:
 
 
 def _density(objective: Objective, batch: Batch, network_state: Any) -> Any:
-    return lambda params: objective.log_target(params, batch, network_state)
+    return lambda params: objective.log_target(params, batch, network_state).astype(jnp.result_type(float))
 
 
 def _where(condition: Any, new: Any, old: Any) -> Any:

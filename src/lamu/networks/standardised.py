@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from lamu.networks.interface import Network
 from lamu.record import record
@@ -32,8 +33,8 @@ class Standardised:
     """
 
     base: Network
-    shift: Array
-    scale: Array
+    shift: Any
+    scale: Any
 
     @property
     def linear(self) -> bool:
@@ -49,5 +50,5 @@ class Standardised:
         return self.base.apply(params, state, self._standardise(x), key, train)
 
     def _standardise(self, x: Array) -> Array:
-        shift, scale = jax.lax.stop_gradient((self.shift, self.scale))
-        return (x - shift[None].astype(x.dtype)) / scale[None].astype(x.dtype)
+        shift, scale = (jax.lax.stop_gradient(jnp.asarray(part, x.dtype))[None] for part in (self.shift, self.scale))
+        return (x - shift) / scale

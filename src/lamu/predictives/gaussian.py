@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +62,7 @@ class GaussianPredictive(Predictive):
         """The variance of the mean under the belief."""
         return self.variance - self.noise
 
-    def log_prob(self, y: Array) -> Array:
+    def log_prob(self, y: Any) -> Array:
         """Returns the joint log density of a row's outputs in nats, shape `[N]`."""
         rows, outputs = self.covariance.shape[:2]
         away = (jnp.asarray(y).astype(self.centre.dtype) - self.centre).reshape(rows, outputs)
@@ -70,7 +71,7 @@ class GaussianPredictive(Predictive):
         determinant = jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
         return -jnp.sum(white**2, axis=-1) / 2 - determinant - outputs / 2 * math.log(2 * math.pi)
 
-    def cdf(self, y: Array) -> Array:
+    def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y) of every output."""
         return jax.scipy.stats.norm.cdf(y, self.centre, self.std)
 

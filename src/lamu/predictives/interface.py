@@ -49,11 +49,11 @@ class Predictive(ABC):
         """The uncertainty about the parameters: mutual information (nats) or variance of the mean."""
 
     @abstractmethod
-    def log_prob(self, y: Array) -> Array:
+    def log_prob(self, y: Any) -> Array:
         """Returns the log of the averaged predictive density of each target in nats, shape `[N]`."""
 
     @abstractmethod
-    def cdf(self, y: Array) -> Array:
+    def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y) in the shape of the mean (regression)."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Predictive(ABC):
         lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
         steps = 60 if self.mean.dtype == jnp.float64 else 30
 
-        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = (ends[0] + ends[1]) / 2
             low = self.cdf(middle) < probability
             return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)

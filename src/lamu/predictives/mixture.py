@@ -77,13 +77,13 @@ class Mixture(Predictive):
         # Mutual information is never negative; a difference of equal entropies may be, by round-off.
         return jnp.maximum(entropy - self.aleatoric, 0.0)
 
-    def log_prob(self, y: Array) -> Array:
+    def log_prob(self, y: Any) -> Array:
         """Returns log of the averaged density, in nats, shape `[N]`."""
         y = jnp.asarray(y)
         densities = jax.vmap(lambda params, f: self.likelihood.log_prob(params, f, y))(self.dispersion, self.f)
         return logsumexp(densities + self.log_weights[:, None], axis=0)
 
-    def cdf(self, y: Array) -> Array:
+    def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
         return self._average(jax.vmap(lambda params, f: self.likelihood.cdf(params, f, y))(self.dispersion, self.f))
 

@@ -16,7 +16,7 @@ __all__ = ["ivon"]
 
 
 def ivon(
-    learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 0.1
+    learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 1.0
 ) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 
