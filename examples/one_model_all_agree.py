@@ -1,9 +1,9 @@
 """One model, four ways to its posterior, one answer.
 
-Bayesian linear regression on the bundled diabetes set has a posterior in closed form. Conjugate updates, Laplace's method,
-variational online Newton and NUTS reach it by different roads: one pass, an optimiser, the rule itself, and sampling. The
-script prints how far each is from the textbook's formula (written out below in NumPy), at two sizes of the data and two
-temperatures, with the target scaled or not.
+Bayesian linear regression on the bundled diabetes set has a posterior in closed form. Conjugate updates, Laplace's
+method, variational online Newton and NUTS reach it by different roads: one pass, an optimiser, the rule itself, and
+sampling. The script prints how far each is from the textbook's formula (written out below in NumPy), at two sizes of
+the data and two temperatures, with the target scaled or not.
 
     python examples/one_model_all_agree.py
 """
@@ -50,17 +50,26 @@ def compare(rows, temperature, scaled):
     evidence -= rows * np.log(scale) / temperature  # the Jacobian of the target's scaling, once a row
     design = np.column_stack([np.ones(50), test])
     spread = np.sqrt(np.einsum("nd,de,ne->n", design, covariance, design) + NOISE**2)
-    log_density = -0.5 * ((unit[rows : rows + 50] - design @ mean) / spread) ** 2 - np.log(spread * scale) - 0.5 * np.log(2 * np.pi)
+    log_density = (
+        -0.5 * ((unit[rows : rows + 50] - design @ mean) / spread) ** 2
+        - np.log(spread * scale)
+        - 0.5 * np.log(2 * np.pi)
+    )
 
     algorithms, structures = lamu.algorithms, lamu.operators
     roads = {
         "conjugate": (algorithms.conjugate(), {"batch_size": 64}),
-        "laplace": (algorithms.laplace(of=algorithms.gradient_descent(0.05), structure=structures.Dense), {"steps": 20_000}),
+        "laplace": (
+            algorithms.laplace(of=algorithms.gradient_descent(0.05), structure=structures.Dense),
+            {"steps": 20_000},
+        ),
         "von": (algorithms.von(0.5, structures.Dense, lamu.expectations.Exact()), {"steps": 60}),
         "nuts": (lamu.mcmc.nuts(chains=4, warmup=500, draws=1000), {}),
     }
     for name, (algorithm, options) in roads.items():
-        posterior = lamu.fit(model, (train, target), algorithm, temperature=temperature, **({"batch_size": rows} | options)).posterior
+        posterior = lamu.fit(
+            model, (train, target), algorithm, temperature=temperature, **({"batch_size": rows} | options)
+        ).posterior
         if name == "nuts":
             draws = np.asarray(jax.vmap(jax.vmap(lambda theta: lamu.tree.ravel(theta)[0]))(posterior.samples))
             draws = draws.reshape(-1, draws.shape[-1])
@@ -69,9 +78,9 @@ def compare(rows, temperature, scaled):
             belief = posterior.belief.factors["network"]
             found_mean = np.asarray(lamu.tree.ravel(belief.mean)[0])
             found_covariance = np.linalg.inv(belief.precision.dense(belief.mean))
-        pred = posterior.with_rule(lamu.predictives.Sampled() if name == "nuts" else lamu.predictives.ClosedForm()).predict(
-            test, samples=1000
-        )
+        pred = posterior.with_rule(
+            lamu.predictives.Sampled() if name == "nuts" else lamu.predictives.ClosedForm()
+        ).predict(test, samples=1000)
         log_evidence = "-" if posterior.evidence is None else f"{abs(float(posterior.evidence) - evidence):.1e}"
         print(
             f"{rows:5d} {temperature:5.1f} {'yes' if scaled else 'no':>7} {name:>10}"
@@ -82,7 +91,10 @@ def compare(rows, temperature, scaled):
 
 if __name__ == "__main__":
     print("largest deviation from the textbook's formula\n")
-    print(f"{'N':>5} {'T':>5} {'scaled':>7} {'algorithm':>10} {'mean':>10} {'covariance':>12} {'evidence':>10} {'log predictive':>14}")
+    columns = ("N", 5), ("T", 5), ("scaled", 7), ("algorithm", 10), ("mean", 10), ("covariance", 12), ("evidence", 10)
+    print(" ".join(f"{name:>{width}}" for name, width in (*columns, ("log predictive", 14))))
     for rows, temperature, scaled in ((100, 1.0, False), (100, 0.5, True), (392, 1.0, True), (392, 0.5, False)):
         compare(rows, temperature, scaled)
-    print("\nThe deviations of nuts are Monte Carlo errors: about a hundredth of a posterior standard deviation with 4,000 draws.")
+    print(
+        "\nWhat nuts is away is Monte Carlo error: some hundredths of a posterior standard deviation, from 4,000 draws."
+    )

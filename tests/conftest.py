@@ -1,4 +1,4 @@
-"""A hostile environment: runtime type checks, strict promotion, reused keys found, and the count of the broken twins."""
+"""A hostile environment: runtime type checks, strict promotion, reused keys found; and the count of broken twins."""
 
 from __future__ import annotations
 
@@ -34,4 +34,6 @@ def pytest_terminal_summary(terminalreporter) -> None:
     for law in sorted(outcomes):
         results = outcomes[law]
         terminalreporter.write_line(f"{law}: rejected {sum(rejected for _, rejected in results)} of {len(results)}")
-    terminalreporter.write_line(f"{len(planted)} twins planted, {len(planted - survivors)} rejected, {len(survivors)} survived")
+    terminalreporter.write_line(
+        f"{len(planted)} twins planted, {len(planted - survivors)} rejected, {len(survivors)} survived"
+    )

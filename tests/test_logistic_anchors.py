@@ -1,7 +1,7 @@
 """Bayesian logistic regression by the deterministic path, beside clean anchors for the negative ELBO in nats.
 
-The anchors are 60-point Gauss–Hermite values in float64 with the properly normalised prior: N(0, 1/δ) on weights, precision
-1e-5 on the intercept; a1a with its 1,605 training rows, australian with the first half of a seeded shuffle.
+The anchors are 60-point Gauss–Hermite values in float64 with the properly normalised prior: N(0, 1/δ) on weights,
+precision 1e-5 on the intercept; a1a with its 1,605 training rows, australian with the first half of a seeded shuffle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The slice: on Bayesian linear regression conjugate = laplace = von's limit to 1e-6, and nuts within Monte Carlo error.
+"""The slice: on linear regression conjugate = laplace = von's limit to 1e-6, and nuts within Monte Carlo error.
 
-Every convention is on trial at once: N, the prior's share of a batch, padding rows, temperature, the scaling of the target.
+Every convention is on trial at once: N, the prior's share of a batch, padding rows, temperature, the scaling of the
+target.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def test_conjugate_laplace_and_von_are_the_textbook(rows: int, temperature: floa
             np.testing.assert_allclose(posterior.evidence, evidence, atol=1e-6)
 
 
-@pytest.mark.parametrize(("rows", "temperature", "scaled"), [(23, 1.0, True), (23, 0.4, False), (60, 1.0, False), (60, 0.4, True)])
+@pytest.mark.parametrize(
+    ("rows", "temperature", "scaled"), [(23, 1.0, True), (23, 0.4, False), (60, 1.0, False), (60, 0.4, True)]
+)
 def test_nuts_is_the_textbook_within_monte_carlo_error(rows: int, temperature: float, scaled: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ArviZ announces its next version at import

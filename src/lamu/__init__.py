@@ -1,6 +1,7 @@
 """Lamu: Bayesian deep learning around one idea, the Bayesian learning rule.
 
-The door to the library: the public names, imported when they are first used, so that `lamu --help` need not wait for JAX.
+The door to the library: the public names, imported when they are first used, so that `lamu --help` need not wait for
+JAX.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ gradient into a direction; the rule's own is S⁻¹. A momentum is `normalised` 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,8 @@ class NoMomentum:
         ({}, {'w': 1.0})
     """
 
-    departure: ClassVar[str] = ""
-    normalised: ClassVar[bool] = True
+    departure = ""
+    normalised = True
 
     def init(self, like: Params) -> Params:
         """Returns an empty memory."""
@@ -42,7 +42,7 @@ class NoMomentum:
 
 @record
 class Trace:
-    r"""Heavy-ball momentum: \(v \leftarrow g + \beta v\), and v is followed (or \(g + \beta v\), Nesterov's look-ahead).
+    r"""Heavy-ball momentum: \(v \leftarrow g + \beta v\), and v is followed.
 
     Attributes:
         decay: β.
@@ -55,8 +55,8 @@ class Trace:
 
     decay: Number
 
-    departure: ClassVar[str] = "momentum"
-    normalised: ClassVar[bool] = False
+    departure = "momentum"
+    normalised = False
 
     def init(self, like: Params) -> Params:
         """Returns the zero vector."""
@@ -70,7 +70,10 @@ class Trace:
 
 @record
 class MovingAverage:
-    r"""Averaged gradients, \(v \leftarrow \beta v + (1-\beta) g\), corrected for the start at zero: \(v / (1 - \beta^t)\).
+    r"""Averaged gradients, corrected for the start at zero.
+
+    \[ v \leftarrow \beta v + (1-\beta) g, \qquad \text{followed:}\quad v / (1 - \beta^t) \]
+
 
     Attributes:
         decay: β.
@@ -83,8 +86,8 @@ class MovingAverage:
 
     decay: Number
 
-    departure: ClassVar[str] = "momentum with bias correction"
-    normalised: ClassVar[bool] = True
+    departure = "momentum with bias correction"
+    normalised = True
 
     def init(self, like: Params) -> Params:
         """Returns the zero vector."""
@@ -92,7 +95,9 @@ class MovingAverage:
 
     def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
         """Returns the new average, and the corrected one to follow."""
-        memory = jax.tree.map(lambda v, g: tree.cast(self.decay, g) * v + (1 - tree.cast(self.decay, g)) * g, memory, gradient)
+        memory = jax.tree.map(
+            lambda v, g: tree.cast(self.decay, g) * v + (1 - tree.cast(self.decay, g)) * g, memory, gradient
+        )
         correction = _one_minus_power(self.decay, count)
         return memory, jax.tree.map(lambda v: v / correction.astype(v.dtype), memory)
 
@@ -108,8 +113,8 @@ class Inverse:
         {'w': 0.5}
     """
 
-    departure: ClassVar[str] = ""
-    faithful: ClassVar[bool] = True
+    departure = ""
+    faithful = True
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns S⁻¹ g."""
@@ -133,12 +138,14 @@ class SquareRoot:
 
     eps: Number
 
-    departure: ClassVar[str] = "square root"
-    faithful: ClassVar[bool] = False
+    departure = "square root"
+    faithful = False
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns g / (√s + ε)."""
-        return jax.tree.map(lambda s, g: g / (jnp.sqrt(s) + tree.cast(self.eps, g)), precision.diagonal(gradient), gradient)
+        return jax.tree.map(
+            lambda s, g: g / (jnp.sqrt(s) + tree.cast(self.eps, g)), precision.diagonal(gradient), gradient
+        )
 
 
 @record
@@ -156,7 +163,7 @@ class BiasCorrected:
 
     base: Any
 
-    faithful: ClassVar[bool] = False
+    faithful = False
 
     @property
     def departure(self) -> str:

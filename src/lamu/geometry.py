@@ -54,7 +54,8 @@ class Retraction:
 
     \[ S \leftarrow S + \rho\,\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta, \qquad \Delta = H - S \]
 
-    which is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and agrees with the straight step to O(ρ²).
+    which is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and agrees with the straight step to
+    O(ρ²).
 
     Source: Lin, Schmidt & Khan (2020), equation 12.
 

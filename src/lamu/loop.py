@@ -1,4 +1,4 @@
-"""The loop: a thin layer over `init`, `step` and `posterior`, with progress, and a strategy that is chosen here alone."""
+"""The loop: a thin layer over `init`, `step` and `posterior`, with progress; its strategy is chosen here alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lamu.posterior import Posterior
 from lamu.progress import Progress
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["Diverged", "Fit", "fit"]
 
@@ -32,7 +32,11 @@ _EXAMPLE_ROWS = 4096
 
 
 class Diverged(RuntimeError):
-    """The loss became NaN or infinite. `fit` holds what there was after the last block of steps that was finite, or None."""
+    """The loss became NaN or infinite.
+
+    Attributes:
+        fit: what there was before the block of steps that failed, or None for a sampler.
+    """
 
     def __init__(self, message: str, fit: Fit | None) -> None:
         super().__init__(message)
@@ -65,23 +69,24 @@ def fit(
     steps: int | None = None,
     batch_size: int = 64,
     seed: int = 0,
-    temperature: float = 1.0,
-    likelihood_power: float = 1.0,
-    data_size: float | None = None,
+    temperature: Number = 1.0,
+    likelihood_power: Number = 1.0,
+    data_size: Number | None = None,
     callbacks: Sequence[Callable[[int, Mapping[str, float]], Any]] = (),
     progress: bool | None = None,
 ) -> Fit:
     r"""Fits a model to data by an algorithm.
 
-    Arrays are put on the device once, shuffled anew at every epoch by the seed, and read in blocks of steps that are one
-    compiled scan; the last batch of an epoch is padded and masked. Other re-iterables of batches run step by step, in
-    their own order. A batch size of N or more is the whole data, unshuffled.
+    Arrays are put on the device once, shuffled anew at every epoch by the seed, and read in blocks of steps that are
+    one compiled scan; the last batch of an epoch is padded and masked. Other re-iterables of batches run step by step,
+    in their own order. A batch size of N or more is the whole data, unshuffled.
 
     Args:
         model: network, likelihood and prior.
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, or a re-iterable of batches.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
-        epochs: passes over the data; 50 where neither epochs nor steps are given and the length is not the algorithm's own.
+        epochs: passes over the data; 50 where neither epochs nor steps are given and the length is not the algorithm's
+            own.
         steps: the number of steps, in the place of epochs.
         batch_size: rows a step.
         seed: of everything that is random; the same seed gives the same bits on the same machine.
@@ -124,10 +129,13 @@ def fit(
     handle = algorithm if _is_pytree(algorithm) else _Opaque(algorithm)
     state = _init(handle, init_key, objective, example)
     if isinstance(rows, Arrays):
-        blocks = _array_blocks(handle, algorithm.traits, objective, rows, batch_size, epochs, steps, step_key, order_key)
+        blocks = _array_blocks(
+            handle, algorithm.traits, objective, rows, batch_size, epochs, steps, step_key, order_key
+        )
         total = _length(algorithm.traits, rows.count, batch_size, epochs, steps)
     else:
-        blocks = _stream_blocks(handle, objective, rows, epochs, steps, step_key)
+        passes = _passes(algorithm.traits, epochs, steps)
+        blocks = _stream_blocks(handle, objective, rows, passes, steps, step_key)
         total = steps
     kept = _Record(algorithm.traits.warmup)
     interrupted = False
@@ -137,15 +145,19 @@ def fit(
             for block in blocks:
                 # The block is given the state away; what can be returned after a failure is a copy.
                 good = jax.tree.map(jnp.copy, state)
-                state, info = block(state)
-                kept.add(info)
+                try:
+                    state, info = block(state)
+                    kept.add(info)
+                except KeyboardInterrupt:
+                    state = good
+                    raise
                 if not kept.finite:
                     break
                 for callback in callbacks:
                     callback(kept.steps, kept.last)
                 bar.update(kept.steps, kept.last["loss"])
         except KeyboardInterrupt:
-            interrupted, state = True, good
+            interrupted = True
 
     def finish(state: Any) -> Fit:
         posterior = algorithm.posterior(final_key, state, objective, rows, kept.trace)
@@ -215,7 +227,9 @@ def _rows(data: Any) -> Arrays | Stream:
         return Arrays.of(data)
     if isinstance(data, Iterable) and not hasattr(data, "shape"):
         return Stream(data)
-    raise TypeError(f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches")
+    raise TypeError(
+        f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
+    )
 
 
 def _length(traits: Traits, count: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
@@ -224,11 +238,27 @@ def _length(traits: Traits, count: int, batch_size: int, epochs: int | None, ste
         if epochs is not None or steps is not None:
             raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
         return traits.length if traits.length is not None else math.ceil(count / batch_size)
+    _require_positive(epochs, steps)
+    per_epoch = 1 if traits.batching == "full" else math.ceil(count / batch_size)
+    return steps if steps is not None else (_EPOCHS if epochs is None else epochs) * per_epoch
+
+
+def _passes(traits: Traits, epochs: int | None, steps: int | None) -> int | None:
+    """Returns the number of passes over batches that come in their own order; None where steps say when it ends."""
+    if traits.batching == "full":
+        raise ValueError("this algorithm needs all the data at every step; give it as (x, y), not in batches")
+    if traits.batching == "once":
+        if epochs is not None or steps is not None:
+            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
+        return 1
+    _require_positive(epochs, steps)
+    return None if steps is not None else (_EPOCHS if epochs is None else epochs)
+
+
+def _require_positive(epochs: int | None, steps: int | None) -> None:
     for name, value in (("epochs", epochs), ("steps", steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name}={value!r} does nothing; give at least 1")
-    per_epoch = 1 if traits.batching == "full" else math.ceil(count / batch_size)
-    return steps if steps is not None else (_EPOCHS if epochs is None else epochs) * per_epoch
 
 
 def _array_blocks(
@@ -262,11 +292,11 @@ def _array_blocks(
 
 
 def _stream_blocks(
-    algorithm: Any, objective: Objective, rows: Stream, epochs: int | None, steps: int | None, step_key: RandomKey
+    algorithm: Any, objective: Objective, rows: Stream, passes: int | None, steps: int | None, step_key: RandomKey
 ) -> Iterator[Callable[[Any], tuple[Any, Info]]]:
     """Yields the steps of a run over batches that come in their own order."""
     done = 0
-    for _ in itertools.count() if steps is not None else range(_EPOCHS if epochs is None else epochs):
+    for _ in itertools.count() if passes is None else range(passes):
         for batch in rows:
             if done == steps:
                 return
@@ -284,9 +314,7 @@ def _init(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) ->
 
 
 @partial(jax.jit, donate_argnums=1)
-def _one_step(
-    algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey
-) -> tuple[Any, Info]:
+def _one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
     return _opened(algorithm).step(key, state, batch, objective)
 
 

@@ -1,8 +1,8 @@
 r"""A model: a network, a likelihood and a prior, \(p(y \mid f(\theta, x))\, p(\theta)\).
 
 Parameters are `{"network": …, "likelihood": …}`: the network's weights, and the likelihood's dispersions (an empty
-dictionary where there are none). A model only says what one row's log likelihood is, as a vector over the batch; how rows
-are summed, scaled and tempered is the objective's business alone (`docs/scale.md`).
+dictionary where there are none). A model only says what one row's log likelihood is, as a vector over the batch; how
+rows are summed, scaled and tempered is the objective's business alone (`docs/scale.md`).
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ class Model:
 
 
 def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and standard deviation of every column; one for a column that is constant to the precision of its dtype."""
+    """Returns every column's mean and standard deviation; one for a column constant to the precision of its dtype."""
     wide = np.asarray(a, np.float64)
     mean, scale = wide.mean(axis=0), wide.std(axis=0)
     constant = scale <= 8 * float(jnp.finfo(a.dtype).eps) * np.abs(mean)
     scale = np.where(constant | (scale == 0), 1.0, scale)
-    return mean.astype(a.dtype), scale.astype(a.dtype)
+    return np.asarray(mean, a.dtype), np.asarray(scale, a.dtype)
 
 
 def _is_none(leaf: Any) -> bool:

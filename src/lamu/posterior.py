@@ -17,7 +17,7 @@ from lamu.model import Model
 from lamu.networks import Network
 from lamu.predictives import Predictive, PredictiveRule
 from lamu.record import decode, encode, record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Params, RandomKey
 
 __all__ = ["Posterior", "load"]
 
@@ -57,7 +57,8 @@ class Posterior:
         Args:
             x: inputs `[N, ...]` in the units of the data.
             samples: how many draws, where the predictive rule needs draws.
-            key: a random key for the draws; the posterior's own where none is given, so that a prediction can be repeated.
+            key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
+                repeated.
 
         Raises:
             ValueError: for inputs of the wrong width, without rows, or not finite, or fewer than one draw.
@@ -74,7 +75,9 @@ class Posterior:
             raise ValueError("x has no rows; give at least one")
         if not bool(np.isfinite(x).all()):
             raise ValueError("x holds NaN or infinity; remove or fill those rows first")
-        return self.rule.predict(self.model, self.belief, self.network_state, x, samples, self.key if key is None else key)
+        # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
+        key = jax.random.clone(self.key) if key is None else key
+        return self.rule.predict(self.model, self.belief, self.network_state, x, samples, key)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""
@@ -107,7 +110,8 @@ class Posterior:
 
         Raises:
             FileExistsError: if there is something at `path`.
-            TypeError: if a part is no record, for instance a network of one's own; decorate its class with `lamu.record.record`.
+            TypeError: if a part is no record, for instance a network of one's own; decorate its class with
+                `lamu.record.record`.
         """
         arrays: dict[str, np.ndarray] = {}
         content = encode(self, arrays, "posterior")

@@ -42,8 +42,8 @@ class Traits:
     """What an algorithm needs and offers; its laws and its loop are chosen by these.
 
     Attributes:
-        batching: "mini" where a step may see any batch, "full" where it needs all the data, "once" where every row is seen
-            exactly once.
+        batching: "mini" where a step may see any batch, "full" where it needs all the data, "once" where every row is
+            seen exactly once.
         length: how many steps it takes, where that is the algorithm's own; None where the caller says.
         warmup: how many of its own steps come before the first draw that counts.
         support: which parameters it can have beliefs about: "real".
@@ -93,9 +93,14 @@ class Algorithm(Protocol):
     """
 
     @property
-    def traits(self) -> Traits: ...
+    def traits(self) -> Traits:
+        """What it needs and offers."""
+        ...
+
     @property
-    def choices(self) -> Choices: ...
+    def choices(self) -> Choices:
+        """Its row of the table."""
+        ...
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns the first state.

@@ -83,7 +83,7 @@ def record(cls: type[T]) -> type[T]:
     def flatten(value: Any) -> tuple[Any, Any]:
         return tuple(getattr(value, name) for name in data), tuple(getattr(value, name) for name in meta)
 
-    def unflatten(structure: tuple[Any, ...], children: tuple[Any, ...]) -> Any:
+    def unflatten(structure: Any, children: Any) -> Any:
         value = object.__new__(cls)
         for name, child in zip(data, children, strict=True):
             object.__setattr__(value, name, child)
@@ -137,7 +137,9 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
         names = [field.name for field in dataclasses.fields(value)]
         fields = {name: encode(getattr(value, name), arrays, f"{path}.{name}") for name in names}
         return {"record": _name(type(value)), "fields": fields}
-    raise TypeError(f"{path} is a {type(value).__name__}, which cannot be written to disk; make it a record or an array")
+    raise TypeError(
+        f"{path} is a {type(value).__name__}, which cannot be written to disk; make it a record or an array"
+    )
 
 
 def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Callable[..., Any]] | None = None) -> Any:

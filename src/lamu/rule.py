@@ -15,8 +15,8 @@ with the *new* S and both expectations under the *old* q. An algorithm is a choi
 | VON | diagonal or dense | Monte Carlo | Hessian | straight | none |
 | IVON | diagonal | Monte Carlo | Price's identity | retraction | momentum, two rates |
 
-`natural_step` is the rule for any exponential family, in λ. `gaussian_step` is the same step in the coordinates (m, S) that
-are numerically best. `Rule` makes an algorithm of the choices. Everything is on the mean scale of `docs/scale.md`:
+`natural_step` is the rule for any exponential family, in λ. `gaussian_step` is the same step in the coordinates (m, S)
+that are numerically best. `Rule` makes an algorithm of the choices. Everything is on the mean scale of `docs/scale.md`:
 \(\bar\ell = \ell/N\), S = κ P with \(\kappa = N/T\), so that rates, damping and clipping do not depend on N.
 """
 
@@ -61,7 +61,9 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
     return jax.tree.map(lambda old, new: old - rate * (new + old), natural, gradient)
 
 
-def gaussian_step(belief: Gaussian, gradient: Params, hessian: Any, rate: Any, geometry: Geometry | None = None) -> Gaussian:
+def gaussian_step(
+    belief: Gaussian, gradient: Params, hessian: Any, rate: Any, geometry: Geometry | None = None
+) -> Gaussian:
     r"""Returns the Gaussian after one step of the rule.
 
     Args:
@@ -117,12 +119,13 @@ class Rule:
     One step, on the mean scale, with \(\delta/N\) the prior's precision a row where the prior is Gaussian:
 
     \[ P \leftarrow \mathrm{move}_{\rho_P}\big(P,\; E_q[\nabla^2\bar\ell] + \delta/N\big), \qquad
-       m \leftarrow m - \rho_m\, \mathrm{metric}\big(P,\; \mathrm{momentum}(E_q[\nabla\bar\ell]) + (\delta/N)(m - m_0)\big) \]
+       m \leftarrow m - \rho_m\, \mathrm{metric}\big(P,\; \mathrm{momentum}(E_q[\nabla\bar\ell]) + (\delta/N)(m -
+       m_0)\big) \]
 
-    A belief whose covariance is fixed, or whose scale is a square root, is no uncertainty that anybody should sample: its
-    posterior is the point m, it is about all parameters, and the prior is a part of its loss. Any other belief is about
-    the network's weights, the Gaussian prior enters it exactly, and dispersions move beside it as a point, along their
-    gradient over their Fisher information (the rule once more, with that covariance fixed).
+    A belief whose covariance is fixed, or whose scale is a square root, is no uncertainty that anybody should sample:
+    its posterior is the point m, it is about all parameters, and the prior is a part of its loss. Any other belief is
+    about the network's weights, the Gaussian prior enters it exactly, and dispersions move beside it as a point, along
+    their gradient over their Fisher information (the rule once more, with that covariance fixed).
 
     Attributes:
         structure: the operator class of the precision.
@@ -246,8 +249,8 @@ class Rule:
     def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
         """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
 
-        The pull needs no averaging. But a momentum whose weights do not sum to one would weigh the data against the prior, and
-        move the fixed point, unless the pull goes through it too.
+        The pull needs no averaging. But a momentum whose weights do not sum to one would weigh the data against the
+        prior, and move the fixed point, unless the pull goes through it too.
         """
         if pull is None:
             return self.momentum.follow(memory, gradient, count)

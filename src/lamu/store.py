@@ -1,7 +1,8 @@
 """A folder on disk that holds JSON and arrays: written whole or not at all, checked when read, never pickled.
 
 The folder has three files: `content.json`, `arrays.npz`, and `checksums.json` with the SHA-256 of the other two. It is
-made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that looks whole.
+made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that looks
+whole.
 """
 
 from __future__ import annotations
@@ -54,14 +55,19 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     """
     path = Path(path)
     if path.exists():
-        raise FileExistsError(f"{str(path)!r} exists already and is not overwritten; choose another folder or remove it")
+        raise FileExistsError(
+            f"{str(path)!r} exists already and is not overwritten; choose another folder or remove it"
+        )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist; make it first")
     for name, array in arrays.items():
         if array.dtype == object:
-            raise ValueError(f"the array {name!r} holds Python objects, which are never written; make it numeric or text")
+            raise ValueError(
+                f"the array {name!r} holds Python objects, which are never written; make it numeric or text"
+            )
     buffer = io.BytesIO()
-    np.savez(buffer, **{f"a{index}": array for index, array in enumerate(arrays.values())})
+    named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
+    np.savez(buffer, **named)
     body = {"format": FORMAT, "arrays": list(arrays), "content": content}
     files = {_CONTENT: json.dumps(body, indent=1, allow_nan=True).encode(), _ARRAYS: buffer.getvalue()}
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

@@ -6,16 +6,31 @@ path with the shell's wildcards (`network/*/bias`), where `*` also crosses `/`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["add", "by_pattern", "cast", "dimension", "dot", "keys_like", "map_with_path", "normal", "paths", "ravel", "scale", "zeros_like"]
+__all__ = [
+    "add",
+    "by_pattern",
+    "cast",
+    "dimension",
+    "dot",
+    "keys_like",
+    "map_with_path",
+    "normal",
+    "paths",
+    "ravel",
+    "scale",
+    "zeros_like",
+]
 
 
 def cast(factor: Number, like: Any) -> Any:
@@ -23,6 +38,7 @@ def cast(factor: Number, like: Any) -> Any:
 
     Example:
         >>> import jax.numpy as jnp
+    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> tree.cast(jnp.float32(2.0), jnp.ones(3, jnp.float16)).dtype
         dtype('float16')
@@ -57,12 +73,13 @@ def dot(a: Params, b: Params) -> Array:
 
     Example:
         >>> import jax.numpy as jnp
+    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> float(tree.dot({"w": jnp.ones(3)}, {"w": jnp.full(3, 2.0)}))
         6.0
     """
     products = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b))
-    return sum(products[1:], products[0]) if products else jnp.zeros(())
+    return functools.reduce(jnp.add, products) if products else jnp.zeros(())
 
 
 def zeros_like(a: Params) -> Params:
@@ -70,6 +87,7 @@ def zeros_like(a: Params) -> Params:
 
     Example:
         >>> import jax.numpy as jnp
+    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> float(tree.zeros_like({"b": jnp.ones(())})["b"])
         0.0
@@ -82,6 +100,7 @@ def dimension(a: Params) -> int:
 
     Example:
         >>> import jax.numpy as jnp
+    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> tree.dimension({"w": jnp.ones((2, 3)), "b": jnp.ones(())})
         7
@@ -94,12 +113,13 @@ def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
 
     Example:
         >>> import jax.numpy as jnp
+    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> vector, unravel = tree.ravel({"w": jnp.arange(2.0)})
         >>> unravel(vector + 1.0)["w"].tolist()
         [1.0, 2.0]
     """
-    return jax.flatten_util.ravel_pytree(a)
+    return ravel_pytree(a)
 
 
 def keys_like(key: RandomKey, a: PyTree) -> PyTree:

@@ -1,14 +1,15 @@
 """Laws of curvature: each choice is its own definition, written out here row by row, in every structure.
 
-A row's subject is the choice. Its extras: `definition(case)`, the dense matrix that it should come to. The reference is a
-loss written by hand over raveled coordinates, that knows neither objectives nor batches: padding and weights are in it as
-an explicit sum.
+A row's subject is the choice. Its extras: `definition(case)`, the dense matrix that it should come to. The reference is
+a loss written by hand over raveled coordinates, which knows neither objectives nor batches: padding and weights are in
+it as an explicit sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,12 +46,12 @@ STRUCTURES = {
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One model on eight rows, two of them padding, with the same loss written by hand over a vector."""
 
     model: Model
-    space: Any = Weights()
+    space: Any = field(default_factory=Weights)
     power: float = POWER
     size: float = SIZE
     mask: np.ndarray = field(default_factory=lambda: MASK)
@@ -127,14 +128,24 @@ LINEAR = {
 
 
 def at_point(row: Row, case: Case, structure: Any = Dense) -> Evaluation:
-    loss, theta = case.loss()
-    return row.subject.evaluate(loss, theta, case.belief(), structure, jax.random.key(0))
+    # Laws ask for the same evaluations. The objects are kept beside the result, so that no identity is used twice.
+    known = (id(row.subject), id(case), structure)
+    if known not in SEEN:
+        loss, theta = case.loss()
+        found = row.subject.evaluate(loss, theta, case.belief(), structure, jax.random.key(0))
+        SEEN[known] = (found, row.subject, case)
+    return SEEN[known][0]
 
 
+SEEN: dict[Any, Any] = {}
+
+
+@cache
 def hessian(case: Case) -> np.ndarray:
     return np.asarray(jax.hessian(case.by_hand)(flat(case.loss()[1])))
 
 
+@cache
 def gauss_newton(case: Case) -> np.ndarray:
     """Σ_i r_i J_iᵀ Λ_i J_i, row by row, with Λ written out for each likelihood."""
     loss, at = case.loss()
@@ -158,11 +169,13 @@ def gauss_newton(case: Case) -> np.ndarray:
     return total * case.power / len(real)
 
 
+@cache
 def square(case: Case) -> np.ndarray:
     g = np.asarray(jax.grad(case.by_hand)(jnp.asarray(flat(case.loss()[1]))))
     return np.outer(g, g)
 
 
+@cache
 def price(case: Case) -> np.ndarray:
     theta, belief = flat(case.loss()[1]), case.belief()
     g = np.asarray(jax.grad(case.by_hand)(jnp.asarray(theta)))
@@ -230,20 +243,21 @@ def no_curvature_is_none(row: Row) -> None:
 def padding_changes_nothing(row: Row) -> None:
     """Rows behind the mask may be taken away, and further ones added, whatever they hold."""
     for case in CASES.values():
-        loss, theta = case.loss()
-        real = np.flatnonzero(MASK)
-        bare = jax.tree.map(lambda leaf: leaf[real], case.batch)  # noqa: B023  (used at once)
-        evaluate = lambda batch: row.subject.evaluate(  # noqa: B023
-            replace(loss, batch=batch),
-            theta,
-            case.belief(),
-            Dense,
-            jax.random.key(0),  # noqa: B023
-        )
-        whole = evaluate(case.batch)
-        for batch in (bare, bare.padded(9)):
-            for a, b in zip(jax.tree.leaves(evaluate(batch)), jax.tree.leaves(whole), strict=True):
-                np.testing.assert_allclose(a, b, **CLOSE)
+        assert_same_without_padding(row, case)
+
+
+def assert_same_without_padding(row: Row, case: Case) -> None:
+    loss, theta = case.loss()
+    real = np.flatnonzero(MASK)
+    bare = jax.tree.map(lambda leaf: leaf[real], case.batch)
+
+    def evaluate(batch: Batch) -> Evaluation:
+        return row.subject.evaluate(replace(loss, batch=batch), theta, case.belief(), Dense, jax.random.key(0))
+
+    whole = evaluate(case.batch)
+    for batch in (bare, bare.padded(9)):
+        for a, b in zip(jax.tree.leaves(evaluate(batch)), jax.tree.leaves(whole), strict=True):
+            np.testing.assert_allclose(a, b, **CLOSE)
 
 
 @law("curvature", when="additive")
@@ -316,12 +330,12 @@ def unbiased_for_the_expected_hessian(row: Row) -> None:
 
 @law("curvature")
 def float32_beside_float64(row: Row) -> None:
-    case = CASES["binary"]
-    low, high = replace(case, dtype=jnp.float32), case
+    high = CASES["binary"]
+    low = replace(high, dtype=jnp.float32)
     loss, theta = high.loss()
     single = lambda a: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), a)
     low_loss = replace(low.loss()[0], rest=single(loss.rest))
-    for structure in STRUCTURES:
+    for structure in (Diagonal, Dense):
         evaluate = lambda loss, theta, belief, structure=structure: row.subject.evaluate(
             loss, theta, belief, structure, jax.random.key(0)
         )
@@ -333,17 +347,14 @@ def float32_beside_float64(row: Row) -> None:
 
 @law("curvature")
 def jit_changes_nothing(row: Row) -> None:
-    for structure in STRUCTURES:
-        loss, theta = CASES["classes"].loss()
-        evaluate = lambda theta, structure=structure, loss=loss: row.subject.evaluate(
-            loss, theta, CASES["classes"].belief(), structure, None
-        )
-        for a, b in zip(jax.tree.leaves(jax.jit(evaluate)(theta)), jax.tree.leaves(evaluate(theta)), strict=True):
-            np.testing.assert_allclose(a, b, **CLOSE)
+    loss, theta = CASES["classes"].loss()
+    evaluate = lambda theta: row.subject.evaluate(loss, theta, CASES["classes"].belief(), Dense, None)
+    for a, b in zip(jax.tree.leaves(jax.jit(evaluate)(theta)), jax.tree.leaves(evaluate(theta)), strict=True):
+        np.testing.assert_allclose(a, b, **CLOSE)
 
 
 def changed(of: Row, **parts: Callable[..., Any]) -> Any:
-    """A choice whose evaluation differs in the given parts; each is a function of (evaluation, loss, θ, belief, structure)."""
+    """A choice that differs in the given parts, each a function of (evaluation, loss, θ, belief, structure)."""
 
     def evaluate(loss: Any, theta: Any, belief: Any, structure: Any, key: Any) -> Evaluation:
         at = of.subject.evaluate(loss, theta, belief, structure, key)
@@ -385,11 +396,23 @@ def without_precision(at: Any, loss: Any, theta: Any, belief: Any, structure: An
     return structure.from_outer(tree.add(theta, belief.mean, -1.0), at.gradient)
 
 
+def prior_dropped(at: Any, loss: Any, theta: Any, belief: Any, structure: Any) -> Any:
+    params = loss.space.join(theta, loss.rest)
+    return at.value + loss.objective.model.prior.log_prob(params["network"]) / SIZE
+
+
+def frozen_counted(at: Any, loss: Any, theta: Any, belief: Any, structure: Any) -> Any:
+    return scaled(lambda loss: 1.0 if loss.objective.model.frozen is None else 2.0)(at, loss, theta, belief, structure)
+
+
 definition = "matrix_is_its_definition"
 twin_of(hessians, "sign", f"{definition} hessian_of_a_linear_model", curvature=scaled(lambda loss: -1.0))
 twin_of(
-    hessians, "sum for mean", f"{definition} power_and_size_enter_once", curvature=scaled(lambda loss: loss.objective.data_size)
-)  # fmt: skip
+    hessians,
+    "sum for mean",
+    f"{definition} power_and_size_enter_once",
+    curvature=scaled(lambda loss: loss.objective.data_size),
+)
 twin_of(
     hessians,
     "power twice",
@@ -400,7 +423,7 @@ twin_of(
     hessians,
     "prior dropped",
     f"{definition} value_and_gradients_are_the_losss",
-    value=lambda at, loss, theta, *_: at.value + loss.objective.model.prior.log_prob(loss.space.join(theta, loss.rest)["network"]) / SIZE,
+    value=prior_dropped,
     curvature=lambda at, loss, theta, belief, structure: Hessian().evaluate(
         replace(loss, conjugate=True), theta, belief, structure, None
     ).curvature,
@@ -425,9 +448,7 @@ twin_of(
     gauss,
     "frozen leaves counted",
     "frozen_leaves_have_no_curvature",
-    curvature=lambda at, loss, *_: scaled(lambda loss: 1.0 if loss.objective.model.frozen is None else 2.0)(
-        at, loss, *_
-    ),
+    curvature=frozen_counted,
 )
 twin_of(
     gauss,

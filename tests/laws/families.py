@@ -561,7 +561,7 @@ natural_twin(
     "partition without the determinant",
     "gradient_of_the_log_partition_is_the_expectation kl_is_the_bregman_divergence"
     " fisher_matrix_is_the_hessian_of_the_log_partition",
-    log_partition=lambda natural: natural.gaussian().precision.dense(natural.first)[0, 0],
+    log_partition=lambda natural: tree.dot(natural.first, natural.gaussian().mean) / 2,
 )
 natural_twin(
     diagonal,

@@ -4,8 +4,8 @@ A row's subject is a function `(model, data, temperature)` that fits; `draws` an
 target is a linear regression with known noise and two features of unequal scale that are correlated: its posterior is a
 Gaussian, off the origin, with unequal variances and correlated, by NumPy.
 
-Means and variances are held to 4.5 standard errors, by the effective sample size that ArviZ estimates: ten numbers a run
-and two runs, a false alarm with probability 2e-4 were the errors normal; the seed is fixed.
+Means and variances are held to 4.5 standard errors, by the effective sample size that ArviZ estimates: ten numbers a
+run and two runs, a false alarm with probability 2e-4 were the errors normal; the seed is fixed.
 """
 
 from __future__ import annotations

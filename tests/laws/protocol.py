@@ -1,9 +1,9 @@
 """Laws of the protocol: what every algorithm and every sampler keeps, whatever it computes.
 
 A row is an algorithm on a problem. Its extras: `problem`, and `with_rate`, which makes the algorithm of a schedule. Its
-traits choose further laws: "regression" (the problem has a closed form), "random" (steps draw), "deterministic" (the path
-of the mean draws nothing), "gaussian" (a precision that the temperature scales exactly), "dispersions" (noise can be
-learned), "descends" (its steps lower the loss), "schedule" (takes a schedule), "eager" (quick without compilation).
+traits choose further laws: "regression" (the problem has a closed form), "random" (steps draw), "deterministic" (the
+path of the mean draws nothing), "gaussian" (a precision that the temperature scales exactly), "dispersions" (noise can
+be learned), "descends" (its steps lower the loss), "schedule" (takes a schedule), "eager" (quick without compilation).
 """
 
 from __future__ import annotations

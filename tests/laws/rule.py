@@ -1,7 +1,7 @@
 """The rule on a linear-Gaussian model, where every answer is known, for each structure of the precision.
 
-The twins break whole algorithms, one likely fault each: the sign, the scale of N, the prior, the temperature, the rate, a
-standard deviation in the place of a variance.
+The twins break whole algorithms, one likely fault each: the sign, the scale of N, the prior, the temperature, the rate,
+a standard deviation in the place of a variance.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def known(problem: problems.Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def projected(structure: Any, precision: np.ndarray) -> np.ndarray:
-    """What a structure can hold of the exact posterior's precision, which is its fixed point (the Hessian is constant)."""
+    """What a structure can hold of the exact precision: its fixed point, because the Hessian is constant."""
     if structure is Dense:
         return precision
     diagonal = np.diagonal(precision)
@@ -113,7 +113,9 @@ def a_small_step_lowers_the_free_energy(row: Row) -> None:
     def free_energy(belief: Gaussian) -> float:
         away = flat(belief.mean) - mean
         covariance = np.linalg.inv(belief.precision.dense(belief.mean))
-        return (np.trace(precision @ covariance) + away @ precision @ away + np.linalg.slogdet(np.linalg.inv(covariance))[1]) / 2
+        return (
+            np.trace(precision @ covariance) + away @ precision @ away + np.linalg.slogdet(np.linalg.inv(covariance))[1]
+        ) / 2
 
     start, belief = row.subject.run(problem, steps=0, rate=0.02)
     energies = [free_energy(belief)]
@@ -154,7 +156,11 @@ dense = row("rule", "von, dense", Subject(lambda r: von_at(r, Dense)), "algorith
 diagonal = row("rule", "von, diagonal", Subject(lambda r: von_at(r, Diagonal)), "algorithm", structure=Diagonal)
 scalar = row("rule", "von, scalar", Subject(lambda r: von_at(r, Scalar)), "algorithm", structure=Scalar)
 retracted = row(
-    "rule", "von, diagonal, retraction", Subject(lambda r: replace(von_at(r, Diagonal), geometry=Retraction())), "algorithm", structure=Diagonal
+    "rule",
+    "von, diagonal, retraction",
+    Subject(lambda r: replace(von_at(r, Diagonal), geometry=Retraction())),
+    "algorithm",
+    structure=Diagonal,
 )
 
 
@@ -192,7 +198,9 @@ def rooted(belief: Gaussian) -> Gaussian:
 LIMITS = "the_limit_is_the_posterior the_covariance_scales_with_the_temperature"
 for base in (dense, diagonal, scalar):
     subject = base.subject
-    twin(base, "uphill", "the_limit_is_the_posterior a_small_step_lowers_the_free_energy", replace(subject, step=uphill))
+    twin(
+        base, "uphill", "the_limit_is_the_posterior a_small_step_lowers_the_free_energy", replace(subject, step=uphill)
+    )
     twin(
         base,
         "prior dropped",

@@ -9,12 +9,16 @@ import pytest
 
 from tests.laws.harness import LAWS, ROWS, TWINS, Law, Row, Twin
 
-KINDS = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "harness", "test_laws"))
+KINDS = sorted(
+    path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "harness", "test_laws")
+)
 for kind in KINDS:
     importlib.import_module(f"tests.laws.{kind}")
 
 CASES = [(law, row) for law in LAWS for row in ROWS if row.kind == law.kind and law.applies(row)]
-REJECTIONS = [(twin, law) for twin in TWINS for name in twin.laws for law in LAWS if (law.kind, law.name) == (twin.row.kind, name)]
+REJECTIONS = [
+    (twin, law) for twin in TWINS for name in twin.laws for law in LAWS if (law.kind, law.name) == (twin.row.kind, name)
+]
 
 
 @pytest.mark.parametrize(("law", "row"), CASES, ids=[f"{law.kind}-{law.name}-{row.name}" for law, row in CASES])

@@ -53,10 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _sentence(error: Exception) -> str | None:
     """Returns what to tell a person, or None for an error that is ours: then the traceback is the message."""
-    if hasattr(
-        error, "format_message"
-    ):  # the command line itself was wrong; Typer and Click name the class differently
-        return " ".join(error.format_message().split())
+    # The command line itself was wrong: Typer and Click name the class of that error differently.
+    wrong_usage = getattr(error, "format_message", None)
+    if wrong_usage is not None:
+        return " ".join(wrong_usage().split())
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
         return str(error)
     return None

@@ -77,7 +77,7 @@ def train(request: Request, out: Path, as_json: bool = False) -> None:
     x, y = data.x[train_rows], data.y[train_rows]
     network, prior = MLP((64, 64)), Normal(1.0)
     model = Model(network, _likelihood(encoding), prior).standardised(x, y)
-    given = {"epochs": request.epochs, "batch_size": request.batch_size}
+    given: dict[str, Any] = {"epochs": request.epochs, "batch_size": request.batch_size}
     with draft(out) as folder:
         folder.mkdir(mode=0o755)
         start = time.perf_counter()

@@ -14,8 +14,8 @@ __all__ = ["Stream"]
 class Stream:
     """A re-iterable of batches: `Batch`, `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`.
 
-    Every pass begins again at the front. Batches may differ in size; each is padded to the largest seen so far, so that few
-    shapes are compiled.
+    Every pass begins again at the front. Batches may differ in size; each is padded to the largest seen so far, so that
+    few shapes are compiled.
 
     Args:
         source: an object that can be iterated over more than once (a list, a class with `__iter__`; no generator).
@@ -33,7 +33,9 @@ class Stream:
 
     def __init__(self, source: Iterable[Any]) -> None:
         if isinstance(source, Iterator):
-            raise TypeError(f"a {type(source).__name__} can be read once only; give an object that can be iterated again")
+            raise TypeError(
+                f"a {type(source).__name__} can be read once only; give an object that can be iterated again"
+            )
         self._source = source
         self._rows = 0
 
@@ -51,7 +53,10 @@ class Stream:
             for start in range(0, rows, size):
                 end = min(start + size, rows)
                 piece = Batch(
-                    x=batch.x[start:end], y=batch.y[start:end], mask=batch.mask[start:end], weight=batch.weight[start:end]
+                    x=batch.x[start:end],
+                    y=batch.y[start:end],
+                    mask=batch.mask[start:end],
+                    weight=batch.weight[start:end],
                 )
                 yield piece.padded(size)
 

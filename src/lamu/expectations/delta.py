@@ -17,7 +17,8 @@ __all__ = ["Delta"]
 class Delta:
     r"""\(E_q[h(\theta)] \approx h(m)\), the zeroth-order delta method: one gradient.
 
-    Gradient and curvature are exact where the loss is quadratic; the value is then low by \(\tfrac12 \mathrm{tr}(H\Sigma)\).
+    Gradient and curvature are exact where the loss is quadratic; the value is then low by
+    \(\tfrac12 \mathrm{tr}(H\Sigma)\).
 
     Source: Khan & Rue (2021), section 1.3.1.
 

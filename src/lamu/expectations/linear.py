@@ -18,7 +18,8 @@ from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Exact", "Quadrature"]
 
-# Below this variance of a predictor its loss is as good as quadratic under q, and dividing by its root would cancel digits.
+# Below this variance of a predictor its loss is as good as quadratic under q, and dividing by its root would cancel
+# digits.
 _NARROW = 1e-6
 
 
@@ -26,9 +27,11 @@ _NARROW = 1e-6
 class Exact:
     r"""The exact expectation for a linear network with a quadratic log likelihood (linear-Gaussian models).
 
-    The loss is then \(\bar\ell(\theta) = \bar\ell(m) + g^\top(\theta - m) + \tfrac12 (\theta - m)^\top H (\theta - m)\), whence
+    The loss is then
+    \(\bar\ell(\theta) = \bar\ell(m) + g^\top(\theta - m) + \tfrac12 (\theta - m)^\top H (\theta - m)\), whence
 
-    \[ E_q[\bar\ell] = \bar\ell(m) + \tfrac12 \mathrm{tr}(H \Sigma), \quad E_q[\nabla\bar\ell] = \nabla\bar\ell(m), \quad
+    \[ E_q[\bar\ell] = \bar\ell(m) + \tfrac12 \mathrm{tr}(H \Sigma), \quad E_q[\nabla\bar\ell] = \nabla\bar\ell(m),
+    \quad
        E_q[\nabla^2\bar\ell] = H \]
 
     with H the Gauss–Newton matrix, here the Hessian itself. The curvature choice must be one of the two.
@@ -50,7 +53,9 @@ class Exact:
         _require_linear(loss, curvature, "Exact()")
         if not model.likelihood.quadratic:
             name = type(model.likelihood).__name__
-            raise TypeError(f"Exact() needs a likelihood quadratic in the outputs, not {name}; use Quadrature() or MonteCarlo()")
+            raise TypeError(
+                f"Exact() needs a likelihood quadratic in the outputs, not {name}; use Quadrature() or MonteCarlo()"
+            )
         at = loss.gradient(belief.mean, key)
         precision = belief.precision.factored()
 
@@ -67,16 +72,16 @@ class Exact:
 class Quadrature:
     r"""Gauss–Hermite quadrature over each row's one-dimensional linear predictor.
 
-    For a network that is linear in θ with one output, \(f_i = J_i\theta\) is normal under q with mean \(a_i = J_i m\) and
-    variance \(v_i = J_i \Sigma J_i^\top\), so every expectation of the loss is one-dimensional. With
+    For a network that is linear in θ with one output, \(f_i = J_i\theta\) is normal under q with mean \(a_i = J_i m\)
+    and variance \(v_i = J_i \Sigma J_i^\top\), so every expectation of the loss is one-dimensional. With
     \(\ell_i(f) = -\log p(y_i \mid f)\) and what a row counts \(r_i\):
 
     \[ E_q[\bar\ell] = \sum_i r_i E[\ell_i], \quad E_q[\nabla\bar\ell] = \sum_i r_i J_i^\top E[\ell_i'], \quad
        E_q[\nabla^2\bar\ell] = \sum_i r_i J_i^\top E[\ell_i''] J_i \]
 
-    with E over \(f_i \sim N(a_i, v_i)\). Deterministic, exact up to the order of the rule. The second derivative is taken by
-    Stein's lemma, \(E[\ell''] = E[z\, \ell'(a + \sqrt v z)] / \sqrt v\), so that gradient and Hessian are the exact
-    derivatives of the quadrature's own value and the rule minimises what it reports.
+    with E over \(f_i \sim N(a_i, v_i)\). Deterministic, exact up to the order of the rule. The second derivative is
+    taken by Stein's lemma, \(E[\ell''] = E[z\, \ell'(a + \sqrt v z)] / \sqrt v\), so that gradient and Hessian are the
+    exact derivatives of the quadrature's own value and the rule minimises what it reports.
 
     Attributes:
         points: the number of nodes a row.
@@ -123,13 +128,15 @@ class Quadrature:
 
         def at_node(node: Array) -> tuple[Array, Array, Array, Any]:
             f = centre + jnp.sqrt(variance) * node
-            slope = lambda f: jax.grad(lambda f: jnp.sum(row_losses(f, loss.rest)))(f)  # noqa: E731  (one row, one f)
+            slope = lambda f: jax.grad(lambda f: jnp.sum(row_losses(f, loss.rest)))(f)
             first, bend = jax.jvp(slope, (f,), (jnp.ones_like(f),))
             # E[l''] as E[z l'] / sqrt(v), Stein's lemma: then gradient and Hessian are exactly the derivatives of the
             # rule's value in a and v, and a fixed point is a stationary point, also where 60 nodes are too few for l''.
             narrow = variance < _NARROW
-            second = jnp.where(narrow, bend, node * first / jnp.sqrt(jnp.where(narrow, jnp.ones_like(variance), variance)))
-            total = lambda rest: jnp.sum(_kept(row_losses(f, rest), counts))  # noqa: E731
+            second = jnp.where(
+                narrow, bend, node * first / jnp.sqrt(jnp.where(narrow, jnp.ones_like(variance), variance))
+            )
+            total = lambda rest: jnp.sum(_kept(row_losses(f, rest), counts))
             return row_losses(f, loss.rest), first, second, jax.grad(total)(loss.rest)
 
         values, first, second, rest = jax.tree.map(

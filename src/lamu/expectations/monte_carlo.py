@@ -18,10 +18,10 @@ __all__ = ["MonteCarlo"]
 
 @record
 class MonteCarlo:
-    r"""\(E_q[h(\theta)] \approx \frac1S \sum_s h(\theta_s)\) with \(\theta_s \sim q\): S gradients and S draws, unbiased.
+    r"""Averages over S draws, \(E_q[h(\theta)] \approx \frac1S \sum_s h(\theta_s)\): S gradients, unbiased.
 
-    The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and taken one after the other, so that memory does
-    not grow with S. A network's state is averaged over the draws.
+    The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and taken one after the other, so that memory
+    does not grow with S. A network's state is averaged over the draws.
 
     Attributes:
         draws: S.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 
@@ -30,7 +28,7 @@ class Draws:
 
     samples: Params
 
-    kind: ClassVar[str] = "joint"
+    kind = "joint"
 
     @property
     def mean(self) -> Params:

@@ -16,7 +16,6 @@ is \((2\pi)^{-D/2}\), a constant, so that \(\nabla_\mu H(q) = -\lambda\) exactly
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +50,7 @@ class Gaussian:
     mean: Params
     precision: Operator
 
-    kind: ClassVar[str] = "minimal exponential"
+    kind = "minimal exponential"
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ."""

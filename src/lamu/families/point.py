@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import jax
 
 from lamu.record import record
@@ -28,7 +26,7 @@ class Point:
 
     mean: Params
 
-    kind: ClassVar[str] = "degenerate"
+    kind = "degenerate"
 
     def sample(self, key: RandomKey) -> Params:
         """Returns the point."""

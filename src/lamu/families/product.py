@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +32,7 @@ class Product:
 
     factors: Mapping[str, Family]
 
-    kind: ClassVar[str] = "product"
+    kind = "product"
 
     @property
     def mean(self) -> Params:

@@ -2,7 +2,7 @@ r"""Two classes, one logit: \(p(y = 1 \mid f) = \sigma(f)\)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,9 @@ class Bernoulli:
         [0.5, 1.0, 0.0]
     """
 
-    task: ClassVar[str] = "binary"
-    log_concave: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = False
+    task = "binary"
+    log_concave = True
+    quadratic = False
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are zeros and ones, `[batch]`."""

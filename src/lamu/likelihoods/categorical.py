@@ -2,7 +2,7 @@ r"""Several classes, one logit each: \(p(y = k \mid f) = \operatorname{softmax}(
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,9 +36,9 @@ class Categorical:
 
     classes: int = static()
 
-    task: ClassVar[str] = "classes"
-    log_concave: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = False
+    task = "classes"
+    log_concave = True
+    quadratic = False
 
     def __post_init__(self) -> None:
         if self.classes < 2:

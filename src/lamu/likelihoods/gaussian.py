@@ -2,7 +2,7 @@ r"""Regression with normal noise \(y = f + \sigma \varepsilon\): σ is given, or
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +44,9 @@ class Gaussian:
 
     scale: Number | None = None
 
-    task: ClassVar[str] = "regression"
-    log_concave: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = True
+    task = "regression"
+    log_concave = True
+    quadratic = True
 
     def __post_init__(self) -> None:
         if self.scale is None or isinstance(self.scale, Tracer):

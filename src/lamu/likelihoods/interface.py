@@ -21,7 +21,8 @@ class Likelihood(Protocol):
     Attributes:
         task: "regression", "binary" or "classes".
         log_concave: whether \(\log p(y \mid f)\) is concave in f for every y.
-        quadratic: whether \(\log p(y \mid f)\) is quadratic in f for given dispersion (then Gaussian beliefs are exact).
+        quadratic: whether \(\log p(y \mid f)\) is quadratic in f for given dispersion (then Gaussian beliefs are
+            exact).
     """
 
     @property
@@ -39,9 +40,8 @@ class Likelihood(Protocol):
         """Whether log p(y | f) is quadratic in f for given dispersion."""
         ...
 
-
     def check(self, y: Any) -> None:
-        """Raises a ValueError with one sentence if the targets cannot be of this likelihood; eager, before any compute."""
+        """Raises a ValueError, in one sentence, if the targets cannot be of this likelihood; before any compute."""
         ...
 
     def outputs(self, y: Any) -> int:
@@ -89,7 +89,7 @@ class Likelihood(Protocol):
         ...
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
-        r"""Returns \(\int p(y \mid f) N(f \mid mean, covariance) df\) as `(mean, covariance)` where it is Gaussian, else None.
+        r"""Returns \(\int p(y \mid f)\, N(f)\, df\) as `(mean, covariance)` where it is Gaussian, else None.
 
         Args:
             params: the dispersion parameters.

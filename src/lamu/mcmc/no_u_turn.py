@@ -92,7 +92,7 @@ class Nuts:
             chains = jax.vmap(start)(jax.random.split(jax.random.fold_in(key, 1), self.chains))
             step_init, mass_init = self._step_size()[0], _mass()[0]
             size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
-            repeat = lambda leaf: jnp.broadcast_to(leaf, (self.chains, *jnp.shape(leaf)))  # noqa: E731
+            repeat = lambda leaf: jnp.broadcast_to(leaf, (self.chains, *jnp.shape(leaf)))
             step_size = jax.tree.map(repeat, step_init(1.0))
             mass = jax.tree.map(repeat, mass_init(size))
         step_size, mass = jax.tree.map(lambda leaf: _floating(leaf, dtype), (step_size, mass))
@@ -103,7 +103,7 @@ class Nuts:
         from blackjax.adaptation.staged_adaptation import build_schedule
         from blackjax.mcmc import nuts as kernel
 
-        transition = kernel.build_kernel()
+        transition: Any = kernel.build_kernel()
         density = _density(objective, batch, state.network_state)
         _, step_update, step_final = self._step_size()
         step_init = self._step_size()[0]
@@ -149,8 +149,8 @@ def nuts(chains: int = 4, warmup: int = 1000, draws: int = 1000, target_acceptan
     r"""The no-U-turn sampler on all the data, for reference answers.
 
     Draws from \(\exp(-\ell(\theta)/T)\) over all free parameters, dispersions included. Each transition doubles a
-    leapfrog path until it turns back and picks one of its states (Betancourt's multinomial variant); the warm-up adapts the
-    step size by dual averaging and a diagonal mass matrix in Stan's windows, for every chain by itself. Up to 1,023
+    leapfrog path until it turns back and picks one of its states (Betancourt's multinomial variant); the warm-up adapts
+    the step size by dual averaging and a diagonal mass matrix in Stan's windows, for every chain by itself. Up to 1,023
     gradients of the whole data a transition and chain. The network must have no state that training changes.
 
     Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.

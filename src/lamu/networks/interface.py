@@ -21,7 +21,9 @@ class Network(Protocol):
     """
 
     @property
-    def linear(self) -> bool: ...
+    def linear(self) -> bool:
+        """Whether f is affine in its parameters."""
+        ...
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns initial parameters and state for inputs like `x` (`[batch, ...]`) and the given output width."""

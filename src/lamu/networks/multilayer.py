@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, ClassVar
+import itertools
+from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +42,7 @@ class MLP:
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
 
-    linear: ClassVar[bool] = False
+    linear = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
@@ -83,7 +84,7 @@ class Linear:
 
     bias: bool = static(default=True)
 
-    linear: ClassVar[bool] = True
+    linear = True
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
@@ -102,12 +103,12 @@ def _init(key: RandomKey, sizes: tuple[int, ...], bias: bool, activation: str, d
     rngs = nnx.Rngs(params=key)
     layers = [
         nnx.Linear(inputs, outputs, use_bias=bias, kernel_init=draw, param_dtype=dtype, rngs=rngs)
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True)
+        for inputs, outputs in itertools.pairwise(sizes)
     ]
     return {"layers": {index: nnx.to_pure_dict(nnx.state(layer)) for index, layer in enumerate(layers)}}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _definition(inputs: int, outputs: int, bias: bool) -> Any:
     from flax import nnx
 
@@ -118,7 +119,8 @@ def _layers(params: Params, sizes: list[tuple[int, int]], bias: bool) -> list[An
     from flax import nnx
 
     return [
-        nnx.merge(_definition(*size, bias), nnx.State(dict(params["layers"][index]))) for index, size in enumerate(sizes)
+        nnx.merge(_definition(*size, bias), nnx.State(dict(params["layers"][index])))
+        for index, size in enumerate(sizes)
     ]
 
 

@@ -16,7 +16,7 @@ __all__ = ["Standardised"]
 
 @record
 class Standardised:
-    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model, not of the caller.
+    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model.
 
     Attributes:
         base: f.

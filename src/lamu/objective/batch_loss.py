@@ -95,7 +95,7 @@ class BatchLoss:
         return jax.vmap(one, in_axes=(None, 0))(coordinates, self.batch.x)
 
     def information(self, coordinates: Params, f: Array) -> Array:
-        """Returns the Fisher information of every row about f, times what the row counts, `[batch, outputs, outputs]`."""
+        """Returns every row's Fisher information about f, times what the row counts, `[batch, outputs, outputs]`."""
         dispersion = self.space.join(coordinates, self.rest)["likelihood"]
         weight = self.objective.row_factor(self.batch).astype(f.dtype)
         return self.objective.model.likelihood.information(dispersion, f) * weight[:, None, None]

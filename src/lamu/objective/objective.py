@@ -83,7 +83,7 @@ class Objective:
         return value + self.negative_log_prior(params), state
 
     def log_target(self, params: Params, batch: Batch, state: Any) -> Array:
-        """Returns −ℓ(θ) / T in nats, the unnormalised log density of the posterior, for a batch that is all the data."""
+        """Returns −ℓ(θ) / T in nats, the posterior's log density up to a constant, for a batch that is all the data."""
         return -self.concentration * self.mean_loss(params, batch, state)[0]
 
     def row_factor(self, batch: Batch) -> Array:

@@ -65,7 +65,9 @@ class Weights:
             return None
         mean, precision = known
         like = coordinates
-        mean = jax.tree.map(lambda value, leaf: jax.numpy.broadcast_to(value, leaf.shape).astype(leaf.dtype), mean, like)
+        mean = jax.tree.map(
+            lambda value, leaf: jax.numpy.broadcast_to(value, leaf.shape).astype(leaf.dtype), mean, like
+        )
         precision = jax.tree.map(
             lambda value, leaf: jax.numpy.broadcast_to(value, leaf.shape).astype(leaf.dtype), precision, like
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -58,7 +58,7 @@ class Operator(Protocol):
         """Returns tr(S⁻¹ other)."""
         ...
 
-    def sandwich(self, delta: Operator) -> Operator:
+    def sandwich(self, delta: Any) -> Operator:
         """Returns Δ S⁻¹ Δ for an operator Δ of the same structure."""
         ...
 

@@ -138,7 +138,9 @@ class Predictive(ABC):
             table = jnp.asarray(utility, self.mean.dtype)
             probabilities = self.probabilities
             if table.ndim != 2 or table.shape[1] != probabilities.shape[1]:
-                raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {probabilities.shape[1]}]")
+                raise ValueError(
+                    f"a utility of shape {table.shape} does not fit; give [actions, {probabilities.shape[1]}]"
+                )
             return jnp.argmax(probabilities @ table.T, axis=-1)
         if not isinstance(utility, Callable):
             raise TypeError("for regression the utility is a function of targets [draws, N]")
@@ -150,7 +152,9 @@ class Predictive(ABC):
 class PredictiveRule(Protocol):
     """How a belief becomes a predictive."""
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
+    def predict(
+        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
+    ) -> Predictive:
         """Returns the predictive at the inputs.
 
         Args:

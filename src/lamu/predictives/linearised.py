@@ -28,9 +28,9 @@ _NODES = 32
 class Linearised:
     r"""\(f(\theta, x) \approx f(m, x) + J(x)(\theta - m)\), so that \(f(x^*) \sim N(f(m, x^*), J \Sigma J^\top)\).
 
-    The target's distribution is then a closed form for Gaussian likelihoods, a Gauss–Hermite rule of 32 nodes where there is
-    one output, and an average over draws of the outputs otherwise. A draw uses the same standard normal for every row,
-    so that the prediction for an input does not depend on which rows stand beside it.
+    The target's distribution is then a closed form for Gaussian likelihoods, a Gauss–Hermite rule of 32 nodes where
+    there is one output, and an average over draws of the outputs otherwise. A draw uses the same standard normal for
+    every row, so that the prediction for an input does not depend on which rows stand beside it.
 
     Source: Khan et al. (2019); Immer, Korzepa & Bauer (2021), equation 8 (the "GLM predictive").
 
@@ -40,7 +40,9 @@ class Linearised:
         Linearised()
     """
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
+    def predict(
+        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
+    ) -> Predictive:
         """Returns the predictive of the tangent model."""
         weights, dispersion = _parts(belief)
         weights = Gaussian(weights.mean, weights.precision.factored())
@@ -71,7 +73,7 @@ class Linearised:
 
 @record
 class ClosedForm:
-    """The exact rule of a model that is linear in its weights and Gaussian: the linearised rule, with nothing linearised.
+    """The exact rule of a linear-Gaussian model: the linearised rule, where nothing needs to be linearised.
 
     Raises:
         TypeError: for any other model.
@@ -82,17 +84,19 @@ class ClosedForm:
         ClosedForm()
     """
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
+    def predict(
+        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
+    ) -> Predictive:
         """Returns the exact Gaussian predictive."""
         if not (model.network.linear and model.likelihood.quadratic):
-            raise TypeError("a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()")
+            raise TypeError(
+                "a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()"
+            )
         return Linearised().predict(model, belief, network_state, x, samples, key)
 
 
 @jax.jit
-def _tangent(
-    model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Array
-) -> tuple[Array, Array]:
+def _tangent(model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Array) -> tuple[Array, Array]:
     def outputs(theta: Params, row: Array) -> Array:
         return model.outputs({"network": theta, "likelihood": dispersion}, network_state, row[None])[0][0]
 
@@ -113,6 +117,7 @@ def _root(covariance: Array) -> Array:
 
 
 def _parts(belief: Any) -> tuple[Gaussian, Params]:
-    if isinstance(belief, Product) and isinstance(belief.factors.get("network"), Gaussian):
-        return belief.factors["network"], belief.factors["likelihood"].mean
-    raise TypeError("the linearised rule needs a Gaussian belief about the network's weights; use Sampled()")
+    weights = belief.factors.get("network") if isinstance(belief, Product) else None
+    if not isinstance(weights, Gaussian):
+        raise TypeError("the linearised rule needs a Gaussian belief about the network's weights; use Sampled()")
+    return weights, belief.factors["likelihood"].mean

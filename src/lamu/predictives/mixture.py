@@ -69,7 +69,7 @@ class Mixture(Predictive):
 
     @property
     def epistemic(self) -> Array:
-        """Mutual information between target and parameters in nats (classes), or the variance of the mean (regression)."""
+        """Mutual information of target and parameters in nats (classes), or the variance of the mean (regression)."""
         if self.task == "regression":
             return self._variance_of_means
         probabilities = self.probabilities

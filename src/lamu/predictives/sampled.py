@@ -20,7 +20,10 @@ __all__ = ["Sampled"]
 
 @record
 class Sampled:
-    r"""\(p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, x^*))\), with \(\theta_s \sim q\). A point needs one draw.
+    r"""The average of the likelihood over draws of the parameters; a point needs one draw.
+
+    \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, x^*)), \qquad \theta_s \sim q \]
+
 
     Example:
         >>> from lamu.predictives import Sampled
@@ -28,7 +31,9 @@ class Sampled:
         Sampled()
     """
 
-    def predict(self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey) -> Predictive:
+    def predict(
+        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
+    ) -> Predictive:
         """Returns the mixture over the draws."""
         draws = _draws(belief, key, samples)
         f = in_chunks(lambda rows: _outputs(model, network_state, draws, rows), x, rows=4096, axis=1)

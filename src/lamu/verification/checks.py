@@ -135,8 +135,12 @@ def _map_estimate() -> Check:
 def _von() -> Check:
     problem = problems.regression()
     algorithm = von(0.5, Dense, Exact())
-    posterior = fit(problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)).posterior
-    return Check("von", "linear regression in closed form, mean and precision", _gaussian_distance(posterior, problem), 1e-6)
+    posterior = fit(
+        problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)
+    ).posterior
+    return Check(
+        "von", "linear regression in closed form, mean and precision", _gaussian_distance(posterior, problem), 1e-6
+    )
 
 
 def _laplace() -> Check:
@@ -144,7 +148,9 @@ def _laplace() -> Check:
 
     problem = problems.regression()
     algorithm = laplace(of=map_estimate(optax.lbfgs()), structure=Dense)
-    posterior = fit(problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)).posterior
+    posterior = fit(
+        problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)
+    ).posterior
     evidence = _expected(problem)[2]
     deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - evidence))
     return Check("laplace", "linear regression in closed form, with evidence", deviation, 1e-6)
@@ -216,7 +222,9 @@ def _expected(problem: Problem) -> tuple[np.ndarray, np.ndarray, float]:
 def _gaussian_distance(posterior: Any, problem: Problem) -> float:
     mean, precision, _ = _expected(problem)
     belief = posterior.belief.factors["network"]
-    return max(_distance(_flat(belief.mean), mean), _distance(np.asarray(belief.precision.dense(belief.mean)), precision))
+    return max(
+        _distance(_flat(belief.mean), mean), _distance(np.asarray(belief.precision.dense(belief.mean)), precision)
+    )
 
 
 def _z_scores(draws: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> float:

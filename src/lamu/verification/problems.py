@@ -70,6 +70,8 @@ def classes(rows: int = 50) -> Problem:
     return _problem(x, y, MLP((5, 4), activation="tanh"), Categorical(3), 1.0, scale=1.0, precision=1.0)
 
 
-def _problem(x: Any, y: Any, network: Any, likelihood: Any, temperature: float, scale: float, precision: float) -> Problem:
+def _problem(
+    x: Any, y: Any, network: Any, likelihood: Any, temperature: float, scale: float, precision: float
+) -> Problem:
     model = Model(network, likelihood, Normal(precision**-0.5))
     return Problem(x, y, Objective(model, float(len(x)), temperature), scale, precision)

@@ -84,7 +84,7 @@ class Conjugate:
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
     ) -> tuple[ConjugateState, Info]:
-        """Returns the belief after the batch's rows: the old belief is the prior of a problem that is the batch alone."""
+        """Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data."""
         alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
         loss = BatchLoss(alone, batch, state.network_state, Weights(), {}, conjugate=True)
         old = state.belief
@@ -112,8 +112,9 @@ def conjugate() -> Conjugate:
     \[ S \leftarrow S + \tfrac1T \sum_i J_i^\top \Lambda_i J_i, \qquad
        m \leftarrow m - S^{-1} \tfrac1T \sum_i \nabla\ell_i(m) \]
 
-    for every batch of rows, from the prior on: the rule with ρ = 1 and exact expectations, where the prior is the posterior
-    of the rows before. Any order and any batches give the same posterior. One Jacobian and one factorisation a batch.
+    for every batch of rows, from the prior on: the rule with ρ = 1 and exact expectations, where the prior is the
+    posterior of the rows before. Any order and any batches give the same posterior. One Jacobian and one factorisation
+    a batch.
 
     Departures from the rule: none.
 
@@ -146,9 +147,13 @@ def _require_conjugate(objective: Objective, params: Any) -> None:
     model = objective.model
     if not model.network.linear:
         name = type(model.network).__name__
-        raise TypeError(f"conjugate() needs a network that is linear in its weights, not {name}; use laplace() or ivon()")
+        raise TypeError(
+            f"conjugate() needs a network that is linear in its weights, not {name}; use laplace() or ivon()"
+        )
     if not model.likelihood.quadratic:
         name = type(model.likelihood).__name__
         raise TypeError(f"conjugate() needs a Gaussian likelihood, not {name}; use laplace(), von() or nuts()")
     if jax.tree.leaves(params["likelihood"]):
-        raise TypeError("conjugate() needs a known noise, Gaussian(scale=...); with a learned one use laplace() or nuts()")
+        raise TypeError(
+            "conjugate() needs a known noise, Gaussian(scale=...); with a learned one use laplace() or nuts()"
+        )

@@ -18,8 +18,8 @@ def gradient_descent(learning_rate: Any = 0.1) -> Rule:
 
     \[ m \leftarrow m - \rho\, \nabla\bar\ell(m) \]
 
-    The rule for a Gaussian with the covariance fixed at \(1/\kappa\): its entropy is constant, so the entropy term drops, and
-    the delta method puts the gradient at the mean. One gradient a step.
+    The rule for a Gaussian with the covariance fixed at \(1/\kappa\): its entropy is constant, so the entropy term
+    drops, and the delta method puts the gradient at the mean. One gradient a step.
 
     Departures from the rule: none.
 

@@ -99,8 +99,8 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
 
     \[ \theta \leftarrow \theta + \mathrm{update}\big(\nabla\bar\ell(\theta)\big) \]
 
-    on minibatches, with the prior in the loss. One gradient a step, and what the optimiser adds (L-BFGS with a line search
-    evaluates the loss several times; give it the whole data as one batch).
+    on minibatches, with the prior in the loss. One gradient a step, and what the optimiser adds (L-BFGS with a line
+    search evaluates the loss several times; give it the whole data as one batch).
 
     Departures from the rule: whatever the optimiser adds to gradient descent.
 

@@ -105,8 +105,8 @@ def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
 
     Args:
         of: the algorithm that finds the mode, with a point posterior; `adam(1e-2)` where none is given.
-        structure: the operator class of the precision, `Dense` or `Diagonal`; where none is given dense up to 4,096 weights,
-            diagonal above.
+        structure: the operator class of the precision, `Dense` or `Diagonal`; where none is given dense up to 4,096
+            weights, diagonal above.
 
     Returns:
         The algorithm.
@@ -159,6 +159,8 @@ def _prior_curvature(structure: Any, objective: Objective, mean: Params) -> Any:
 
 def _rows_at_once(objective: Objective, point: Posterior, data: Any) -> int:
     example = data.example(1)
-    outputs = jax.eval_shape(lambda x: objective.model.outputs(point.mean, point.network_state, x)[0], example.x).shape[1]
+    outputs = jax.eval_shape(lambda x: objective.model.outputs(point.mean, point.network_state, x)[0], example.x).shape[
+        1
+    ]
     row_bytes = outputs * tree.dimension(point.mean["network"]) * jnp.dtype(jnp.result_type(float)).itemsize
     return max(1, min(_JACOBIAN_BYTES // max(row_bytes, 1), 1024))

@@ -15,13 +15,11 @@ from lamu.rule import Rule
 __all__ = ["ivon"]
 
 
-def ivon(
-    learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 1.0
-) -> Rule:
+def ivon(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 1.0) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 
-    With \(\theta = m + \epsilon / \sqrt{\kappa P}\), \(\hat g\) the minibatch gradient of the mean negative log likelihood at θ,
-    h the curvature a row and \(P = h + \delta/N\):
+    With \(\theta = m + \epsilon / \sqrt{\kappa P}\), \(\hat g\) the minibatch gradient of the mean negative log
+    likelihood at θ, h the curvature a row and \(P = h + \delta/N\):
 
     \[ \hat h = \hat g\,(\theta - m)\,\kappa P, \quad
        P \leftarrow P + \rho\,\Delta + \tfrac12 \rho^2 \Delta^2 / P, \quad \Delta = \hat h + \delta/N - P, \quad

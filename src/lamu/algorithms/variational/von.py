@@ -23,9 +23,9 @@ def von(
 
     \[ S \leftarrow S + \rho\,\big(E_q[\nabla^2\ell] - S\big), \qquad m \leftarrow m - \rho\, S^{-1} E_q[\nabla\ell] \]
 
-    One gradient and one Hessian a draw and step; the Hessian costs a Hessian-vector product a coordinate, so this is for
-    small models. With `Exact()` on a linear-Gaussian model, ρ = 1 is Bayes' rule in one step; with `Quadrature()` the
-    deterministic path for generalised linear models.
+    One gradient and one Hessian a draw and step; the Hessian costs a Hessian-vector product a coordinate, so this is
+    for small models. With `Exact()` on a linear-Gaussian model, ρ = 1 is Bayes' rule in one step; with `Quadrature()`
+    the deterministic path for generalised linear models.
 
     Departures from the rule: none.
 

@@ -15,8 +15,11 @@ __all__ = ["GaussNewton"]
 
 @record
 class GaussNewton:
-    r"""\(\sum_i r_i\, J_i^\top \Lambda_i J_i\), with \(J_i = \partial f(\theta, x_i)/\partial\theta\) and \(\Lambda_i\) the
-    Fisher information of row i about f; \(r_i\) is what the row counts in the mean.
+    r"""The Fisher information of the outputs, pulled back to the weights.
+
+    \[ H = \sum_i r_i\, J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i)/\partial\theta \]
+
+    with \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean.
 
     It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
     information. It covers the likelihood alone: the prior enters the belief exactly. Where the network has a state, the

@@ -18,9 +18,9 @@ __all__ = ["Price"]
 class Price:
     r"""\(S(\theta - m)\, \hat g(\theta)^\top\), symmetric part, in the belief's structure.
 
-    For \(\theta \sim N(m, S^{-1})\), Stein's lemma gives \(E[S(\theta - m) g(\theta)^\top] = E[\nabla^2 \bar\ell]\): an unbiased
-    estimate of the expected Hessian from one gradient, also on minibatches, and noisy. It means nothing at the mean, so it
-    needs an expectation that draws.
+    For \(\theta \sim N(m, S^{-1})\), Stein's lemma gives \(E[S(\theta - m) g(\theta)^\top] = E[\nabla^2 \bar\ell]\): an
+    unbiased estimate of the expected Hessian from one gradient, also on minibatches, and noisy. It means nothing at the
+    mean, so it needs an expectation that draws.
 
     Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
 

@@ -1,0 +1,152 @@
+"""The house: floors respected, no file in the way of a name, nothing heavy behind `lamu --help`, no test left uncollected."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import lamu
+
+ROOT = Path(__file__).parent.parent
+SOURCE, TESTS = ROOT / "src" / "lamu", ROOT / "tests"
+FILES = sorted(SOURCE.rglob("*.py"))
+NAMES = [str(path.relative_to(SOURCE)) for path in FILES]
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+FLOORS = [[name.strip() for name in floor.split("|")] for floor in CONTRACTS[0]["layers"]]
+HEIGHT = {name: len(FLOORS) - index for index, floor in enumerate(FLOORS) for name in floor}
+LONGEST = 400
+# Files that are longer, each with its reason. The list may only become shorter.
+LONG = {"data/table.py": "a reader of tables that somebody else's file made, with a sentence for each way it can be wrong"}
+
+
+def imported(tree: ast.Module) -> list[str]:
+    """The modules of the package that a file imports, as dotted names; `from lamu import tree` is `lamu.tree`."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "lamu"]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the floor"
+            if node.module == "lamu":
+                found += [f"lamu.{alias.name}" for alias in node.names]
+            elif node.module and node.module.startswith("lamu."):
+                found.append(node.module)
+    return found
+
+
+@pytest.mark.parametrize(("path", "name"), zip(FILES, NAMES, strict=True), ids=NAMES)
+def test_a_file_imports_from_lower_floors_only(path: Path, name: str) -> None:
+    if name == "__init__.py":
+        return
+    floor = name.split("/")[0].removesuffix(".py")
+    assert floor in HEIGHT, f"{floor} stands on no floor of pyproject.toml"
+    for module in imported(ast.parse(path.read_text())):
+        assert module != "lamu", "the package root is never imported from inside"
+        other = module.split(".")[1]
+        assert other in HEIGHT, f"{module} is a name of the root"
+        assert other == floor or HEIGHT[other] < HEIGHT[floor], f"{name} imports {module} from above"
+
+
+def test_the_check_sees_an_import_from_above() -> None:
+    assert imported(ast.parse("from lamu import tree\nimport lamu\nfrom lamu.loop import fit")) == [
+        "lamu.tree",
+        "lamu",
+        "lamu.loop",
+    ]
+    assert HEIGHT["loop"] > HEIGHT["rule"] > HEIGHT["operators"] > HEIGHT["typing"]
+
+
+def submodules(package: ModuleType) -> list[str]:
+    walked = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    return [module.name for module in walked if not module.name.endswith("__main__")]
+
+
+def public_packages() -> list[ModuleType]:
+    return [lamu, *(value for name in lamu.__all__ if isinstance(value := getattr(lamu, name), ModuleType))]
+
+
+def test_no_file_bears_the_name_of_a_public_object_of_its_package() -> None:
+    for package in public_packages():
+        if not hasattr(package, "__path__"):
+            continue
+        files = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        objects = {name for name in package.__all__ if not isinstance(getattr(package, name), ModuleType)}
+        assert not files & objects, f"{package.__name__}: {files & objects}"
+
+
+def test_public_names_keep_their_type_when_everything_is_imported() -> None:
+    def kinds() -> dict[str, str]:
+        return {
+            f"{package.__name__}.{name}": type(getattr(package, name)).__name__
+            for package in public_packages()
+            for name in package.__all__
+        }
+
+    before = kinds()
+    for name in submodules(lamu):
+        importlib.import_module(name)
+    assert kinds() == before
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["--version"]], ids=" ".join)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    script = (
+        "import sys, json\nfrom lamu.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
+        "print(json.dumps([name for name in ('jax', 'numpy', 'pandas', 'sklearn', 'flax', 'numpyro') if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+def test_the_door_imports_nothing_until_it_is_asked() -> None:
+    script = "import sys, lamu\nassert 'jax' not in sys.modules\nlamu.Model\nassert 'jax' in sys.modules\nprint(dir(lamu))"
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True, capture_output=True)
+
+
+def test_the_door_knows_what_it_lists() -> None:
+    assert sorted(lamu.__all__) == lamu.__all__
+    assert set(lamu.__all__) <= set(dir(lamu))
+    with pytest.raises(AttributeError, match="no attribute 'Modle'"):
+        _ = lamu.Modle
+    assert lamu.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_files_are_short() -> None:
+    paths = [*FILES, *sorted(path for path in TESTS.rglob("*.py") if "laws" not in path.parts)]
+    lengths = {str(path.relative_to(SOURCE if SOURCE in path.parents else TESTS)): len(path.read_text().splitlines()) for path in paths}
+    long = {name for name, lines in lengths.items() if lines > LONGEST}
+    assert long <= set(LONG), f"split {long - set(LONG)}: one idea a file"
+
+
+def test_everything_that_looks_like_a_test_is_collected() -> None:
+    """A misnamed file, a nested test, a law without its decorator, or two tests of one name would run never."""
+    for path in sorted(TESTS.rglob("*.py")):
+        tree, law_file = ast.parse(path.read_text()), path.parent.name == "laws" and not path.name.startswith("test_")
+        top = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        tests = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
+        in_classes = [
+            node.name
+            for cls in tree.body
+            if isinstance(cls, ast.ClassDef) and cls.name.startswith("Test")
+            for node in cls.body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
+        ]
+        if tests:
+            assert path.name.startswith("test_"), f"{path} holds tests and is not collected"
+        seen = [node.name for node in top if node.name.startswith("test_")]
+        assert sorted(tests) == sorted(seen + in_classes), f"{path} holds tests that are not collected"
+        assert len(seen) == len(set(seen)), f"{path} holds two tests of one name"
+        if law_file:
+            taking_a_row = [n for n in top if [a.arg for a in n.args.args] == ["row"] and n.name[0] != "_" and ast.unparse(n.returns or ast.Constant(None)) == "None"]
+            decorated = [n for n in taking_a_row if any("law(" in ast.unparse(d) for d in n.decorator_list)]
+            assert taking_a_row == decorated, f"{path} holds laws that are not registered"

@@ -1,0 +1,274 @@
+"""The loop: what it feeds, when it stops, what it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu import loop
+from lamu.data import Batch
+from lamu.families import Point
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Algorithm, Choices, Info, Traits
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(10, 2))
+Y = X @ np.array([1.0, -1.0]) + 0.1 * rng.normal(size=10)
+MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
+SGD = lamu.algorithms.sgd(0.05)
+
+
+class Spy:
+    """One's own algorithm, a plain class that nobody registered: it notes what it is shown."""
+
+    traits = Traits()
+    choices = Choices("point", "Delta", "none")
+
+    def __init__(self, bad_from: int = 10**6) -> None:
+        self.bad_from = bad_from
+
+    def init(self, key: Any, objective: Any, batch: Any) -> Any:
+        params, _ = objective.model.init(key, batch)
+        return {"params": params, "count": jnp.zeros((), jnp.int32), "seen": jnp.zeros(10), "steps": jnp.zeros(10)}
+
+    def step(self, key: Any, state: Any, batch: Any, objective: Any) -> Any:
+        rows = batch.y.astype(jnp.int32)
+        state = {
+            **state,
+            "count": state["count"] + 1,
+            "seen": state["seen"].at[rows].add(batch.mask),
+            "steps": state["steps"] + jnp.arange(10.0) * 0 + batch.count,
+        }
+        loss = jnp.where(state["count"] > self.bad_from, jnp.nan, batch.count)
+        return state, Info(loss=loss, residual=batch.weight[0])
+
+    def posterior(self, key: Any, state: Any, objective: Any, data: Any, trace: Any) -> Any:
+        return Posterior(objective.model, Point(state["params"]), {}, Sampled(), key)
+
+
+NUMBERED = (X, np.arange(10.0))
+
+
+def weights(fit: Any) -> np.ndarray:
+    return np.asarray(fit.posterior.mean["network"]["layers"][0]["kernel"])
+
+
+def test_ones_own_algorithm_needs_no_registration() -> None:
+    assert isinstance(Spy(), Algorithm)
+    fit = lamu.fit(MODEL, NUMBERED, Spy(), epochs=1, batch_size=5)
+    assert fit.posterior.predict(X).mean.shape == (10,)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 5])
+def test_every_epoch_sees_every_row_exactly_once(batch_size: int) -> None:
+    for epochs in (1, 3):
+        fit = lamu.fit(MODEL, NUMBERED, Spy(), epochs=epochs, batch_size=batch_size)
+        np.testing.assert_array_equal(fit.state["seen"], np.full(10, epochs))
+        assert len(fit.history["loss"]) == epochs * -(-10 // batch_size)
+
+
+def test_the_last_batch_is_padded_and_masked() -> None:
+    fit = lamu.fit(MODEL, NUMBERED, Spy(), epochs=2, batch_size=4)
+    np.testing.assert_array_equal(fit.history["loss"], [4, 4, 2, 4, 4, 2])
+
+
+def test_epochs_are_shuffled_anew_and_by_the_seed() -> None:
+    orders = [np.asarray(lamu.fit(MODEL, NUMBERED, Spy(), steps=s, batch_size=5, seed=seed).state["seen"]) for s, seed in ((1, 0), (1, 0), (1, 1), (3, 0))]
+    np.testing.assert_array_equal(orders[0], orders[1])
+    assert not np.array_equal(orders[0], orders[2])
+    assert not np.array_equal(orders[0], orders[3] - 1), "the second epoch has an order of its own"
+
+
+def test_same_seed_same_bits() -> None:
+    fits = [lamu.fit(MODEL, (X, Y), lamu.algorithms.ivon(), epochs=2, batch_size=4, seed=seed) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(weights(fits[0]), weights(fits[1]))
+    np.testing.assert_array_equal(fits[0].posterior.predict(X).mean, fits[1].posterior.predict(X).mean)
+    assert not np.array_equal(weights(fits[0]), weights(fits[2]))
+
+
+def test_steps_are_epochs_times_batches() -> None:
+    by_epochs = lamu.fit(MODEL, (X, Y), SGD, epochs=2, batch_size=4)
+    by_steps = lamu.fit(MODEL, (X, Y), SGD, steps=6, batch_size=4)
+    np.testing.assert_array_equal(weights(by_epochs), weights(by_steps))
+    assert len(lamu.fit(MODEL, (X, Y), SGD, steps=5, batch_size=4).history["loss"]) == 5
+
+
+def test_a_batch_of_n_or_more_is_the_whole_data_in_order() -> None:
+    one, more = (lamu.fit(MODEL, (X, Y), SGD, steps=3, batch_size=size) for size in (10, 64))
+    np.testing.assert_array_equal(weights(one), weights(more))
+    objective = lamu.objective.Objective(MODEL, 10.0)
+    batch = Batch.of(jnp.asarray(X), jnp.asarray(Y))
+    state = SGD.init(jax.random.fold_in(jax.random.key(0), 0), objective, batch)
+    for _ in range(3):
+        state, _ = SGD.step(jax.random.key(1), state, batch, objective)
+    np.testing.assert_allclose(weights(one), state.mean["network"]["layers"][0]["kernel"], rtol=1e-12)
+
+
+def test_the_second_epoch_does_not_compile() -> None:
+    for algorithm in (SGD, lamu.algorithms.ivon()):
+        lamu.fit(MODEL, (X, Y), algorithm, epochs=2, batch_size=4)
+        before = loop._scan_batches._cache_size(), loop._scan_whole._cache_size(), loop._init._cache_size()
+        lamu.fit(MODEL, (X, Y + 1), algorithm, epochs=2, batch_size=4, seed=3, temperature=0.5)
+        after = loop._scan_batches._cache_size(), loop._scan_whole._cache_size(), loop._init._cache_size()
+        assert before == after
+
+
+def test_a_rate_is_no_reason_to_compile() -> None:
+    lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), epochs=1, batch_size=4)
+    before = loop._scan_batches._cache_size()
+    lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.02), epochs=1, batch_size=4)
+    assert loop._scan_batches._cache_size() == before
+
+
+def test_long_runs_are_blocks_of_whole_epochs() -> None:
+    seen: list[int] = []
+    fit = lamu.fit(MODEL, NUMBERED, Spy(), epochs=40, batch_size=5, callbacks=[lambda done, _: seen.append(done)])
+    np.testing.assert_array_equal(fit.state["seen"], np.full(10, 40))
+    assert seen[-1] == 80
+    assert len(seen) > 1
+
+
+class Batches:
+    """A re-iterable of batches of unequal size, in their own order."""
+
+    def __iter__(self) -> Any:
+        for start in (0, 4, 8):
+            yield X[start : start + 4], NUMBERED[1][start : start + 4]
+
+
+def test_streams_come_in_their_own_order() -> None:
+    fit = lamu.fit(MODEL, Batches(), Spy(), epochs=2, data_size=10)
+    np.testing.assert_array_equal(fit.history["loss"], [4, 4, 2, 4, 4, 2])
+    np.testing.assert_array_equal(fit.state["seen"], np.full(10, 2))
+    assert len(lamu.fit(MODEL, Batches(), Spy(), steps=4, data_size=10).history["loss"]) == 4
+
+
+def test_a_list_of_batches_is_a_stream() -> None:
+    batches = [Batch.of(jnp.asarray(X), jnp.asarray(Y))]
+    streamed = lamu.fit(MODEL, batches, SGD, steps=3, data_size=10)
+    np.testing.assert_allclose(weights(streamed), weights(lamu.fit(MODEL, (X, Y), SGD, steps=3)), rtol=1e-12)
+
+
+def test_weights_reach_the_step() -> None:
+    fit = lamu.fit(MODEL, {"x": X, "y": NUMBERED[1], "weight": np.full(10, 2.0)}, Spy(), steps=1, batch_size=10)
+    assert fit.history["residual"][0] == 2.0
+
+
+def test_divergence_says_the_step_and_keeps_the_last_good_fit() -> None:
+    with pytest.raises(lamu.Diverged, match="nan at step 131; lower the learning rate") as caught:
+        lamu.fit(MODEL, NUMBERED, Spy(bad_from=130), steps=200, batch_size=10)
+    kept = caught.value.fit
+    assert kept is not None
+    assert int(kept.state["count"]) <= 130
+    assert kept.posterior.predict(X).mean.shape == (10,)
+
+
+def test_a_real_divergence_is_one() -> None:
+    with pytest.raises(lamu.Diverged) as caught:
+        lamu.fit(MODEL, (X, Y), lamu.algorithms.gradient_descent(1e3), epochs=500)
+    assert np.all(np.isfinite(weights(caught.value.fit)))
+
+
+def test_an_interrupt_returns_what_there_is() -> None:
+    def interrupt(done: int, last: Any) -> None:
+        if done >= 64:
+            raise KeyboardInterrupt
+
+    fit = lamu.fit(MODEL, (X, Y), SGD, steps=640, batch_size=10, callbacks=[interrupt])
+    assert fit.interrupted
+    assert 0 < len(fit.history["loss"]) < 640
+    assert fit.posterior.predict(X).mean.shape == (10,)
+    assert not lamu.fit(MODEL, (X, Y), SGD, steps=1).interrupted
+
+
+def test_what_is_returned_after_an_interrupt_fits_its_history() -> None:
+    def interrupt(done: int, last: Any) -> None:
+        raise KeyboardInterrupt
+
+    fit = lamu.fit(MODEL, (X, Y), SGD, steps=640, batch_size=10, callbacks=[interrupt])
+    assert int(fit.state.count) == len(fit.history["loss"])
+
+
+def test_an_interrupted_sampler_keeps_its_draws() -> None:
+    def interrupt(done: int, last: Any) -> None:
+        if done >= 100:
+            raise KeyboardInterrupt
+
+    fit = lamu.fit(MODEL, (X, Y), lamu.mcmc.nuts(chains=2, warmup=20, draws=180), callbacks=[interrupt])
+    assert fit.interrupted
+    drawn = fit.posterior.samples["network"]["layers"][0]["kernel"].shape[1]
+    assert 0 < drawn < 180
+
+
+def test_callbacks_see_steps_and_loss() -> None:
+    seen: list[Any] = []
+    fit = lamu.fit(MODEL, (X, Y), SGD, steps=3, callbacks=[lambda done, last: seen.append((done, dict(last)))])
+    assert seen[-1] == (3, {"loss": fit.history["loss"][-1], "residual": fit.history["residual"][-1]})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epochs": 1, "steps": 1}, "epochs=1 and steps=1 contradict"),
+        ({"batch_size": 0}, "batch_size=0 makes no batch"),
+        ({"epochs": 0}, "epochs=0 does nothing"),
+        ({"steps": -1}, "steps=-1 does nothing"),
+        ({"temperature": 0.0}, "temperature is 0.0; it must be positive"),
+        ({"likelihood_power": -1.0}, "likelihood_power is -1.0"),
+        ({"data_size": 0}, "data_size is 0"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_said_in_a_sentence(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        lamu.fit(MODEL, (X, Y), SGD, **options)
+
+
+def test_streams_need_their_size_and_arrays_their_shape() -> None:
+    with pytest.raises(ValueError, match="data_size=N"):
+        lamu.fit(MODEL, Batches(), SGD, epochs=1)
+    with pytest.raises(ValueError, match="x has 10 rows and y has 9"):
+        lamu.fit(MODEL, (X, Y[:9]), SGD)
+    with pytest.raises(TypeError, match="cannot be read"):
+        lamu.fit(MODEL, X, SGD)
+    with pytest.raises(TypeError, match="read once only"):
+        lamu.fit(MODEL, iter([(X, Y)]), SGD, data_size=10)
+
+
+@pytest.mark.parametrize("algorithm", [lamu.mcmc.nuts(), lamu.algorithms.conjugate()], ids=["nuts", "conjugate"])
+def test_algorithms_of_their_own_length_take_no_epochs(algorithm: Any) -> None:
+    for options in ({"epochs": 1}, {"steps": 1}):
+        with pytest.raises(ValueError, match="length of its own"):
+            lamu.fit(MODEL, (X, Y), algorithm, **options)
+
+
+def test_streams_refuse_algorithms_that_cannot_read_them() -> None:
+    with pytest.raises(ValueError, match="needs all the data at every step"):
+        lamu.fit(MODEL, Batches(), lamu.mcmc.nuts(), data_size=10)
+    with pytest.raises(ValueError, match="length of its own"):
+        lamu.fit(MODEL, Batches(), lamu.algorithms.conjugate(), data_size=10, epochs=2)
+
+
+def test_a_stream_is_read_once_by_an_algorithm_that_sees_every_row_once() -> None:
+    batches = [(X[:4], Y[:4]), (X[4:8], Y[4:8]), (X[8:], Y[8:])]
+    streamed = lamu.fit(MODEL, batches, lamu.algorithms.conjugate(), data_size=10)
+    whole = lamu.fit(MODEL, (X, Y), lamu.algorithms.conjugate())
+    np.testing.assert_allclose(weights(streamed), weights(whole), rtol=1e-9)
+    np.testing.assert_allclose(streamed.posterior.evidence, whole.posterior.evidence, rtol=1e-9)
+
+
+def test_streams_refuse_what_does_nothing() -> None:
+    for options in ({"epochs": 0}, {"steps": 0}):
+        with pytest.raises(ValueError, match="does nothing"):
+            lamu.fit(MODEL, Batches(), SGD, data_size=10, **options)
+
+
+def test_an_empty_stream_is_said() -> None:
+    with pytest.raises(ValueError, match="no batch"):
+        lamu.fit(MODEL, [], SGD, data_size=10, epochs=1)

@@ -1,0 +1,108 @@
+"""Models: parameters, frozen leaves, and scaling as a part of the model."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import lamu
+from lamu.data import Batch
+
+X = np.random.default_rng(0).normal(3.0, 2.0, size=(8, 3))
+Y = X @ np.array([1.0, -1.0, 0.5]) + 7.0
+MODEL = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian())
+BATCH = Batch.of(jnp.asarray(X), jnp.asarray(Y))
+
+
+def test_parameters_are_the_networks_and_the_likelihoods() -> None:
+    params, state = MODEL.init(jax.random.key(0), BATCH)
+    assert set(params) == {"network", "likelihood"}
+    assert state == {}
+    assert lamu.tree.paths(params["likelihood"]) == ["log_scale"]
+    known = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+    assert known.init(jax.random.key(0), BATCH)[0]["likelihood"] == {}
+
+
+def test_log_likelihood_is_one_number_a_row_and_log_prior_one() -> None:
+    params, state = MODEL.init(jax.random.key(0), BATCH)
+    values, _ = MODEL.log_likelihood(params, state, BATCH)
+    f, _ = MODEL.outputs(params, state, BATCH.x)
+    scale = np.exp(params["likelihood"]["log_scale"][0])
+    np.testing.assert_allclose(values, stats.norm.logpdf(Y, f[:, 0], scale), rtol=1e-10)
+    weights = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params["network"])])
+    expected = stats.norm.logpdf(weights).sum() + stats.norm.logpdf(params["likelihood"]["log_scale"], scale=3.0).sum()
+    np.testing.assert_allclose(MODEL.log_prior(params), expected, rtol=1e-10)
+
+
+def test_frozen_leaves_are_constants() -> None:
+    params, state = MODEL.init(jax.random.key(0), BATCH)
+    frozen = MODEL.freeze(params, "layers/0/*")
+    free, _ = frozen.init(jax.random.key(1), BATCH)
+    assert lamu.tree.paths(free["network"]) == ["layers/1/bias", "layers/1/kernel"]
+    whole = frozen.complete(free["network"])
+    np.testing.assert_array_equal(whole["layers"][0]["kernel"], params["network"]["layers"][0]["kernel"])
+    gradient = jax.grad(lambda p: jnp.sum(frozen.log_likelihood(p, state, BATCH)[0]))(free)
+    assert lamu.tree.paths(gradient["network"]) == lamu.tree.paths(free["network"])
+    expected = stats.norm.logpdf(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(free["network"])])).sum()
+    dispersion = MODEL.likelihood.log_prior(free["likelihood"])
+    np.testing.assert_allclose(frozen.log_prior(free), expected + dispersion, rtol=1e-10)
+
+
+def test_a_frozen_model_freezes_again() -> None:
+    params, _ = MODEL.init(jax.random.key(0), BATCH)
+    frozen = MODEL.freeze(params, "layers/0/*")
+    free, _ = frozen.init(jax.random.key(1), BATCH)
+    more = frozen.freeze(free, "layers/0/*", "layers/1/bias")
+    assert lamu.tree.paths(more.init(jax.random.key(2), BATCH)[0]["network"]) == ["layers/1/kernel"]
+
+
+def test_a_frozen_model_is_saved_and_predicts(tmp_path) -> None:
+    params, _ = MODEL.init(jax.random.key(0), BATCH)
+    fit = lamu.fit(MODEL.freeze(params, "layers/0/*"), (X, Y), lamu.algorithms.ivon(), steps=3)
+    again = lamu.load(fit.posterior.save(tmp_path / "frozen"))
+    np.testing.assert_array_equal(again.predict(X).mean, fit.posterior.predict(X).mean)
+
+
+def test_a_pattern_that_matches_nothing_is_named() -> None:
+    params, _ = MODEL.init(jax.random.key(0), BATCH)
+    with pytest.raises(ValueError, match="'layer/0' matches no weight; the weights are layers/0/bias"):
+        MODEL.freeze(params, "layer/0")
+
+
+def test_standardised_models_see_moments_of_zero_and_one() -> None:
+    model = MODEL.standardised(X, Y)
+    params, state = model.init(jax.random.key(0), BATCH)
+    np.testing.assert_allclose(params["likelihood"]["log_scale"], 0.0, atol=1e-9)
+    plain, _ = MODEL.outputs(params, state, (BATCH.x - X.mean(0)[None]) / X.std(0)[None])
+    np.testing.assert_allclose(model.outputs(params, state, BATCH.x)[0], plain, rtol=1e-9)
+    z = (Y - Y.mean()) / Y.std()
+    expected = stats.norm.logpdf(z, plain[:, 0]) - np.log(Y.std())
+    np.testing.assert_allclose(model.log_likelihood(params, state, BATCH)[0], expected, rtol=1e-8)
+
+
+def test_standardised_keeps_classes_and_constant_columns() -> None:
+    x = np.column_stack([X, np.full(8, 5.0)])
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1])
+    categorical = lamu.likelihoods.Categorical(3)
+    model = lamu.Model(lamu.networks.Linear(), categorical).standardised(x, labels)
+    assert model.likelihood == categorical
+    params, state = model.init(jax.random.key(0), Batch.of(jnp.asarray(x), jnp.asarray(labels)))
+    assert np.all(np.isfinite(model.outputs(params, state, jnp.asarray(x))[0]))
+
+
+def test_standardised_several_outputs() -> None:
+    y = np.column_stack([Y, 100 * Y + 3])
+    model = MODEL.standardised(X, y)
+    np.testing.assert_allclose(model.likelihood.scale, y.std(axis=0), rtol=1e-9)
+    fit = lamu.fit(model, (X, y), lamu.algorithms.adam(), steps=2)
+    assert fit.posterior.predict(X).mean.shape == (8, 2)
+
+
+def test_standardised_whole_numbers() -> None:
+    whole = np.arange(24).reshape(8, 3)
+    model = MODEL.standardised(whole, np.arange(8))
+    fit = lamu.fit(model, (whole, np.arange(8)), lamu.algorithms.adam(), steps=2)
+    np.testing.assert_array_equal(fit.posterior.predict(whole).mean, fit.posterior.predict(whole.astype(float)).mean)

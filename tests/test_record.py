@@ -1,0 +1,120 @@
+"""Records: frozen, pytrees, and readable again after they were written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu.record import decode, encode, record, static
+
+
+@record
+class Part:
+    """A leaf, a tuple of structure, and a check of what a person gives."""
+
+    value: Any
+    names: tuple[str, ...] = static(default=())
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, float) and self.value < 0:
+            raise ValueError(f"{self.value} is negative")
+
+
+def there_and_back(value: Any) -> Any:
+    arrays: dict[str, np.ndarray] = {}
+    return decode(json.loads(json.dumps(encode(value, arrays))), arrays)
+
+
+def test_a_record_is_frozen_and_a_pytree() -> None:
+    part = Part(2.0, ("a",))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        part.value = 3.0  # pyright: ignore[reportAttributeAccessIssue]
+    assert jax.tree.map(lambda leaf: 2 * leaf, part) == Part(4.0, ("a",))
+    assert jax.tree.structure(part) != jax.tree.structure(Part(2.0, ("b",)))
+    assert lamu.tree.paths(Part({"w": 1.0})) == ["value/w"]
+
+
+def test_validation_is_for_people_and_not_for_jax() -> None:
+    with pytest.raises(ValueError, match=r"-1\.0 is negative"):
+        Part(-1.0)
+    assert jax.tree.map(lambda _: -1.0, Part(1.0)).value == -1.0
+    assert jax.jit(lambda part: part)(Part(1.0)).value == 1.0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        0.1,
+        "λ",
+        (1, (2.5, "x"), []),
+        {"a": {0: 1.0, 1: None}},
+        Part(1.5, ("a", "b")),
+        Part(Part({"deep": [Part(0.0)]})),
+        float("inf"),
+    ],
+    ids=str,
+)
+def test_plain_values_come_back_equal(value: Any) -> None:
+    found = there_and_back(value)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.bool_, jnp.bfloat16], ids=str)
+def test_arrays_keep_bits_and_dtype(dtype: Any) -> None:
+    array = jnp.asarray([[0.1, -2.0], [3.3, 0.0]]).astype(dtype)
+    found = there_and_back({"a": array, "empty": array[:0], "one": array[0, 0]})
+    for name, expected in (("a", array), ("empty", array[:0]), ("one", array[0, 0])):
+        assert found[name].dtype == expected.dtype
+        np.testing.assert_array_equal(found[name], expected)
+
+
+def test_keys_come_back_as_keys() -> None:
+    key = jax.random.key(7)
+    found = there_and_back({"key": key})["key"]
+    np.testing.assert_array_equal(jax.random.normal(found), jax.random.normal(key))
+
+
+def test_a_model_and_a_state_come_back() -> None:
+    model = lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), lamu.priors.Normal({"*bias": 3.0, "*": 1.0}))
+    batch = lamu.data.Batch.of(jnp.ones((2, 2)), jnp.zeros(2))
+    state = lamu.algorithms.ivon().init(jax.random.key(0), lamu.objective.Objective(model, 2), batch)
+    for value in (model, state):
+        found = there_and_back(value)
+        assert jax.tree.structure(found) == jax.tree.structure(value)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(value), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_what_cannot_be_written_is_named_by_its_place() -> None:
+    with pytest.raises(TypeError, match=r"value\.a\.1 is a SimpleNamespace"):
+        encode({"a": [1, SimpleNamespace()]}, {})
+    with pytest.raises(TypeError, match=r"dictionary key \(1, 2\)"):
+        encode({(1, 2): 1}, {})
+    with pytest.raises(TypeError, match="function"):
+        encode(Part(lambda: None), {})
+
+
+def test_an_unknown_type_is_named_and_may_be_passed() -> None:
+    data = {"record": "elsewhere.Net", "fields": {"value": 1.0}}
+    with pytest.raises(ValueError, match=r"'elsewhere\.Net' is not known here"):
+        decode(data, {})
+    assert decode(data, {}, known={"elsewhere.Net": Part}) == Part(1.0)
+
+
+def test_two_records_of_one_name_are_refused() -> None:
+    # Elsewhere on the same floor, a class of the same name.
+    impostor = type("Model", (), {"__annotations__": {"a": Any}, "__module__": "lamu.model.elsewhere"})
+    with pytest.raises(TypeError, match=r"'model\.Model' is taken by lamu\.model"):
+        record(impostor)
