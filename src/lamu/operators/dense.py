@@ -28,7 +28,7 @@ class Dense:
     Example:
         >>> import jax.numpy as jnp
         >>> from lamu.operators import Dense
-        >>> Dense(jnp.array([[2.0, 1.0], [1.0, 2.0]])).solve(jnp.array([3.0, 3.0])).tolist()
+        >>> Dense(jnp.array([[4.0, 2.0], [2.0, 5.0]])).solve(jnp.array([6.0, 7.0])).tolist()
         [1.0, 1.0]
     """
 

@@ -1,0 +1,123 @@
+"""Every public name says what it is, shows how it is used, and stands in a law."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import typing
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import lamu
+
+LAWS = Path(__file__).parent / "laws"
+PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, name), ModuleType)]
+# What is no floor of mathematics is held by tests of its own rather than by laws.
+TESTED_ELSEWHERE = {
+    "lamu": "test_loop, test_model, test_store",
+    "lamu.data": "test_data",
+    "lamu.scores": "test_scores",
+    "lamu.networks": "laws/protocol, test_model",
+    "lamu.tree": "test_record",
+}
+RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
+
+
+def public() -> dict[str, Any]:
+    """Every class and function that the door or one of its packages lists."""
+    found = {f"lamu.{name}": getattr(lamu, name) for name in lamu.__all__}
+    for package in PACKAGES:
+        found |= {f"{package.__name__}.{name}": getattr(package, name) for name in package.__all__}
+    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isroutine(value)}
+
+
+PUBLIC = public()
+
+
+def methods(cls: type) -> list[str]:
+    return [name for name, value in vars(cls).items() if name[0] != "_" and (inspect.isroutine(value) or isinstance(value, property | classmethod | staticmethod))]
+
+
+def needs_no_example(value: Any) -> bool:
+    """Protocols and abstract bases are shown by those who keep them; an error by what raises it."""
+    protocol = inspect.isclass(value) and getattr(value, "_is_protocol", False)
+    return protocol or inspect.isabstract(value) or (inspect.isclass(value) and issubclass(value, BaseException))
+
+
+@pytest.mark.parametrize("package", [lamu, *PACKAGES], ids=lambda package: package.__name__)
+def test_packages_say_what_they_are_and_list_what_they_hold(package: ModuleType) -> None:
+    assert package.__doc__
+    assert len(package.__all__) == len(set(package.__all__))
+    for name in package.__all__:
+        assert hasattr(package, name), f"{package.__name__}.__all__ lists {name!r}, which is not there"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_documented_with_an_example(name: str) -> None:
+    value, text = PUBLIC[name], inspect.getdoc(PUBLIC[name]) or ""
+    assert text.split("\n")[0].strip(), f"{name} has no summary"
+    if inspect.isclass(value):
+        assert value.__doc__ != object.__doc__
+        assert not text.startswith(f"{value.__name__}("), f"{name} has the signature for a docstring"
+        for method in methods(value):
+            assert inspect.getdoc(inspect.getattr_static(value, method)), f"{name}.{method} is undocumented"
+    if not needs_no_example(value):
+        assert "Example" in text, f"{name} shows no example"
+        assert ">>>" in text
+
+
+@pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if inspect.isfunction(value)])
+def test_functions_name_their_arguments(name: str) -> None:
+    """A function of two arguments or more has an Args section, which names each of them."""
+    text, arguments = inspect.getdoc(PUBLIC[name]) or "", list(inspect.signature(PUBLIC[name]).parameters)
+    if len(arguments) > 1 and name.split(".")[1] != "tree":
+        assert "Args:" in text, f"{name} has no Args"
+        for argument in arguments:
+            assert f"{argument}:" in text, f"{name} does not say what {argument} is"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_state_rule_departures_cost_and_source(name: str) -> None:
+    text = inspect.getdoc(RECIPES[name].factory) or ""
+    assert "\\[" in text or "\\(" in text, "no equation"
+    assert "Departures from the rule" in text
+    assert "Source:" in text
+    assert "Returns:" in text
+    assert "gradient" in text or "Jacobian" in text, "what a step costs"
+    arguments = inspect.signature(RECIPES[name].factory).parameters
+    assert not arguments or "Args:" in text
+    assert all(f"{argument}:" in text for argument in arguments)
+    assert all(p.default is not inspect.Parameter.empty for p in arguments.values()), "a recipe is made without arguments"
+    assert RECIPES[name].source
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_are_in_the_laws(name: str) -> None:
+    from tests.laws import mcmc, posteriors, protocol  # noqa: F401  (they register their rows)
+    from tests.laws.harness import ROWS
+
+    rows = {(row.kind, row.name.split(" of ")[0]) for row in ROWS}
+    assert ("protocol", name) in rows
+    assert ("posteriors", name) in rows
+
+
+def test_every_public_name_is_tested_by_name() -> None:
+    """In a law file, or, for what is no floor of mathematics, in a test of its own."""
+    laws = "\n".join(path.read_text() for path in sorted(LAWS.glob("*.py")))
+    others = "\n".join(path.read_text() for path in sorted(LAWS.parent.glob("test_*.py")))
+    for name in PUBLIC:
+        package, short = name.rsplit(".", 1)
+        text = laws + (others if package in TESTED_ELSEWHERE else "")
+        if getattr(PUBLIC[name], "_is_protocol", False) or short == "registry":
+            text = laws + others
+        assert short in text, f"{name} is in no law"
+
+
+def test_annotations_of_the_public_api_are_real() -> None:
+    for name, value in PUBLIC.items():
+        if inspect.isfunction(value):
+            hints = typing.get_type_hints(value, vars(importlib.import_module(value.__module__)))
+            assert "return" in hints, f"{name} does not say what it returns"
