@@ -38,7 +38,11 @@ PUBLIC = public()
 
 
 def methods(cls: type) -> list[str]:
-    return [name for name, value in vars(cls).items() if name[0] != "_" and (inspect.isroutine(value) or isinstance(value, property | classmethod | staticmethod))]
+    return [
+        name
+        for name, value in vars(cls).items()
+        if name[0] != "_" and (inspect.isroutine(value) or isinstance(value, property | classmethod | staticmethod))
+    ]
 
 
 def needs_no_example(value: Any) -> bool:
@@ -90,7 +94,9 @@ def test_recipes_state_rule_departures_cost_and_source(name: str) -> None:
     arguments = inspect.signature(RECIPES[name].factory).parameters
     assert not arguments or "Args:" in text
     assert all(f"{argument}:" in text for argument in arguments)
-    assert all(p.default is not inspect.Parameter.empty for p in arguments.values()), "a recipe is made without arguments"
+    assert all(p.default is not inspect.Parameter.empty for p in arguments.values()), (
+        "a recipe is made without arguments"
+    )
     assert RECIPES[name].source
 
 

@@ -79,7 +79,10 @@ def test_the_last_batch_is_padded_and_masked() -> None:
 
 
 def test_epochs_are_shuffled_anew_and_by_the_seed() -> None:
-    orders = [np.asarray(lamu.fit(MODEL, NUMBERED, Spy(), steps=s, batch_size=5, seed=seed).state["seen"]) for s, seed in ((1, 0), (1, 0), (1, 1), (3, 0))]
+    orders = [
+        np.asarray(lamu.fit(MODEL, NUMBERED, Spy(), steps=s, batch_size=5, seed=seed).state["seen"])
+        for s, seed in ((1, 0), (1, 0), (1, 1), (3, 0))
+    ]
     np.testing.assert_array_equal(orders[0], orders[1])
     assert not np.array_equal(orders[0], orders[2])
     assert not np.array_equal(orders[0], orders[3] - 1), "the second epoch has an order of its own"
@@ -152,6 +155,8 @@ def test_streams_come_in_their_own_order() -> None:
 def test_a_list_of_batches_is_a_stream() -> None:
     batches = [Batch.of(jnp.asarray(X), jnp.asarray(Y))]
     streamed = lamu.fit(MODEL, batches, SGD, steps=3, data_size=10)
+    again = lamu.fit(MODEL, lamu.data.Stream(batches), SGD, steps=3, data_size=10)
+    np.testing.assert_array_equal(weights(streamed), weights(again))
     np.testing.assert_allclose(weights(streamed), weights(lamu.fit(MODEL, (X, Y), SGD, steps=3)), rtol=1e-12)
 
 

@@ -87,7 +87,9 @@ def test_keys_come_back_as_keys() -> None:
 
 
 def test_a_model_and_a_state_come_back() -> None:
-    model = lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), lamu.priors.Normal({"*bias": 3.0, "*": 1.0}))
+    model = lamu.Model(
+        lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), lamu.priors.Normal({"*bias": 3.0, "*": 1.0})
+    )
     batch = lamu.data.Batch.of(jnp.ones((2, 2)), jnp.zeros(2))
     state = lamu.algorithms.ivon().init(jax.random.key(0), lamu.objective.Objective(model, 2), batch)
     for value in (model, state):

@@ -123,6 +123,14 @@ def test_a_network_of_ones_own_is_given_again(tmp_path: Path, posterior: lamu.Po
     np.testing.assert_array_equal(found.predict(X).mean, posterior.predict(X).mean)
 
 
+def test_a_network_of_ones_own_keeps_the_scaling_around_it(tmp_path: Path) -> None:
+    model = MODEL.standardised(X, X[:, 0])
+    posterior = lamu.fit(model, (X, X[:, 0]), lamu.algorithms.conjugate()).posterior
+    path = posterior.save(tmp_path / "scaled")
+    for network in (lamu.networks.Linear(), model.network):
+        np.testing.assert_array_equal(lamu.load(path, network=network).predict(X).mean, posterior.predict(X).mean)
+
+
 def test_a_folder_holds_no_pickle(tmp_path: Path, posterior: lamu.Posterior) -> None:
     path = posterior.save(tmp_path / "run")
     assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
@@ -153,5 +161,5 @@ def test_rows_may_be_whole_numbers_also_where_inputs_are_standardised() -> None:
     expected = posterior.predict(whole.astype(float)).mean
     for x in (whole, whole.tolist(), jnp.asarray(whole)):
         np.testing.assert_array_equal(posterior.predict(x).mean, expected)
-    with pytest.raises(ValueError, match="3"):
+    with pytest.raises(ValueError, match=r"standardised for \(2,\)"):
         posterior.predict(np.ones((2, 3)))

@@ -74,14 +74,15 @@ class MovingAverage:
 
     \[ v \leftarrow \beta v + (1-\beta) g, \qquad \text{followed:}\quad v / (1 - \beta^t) \]
 
-
     Attributes:
         decay: β.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> from lamu.departures import MovingAverage
-        >>> float(MovingAverage(0.9).follow({"w": 0.0}, {"w": 1.0}, 1)[1]["w"])
-        1.0
+        >>> _, followed = MovingAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
+        >>> followed["w"].tolist()
+        [1.0, 1.0]
     """
 
     decay: Number

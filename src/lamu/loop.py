@@ -52,6 +52,13 @@ class Fit:
         history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step.
         state: the algorithm's last state.
         interrupted: whether the run was stopped from the keyboard before its end.
+
+    Example:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
+        >>> sorted(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).history)
+        ['loss', 'residual']
     """
 
     posterior: Posterior
@@ -344,21 +351,31 @@ def _scan_batches(
     per_epoch = math.ceil(rows.count / batch_size)
     first_epoch = start // per_epoch
 
-    def order(epoch: Array) -> Array:
-        if not shuffled:
-            return jnp.arange(rows.count)
-        return jax.random.permutation(jax.random.fold_in(order_key, epoch), rows.count)
-
-    orders = jax.vmap(order)(first_epoch + jnp.arange(math.ceil(length / per_epoch)))
+    opened = _opened(algorithm)
+    streams = opened.traits.streams
     padding = per_epoch * batch_size - rows.count
-    plan = jnp.pad(orders, ((0, 0), (0, padding))).reshape(-1, batch_size)[:length]
+
+    def plan_of(epoch: Array) -> Array:
+        """Returns the rows of every batch of an epoch, `[batches, batch]`, or `[batches, streams, batch]` for several."""
+        if not shuffled:
+            orders = jnp.arange(rows.count)[None]
+        else:
+            epoch_key = jax.random.fold_in(order_key, epoch)
+            keys = [epoch_key] if streams == 1 else jax.random.split(epoch_key, streams)
+            orders = jnp.stack([jax.random.permutation(key, rows.count) for key in keys])
+        batches = jnp.pad(orders, ((0, 0), (0, padding))).reshape(-1, per_epoch, batch_size)
+        return batches[0] if streams == 1 else jnp.swapaxes(batches, 0, 1)
+
+    epochs = first_epoch + jnp.arange(math.ceil(length / per_epoch))
+    plan = jax.vmap(plan_of)(epochs)
+    plan = plan.reshape(-1, *plan.shape[2:])[:length]
     real = jnp.pad(jnp.ones(rows.count, rows.x.dtype), (0, padding)).reshape(per_epoch, batch_size)
 
     def body(state: Any, now: tuple[Array, Array]) -> tuple[Any, Info]:
         t, chosen = now
-        mask = real[t % per_epoch]
+        mask = jnp.broadcast_to(real[t % per_epoch], chosen.shape)
         batch = Batch(x=rows.x[chosen], y=rows.y[chosen], mask=mask, weight=rows.weight[chosen])
-        return _opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
+        return opened.step(jax.random.fold_in(step_key, t), state, batch, objective)
 
     return jax.lax.scan(body, state, (start + jnp.arange(length), plan))
 

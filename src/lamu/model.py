@@ -8,7 +8,6 @@ rows are summed, scaled and tempered is the objective's business alone (`docs/sc
 from __future__ import annotations
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
@@ -92,11 +91,13 @@ class Model:
         weights = self.complete(params["network"])
         names = tree.paths(weights)
         for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
+            if not any(tree.matches(name, pattern) for name in names):
                 raise ValueError(f"the pattern {pattern!r} matches no weight; the weights are {', '.join(names)}")
 
+        already = set() if self.frozen is None else set(tree.paths(self.frozen))
+
         def held(path: str, leaf: Array) -> Array | None:
-            return leaf if any(fnmatchcase(path, pattern) for pattern in patterns) else None
+            return leaf if path in already or any(tree.matches(path, pattern) for pattern in patterns) else None
 
         return replace(self, frozen=tree.map_with_path(held, weights))
 

@@ -14,7 +14,7 @@ import numpy as np
 from lamu import store
 from lamu.families import Draws, Family
 from lamu.model import Model
-from lamu.networks import Network
+from lamu.networks import Network, Standardised
 from lamu.predictives import Predictive, PredictiveRule
 from lamu.record import decode, encode, record
 from lamu.typing import Params, RandomKey
@@ -123,7 +123,8 @@ def load(path: str | os.PathLike[str], network: Network | None = None) -> Poster
 
     Args:
         path: the folder.
-        network: replaces the saved network, for one of a type that is not known here.
+        network: takes the place of the saved network, for one of a type that is not known here; the scaling of
+            inputs that `Model.standardised` put around it stays, unless what is given is a `Standardised` itself.
 
     Returns:
         The posterior. It predicts the same bits as the one that was saved.
@@ -144,8 +145,9 @@ def load(path: str | os.PathLike[str], network: Network | None = None) -> Poster
     if not isinstance(content, dict) or content.get("record") != "posterior.Posterior":
         raise store.StoreError(f"{str(path)!r} holds no posterior")
     if network is not None:
-        model = content["fields"]["model"]
-        model["fields"]["network"] = None
-        posterior = decode(content, arrays)
-        return replace(posterior, model=replace(posterior.model, network=network))
+        holder, field = content["fields"]["model"]["fields"], "network"
+        while not isinstance(network, Standardised) and holder[field]["record"] == "networks.Standardised":
+            holder, field = holder[field]["fields"], "base"
+        holder[field] = {"record": "given", "fields": {}}
+        return decode(content, arrays, known={"given": lambda: network})
     return decode(content, arrays)

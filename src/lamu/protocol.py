@@ -46,6 +46,8 @@ class Traits:
             seen exactly once.
         length: how many steps it takes, where that is the algorithm's own; None where the caller says.
         warmup: how many of its own steps come before the first draw that counts.
+        streams: how many orders of the data it steps on at once (an ensemble's members); a batch then has a leading axis
+            of that length, where the loop shuffles.
         support: which parameters it can have beliefs about: "real".
         needs: conditions on the model, in words: "linear-Gaussian", "Gaussian prior".
         network_state: whether the network may have a state.
@@ -59,6 +61,7 @@ class Traits:
     batching: str = static(default="mini")
     length: int | None = static(default=None)
     warmup: int = static(default=0)
+    streams: int = static(default=1)
     support: str = static(default="real")
     needs: tuple[str, ...] = static(default=())
     network_state: bool = static(default=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu.record import record, static
 from lamu.typing import Array, Number
 
-__all__ = ["Constant", "Rate", "Scheduled", "rate"]
+__all__ = ["Constant", "Rate", "Scheduled", "decay", "rate"]
 
 
 @record
@@ -79,3 +79,23 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
     if hasattr(value, "dtype"):
         return Constant(value)
     raise TypeError(f"{name}={value!r} is neither a number nor a schedule")
+
+
+def decay(value: float, name: str) -> float:
+    """Returns the decay of a moving average as a float, after a look at its range.
+
+    Args:
+        value: a number in [0, 1).
+        name: what the argument is called, for the message.
+
+    Raises:
+        ValueError: for any other number.
+
+    Example:
+        >>> from lamu.rate import decay
+        >>> decay(0.9, "b1")
+        0.9
+    """
+    if not 0 <= value < 1:
+        raise ValueError(f"{name}={value!r} would never forget; give a number in [0, 1)")
+    return float(value)

@@ -25,6 +25,7 @@ __all__ = [
     "dot",
     "keys_like",
     "map_with_path",
+    "matches",
     "normal",
     "paths",
     "ravel",
@@ -38,7 +39,6 @@ def cast(factor: Number, like: Any) -> Any:
 
     Example:
         >>> import jax.numpy as jnp
-    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> tree.cast(jnp.float32(2.0), jnp.ones(3, jnp.float16)).dtype
         dtype('float16')
@@ -73,7 +73,6 @@ def dot(a: Params, b: Params) -> Array:
 
     Example:
         >>> import jax.numpy as jnp
-    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> float(tree.dot({"w": jnp.ones(3)}, {"w": jnp.full(3, 2.0)}))
         6.0
@@ -87,7 +86,6 @@ def zeros_like(a: Params) -> Params:
 
     Example:
         >>> import jax.numpy as jnp
-    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> float(tree.zeros_like({"b": jnp.ones(())})["b"])
         0.0
@@ -100,7 +98,6 @@ def dimension(a: Params) -> int:
 
     Example:
         >>> import jax.numpy as jnp
-    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> tree.dimension({"w": jnp.ones((2, 3)), "b": jnp.ones(())})
         7
@@ -113,7 +110,6 @@ def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
 
     Example:
         >>> import jax.numpy as jnp
-    from jax.flatten_util import ravel_pytree
         >>> from lamu import tree
         >>> vector, unravel = tree.ravel({"w": jnp.arange(2.0)})
         >>> unravel(vector + 1.0)["w"].tolist()
@@ -167,6 +163,17 @@ def paths(a: PyTree) -> list[str]:
         ['a/0', 'a/1', 'b']
     """
     return [_join(path) for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Returns whether a leaf's path matches a pattern.
+
+    Example:
+        >>> from lamu import tree
+        >>> tree.matches("layers/0/bias", "layers/*/bias")
+        True
+    """
+    return fnmatchcase(path, pattern)
 
 
 def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:

@@ -242,8 +242,8 @@ def no_curvature_is_none(row: Row) -> None:
 @law("curvature")
 def padding_changes_nothing(row: Row) -> None:
     """Rows behind the mask may be taken away, and further ones added, whatever they hold."""
-    for case in CASES.values():
-        assert_same_without_padding(row, case)
+    for name in ("classes", "everything"):
+        assert_same_without_padding(row, CASES[name])
 
 
 def assert_same_without_padding(row: Row, case: Case) -> None:
@@ -431,7 +431,7 @@ twin_of(
 twin_of(
     hessians,
     "diagonal alone",
-    f"{definition} frozen_leaves_leave_a_block",
+    definition,
     curvature=lambda at, loss, theta, belief, structure: structure.from_diagonal(at.curvature.diagonal(theta)),
 )
 twin_of(gauss, "information dropped", f"{definition} hessian_of_a_linear_model", curvature=without_information)
@@ -447,7 +447,7 @@ twin_of(
 twin_of(
     gauss,
     "frozen leaves counted",
-    "frozen_leaves_have_no_curvature",
+    "frozen_leaves_have_no_curvature frozen_leaves_leave_a_block",
     curvature=frozen_counted,
 )
 twin_of(

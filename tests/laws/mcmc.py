@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ def nuts(model: Any, data: Any, temperature: float) -> Any:
 nuts_row = row("mcmc", "nuts", nuts)
 
 
-@lru_cache(maxsize=None)
+@cache
 def draws(fitter: Fitter, temperature: float) -> np.ndarray:
     """Bias and two weights, `[chains, draws, 3]`."""
     samples = fitter(MODEL, (X, Y), temperature).posterior.samples["network"]["layers"][0]
@@ -152,4 +152,9 @@ twin(nuts_row, "every other draw", "draws_are_as_many_as_asked", changed(lambda 
 twin(nuts_row, "chains and draws exchanged", "draws_are_as_many_as_asked", changed(lambda leaf: leaf.swapaxes(0, 1)))
 twin(nuts_row, "warm-up kept", "warm_up_is_dropped draws_are_as_many_as_asked", unadapted)
 twin(nuts_row, "one key for all chains", "chains_differ", changed(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape)))
-twin(nuts_row, "symmetric", "moments_are_the_closed_forms", changed(lambda leaf: leaf - leaf.mean(axis=(0, 1), keepdims=True)))
+twin(
+    nuts_row,
+    "symmetric",
+    "moments_are_the_closed_forms",
+    changed(lambda leaf: leaf - leaf.mean(axis=(0, 1), keepdims=True)),
+)

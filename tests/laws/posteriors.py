@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 import lamu
-from lamu.algorithms import adam, conjugate, gradient_descent, ivon, laplace, map_estimate, sgd, von
+from lamu.algorithms import adam, conjugate, gradient_descent, ivon, laplace, map_estimate, sgd, vogn, von
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import nuts
@@ -82,6 +82,7 @@ FITS = {
     "map_estimate": ("regression point hidden", Fitted(tanh, (X, Y), map_estimate(), steps=20)),
     "von": ("regression scales widens", Fitted(linear(known), (X, Y), newton, steps=2)),
     "ivon": ("classes hidden", Fitted(hidden, (X, CLASSES), ivon(0.1), steps=100)),
+    "vogn": ("binary", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), vogn(0.1), steps=50)),
     "laplace": ("classes hidden", Fitted(hidden, (X, CLASSES), laplace(adam(0.05)), steps=50)),
     "laplace of binary": (
         "binary",
@@ -263,7 +264,7 @@ def draws_have_the_moments(row: Row) -> None:
         assert np.all(np.abs(ratio - 1) < 5 * np.sqrt((kurtosis - 1) / n))
 
 
-@lru_cache(maxsize=None)
+@cache
 def scaled_pair(subject: Fitted) -> tuple[Any, Any]:
     """Standardised models, fitted to y and to 10 y + 3."""
     pair = []
@@ -291,7 +292,7 @@ def epistemic_falls_with_data_and_rises_off_it(row: Row) -> None:
     x = np.tile(X, (10, 1))
     many = row.subject.predict(NEW, row.subject.fit(row.subject.model, (x, np.tile(Y, 10))))
     ratio = np.asarray(few.epistemic / many.epistemic)
-    assert np.all((5 < ratio) & (ratio < 11))
+    assert np.all((ratio > 5) & (ratio < 11))
     assert np.all(few.epistemic[-1] > 3 * few.epistemic[:-1])
     np.testing.assert_allclose(few.aleatoric, 0.16, rtol=1e-9)
     np.testing.assert_allclose(many.aleatoric, 0.16, rtol=1e-9)
@@ -394,7 +395,7 @@ def other_key(posterior: Any) -> Any:
 
 
 def single(posterior: Any) -> Any:
-    narrow = lambda leaf: leaf.astype(jnp.float32).astype(leaf.dtype) if leaf.dtype == jnp.float64 else leaf  # noqa: E731
+    narrow = lambda leaf: leaf.astype(jnp.float32).astype(leaf.dtype) if leaf.dtype == jnp.float64 else leaf
     return replace(posterior, belief=jax.tree.map(narrow, posterior.belief))
 
 
@@ -417,7 +418,11 @@ def spread(factor: float) -> Callable[[Any], Any]:
 def forgetful(model: Any) -> Any:
     """The target's scale left out of the Jacobian: the likelihood standardised without its units."""
     scale = getattr(model.likelihood, "scale", None)
-    return model if scale is None or not hasattr(model.likelihood, "base") else replace(model, likelihood=model.likelihood.base)
+    return (
+        model
+        if scale is None or not hasattr(model.likelihood, "base")
+        else replace(model, likelihood=model.likelihood.base)
+    )
 
 
 twin_of("ivon", "key not saved", "saved_and_loaded_predicts_the_same_bits", load=other_key)
@@ -435,35 +440,104 @@ class PerChunk(Fitted):
         return posterior.predict(x, samples=PERSON, key=jax.random.fold_in(jax.random.key(1), parts))
 
 
-twin(of("ivon"), "new draws for every chunk", "chunked_is_unchunked", PerChunk(*[getattr(FITS["ivon"][1], n) for n in ("model", "data", "algorithm")], steps=100))
+twin(
+    of("ivon"),
+    "new draws for every chunk",
+    "chunked_is_unchunked",
+    PerChunk(*[getattr(FITS["ivon"][1], n) for n in ("model", "data", "algorithm")], steps=100),
+)
 two = "uncertainty_is_a_sum_of_two"
-twin_of("conjugate", "standard deviations added", two, **answers(aleatoric=lambda p: p.aleatoric**0.5, epistemic=lambda p: p.epistemic**0.5))
+twin_of(
+    "conjugate",
+    "standard deviations added",
+    two,
+    **answers(aleatoric=lambda p: p.aleatoric**0.5, epistemic=lambda p: p.epistemic**0.5),
+)
 twin_of("von", "total without the noise", two, **answers(total=lambda p: p.epistemic))
-twin_of("laplace", "entropy in bits", two, **answers(total=lambda p: p.total / jnp.log(2), aleatoric=lambda p: p.aleatoric / jnp.log(2), epistemic=lambda p: p.epistemic / jnp.log(2)))
-twin_of("nuts", "sign of the epistemic part", f"{two} spread_is_the_beliefs", **answers(epistemic=lambda p: -p.epistemic))
+twin_of(
+    "laplace",
+    "entropy in bits",
+    two,
+    **answers(
+        total=lambda p: p.total / jnp.log(2),
+        aleatoric=lambda p: p.aleatoric / jnp.log(2),
+        epistemic=lambda p: p.epistemic / jnp.log(2),
+    ),
+)
+twin_of(
+    "nuts", "sign of the epistemic part", f"{two} spread_is_the_beliefs", **answers(epistemic=lambda p: -p.epistemic)
+)
 twin_of("adam", "a point with spread", "spread_is_the_beliefs", **answers(epistemic=lambda p: p.epistemic + 1e-3))
 twin_of("conjugate", "a belief without spread", "spread_is_the_beliefs", belief=spread(1e12))
-twin_of("laplace of binary", "probability of zero", "probabilities_are_probabilities", **answers(probabilities=lambda p: p.probabilities[:, ::-1]))
-twin_of("ivon", "unnormalised", "probabilities_are_probabilities", **answers(probabilities=lambda p: p.probabilities * 1.01))
+twin_of(
+    "laplace of binary",
+    "probability of zero",
+    "probabilities_are_probabilities",
+    **answers(probabilities=lambda p: p.probabilities[:, ::-1]),
+)
+twin_of(
+    "ivon", "unnormalised", "probabilities_are_probabilities", **answers(probabilities=lambda p: p.probabilities * 1.01)
+)
 smallest = "prediction_set_is_the_smallest"
-twin_of("adam", "one class too few", smallest, **answers(prediction_set=lambda p: lambda level: p.probabilities > 1 - level))
+twin_of(
+    "adam", "one class too few", smallest, **answers(prediction_set=lambda p: lambda level: p.probabilities > 1 - level)
+)
 twin_of("laplace", "all classes", smallest, **answers(prediction_set=lambda p: lambda level: p.probabilities > -1))
 interval = "interval_is_of_its_distribution"
-twin_of("conjugate", "variance for standard deviation", interval, **answers(interval=lambda p: lambda level: (p.mean - 2 * p.variance, p.mean + 2 * p.variance)))
-twin_of("nuts", "one tail for two", interval, **answers(interval=lambda p: lambda level: (p.quantile(1 - level), p.quantile(level))))
+twin_of(
+    "conjugate",
+    "variance for standard deviation",
+    interval,
+    **answers(interval=lambda p: lambda level: (p.mean - 2 * p.variance, p.mean + 2 * p.variance)),
+)
+twin_of(
+    "nuts",
+    "one tail for two",
+    interval,
+    **answers(interval=lambda p: lambda level: (p.quantile(1 - level), p.quantile(level))),
+)
 refused = "questions_for_the_other_task_are_refused"
 twin_of("von", "prediction set of numbers", refused, **answers(prediction_set=lambda p: lambda level: p.mean > 0))
 twin_of("sgd", "interval of labels", refused, **answers(interval=lambda p: lambda level: (p.mean, p.mean)))
 density = "log_prob_is_the_averaged_density"
-twin_of("nuts", "logs averaged", density, **answers(log_prob=lambda p: lambda y: jnp.mean(jax.vmap(p.likelihood.log_prob, in_axes=(0, 0, None))(p.dispersion, p.f, y), axis=0)))
+twin_of(
+    "nuts",
+    "logs averaged",
+    density,
+    **answers(
+        log_prob=lambda p: (
+            lambda y: jnp.mean(jax.vmap(p.likelihood.log_prob, in_axes=(0, 0, None))(p.dispersion, p.f, y), axis=0)
+        )
+    ),
+)
 twin_of("ivon", "summed for averaged", density, **answers(log_prob=lambda p: lambda y: p.log_prob(y) + jnp.log(PERSON)))
-twin_of("conjugate", "density without the belief", density, **answers(log_prob=lambda p: lambda y: jax.scipy.stats.norm.logpdf(y, p.mean, p.aleatoric**0.5)))
+twin_of(
+    "conjugate",
+    "density without the belief",
+    density,
+    **answers(log_prob=lambda p: lambda y: jax.scipy.stats.norm.logpdf(y, p.mean, p.aleatoric**0.5)),
+)
 moments = "draws_have_the_moments"
-twin_of("conjugate", "draws of the mean", moments, **answers(sample=lambda p: lambda key, n: p.mean[None] + 0 * p.sample(key, n)))
-twin_of("nuts", "draws with variance for scale", moments, **answers(sample=lambda p: lambda key, n: p.mean[None] + p.std[None] * (p.sample(key, n) - p.mean[None])))
+twin_of(
+    "conjugate",
+    "draws of the mean",
+    moments,
+    **answers(sample=lambda p: lambda key, n: p.mean[None] + 0 * p.sample(key, n)),
+)
+twin_of(
+    "nuts",
+    "draws with variance for scale",
+    moments,
+    **answers(sample=lambda p: lambda key, n: p.mean[None] + p.std[None] * (p.sample(key, n) - p.mean[None])),
+)
 twin_of("sgd", "labels exchanged", moments, **answers(sample=lambda p: lambda key, n: 1 - p.sample(key, n)))
 jacobian = "scaled_targets_scale_the_answers"
-twin_of("conjugate", "Jacobian dropped", jacobian, answer=lambda p, _: Answer(p, log_prob=lambda q: lambda y: q.log_prob(y) + jnp.log(q.std)))
+twin_of(
+    "conjugate",
+    "Jacobian dropped",
+    jacobian,
+    answer=lambda p, _: Answer(p, log_prob=lambda q: lambda y: q.log_prob(y) + jnp.log(q.std)),
+)
 twin_of("von", "units forgotten", jacobian, model=forgetful)
 widens = "epistemic_falls_with_data_and_rises_off_it"
 twin_of("conjugate", "N forgotten", widens, **answers(epistemic=lambda p: p.epistemic / p.epistemic))
@@ -478,4 +552,9 @@ class Ordered(Fitted):
         return Answer(pred, mean=lambda p: p.mean + mean["network"]["layers"][0]["bias"][0])
 
 
-twin(of("adam"), "hidden units in order", "hidden_units_have_no_order", Ordered(*[getattr(FITS["adam"][1], n) for n in ("model", "data", "algorithm")], steps=50))
+twin(
+    of("adam"),
+    "hidden units in order",
+    "hidden_units_have_no_order",
+    Ordered(*[getattr(FITS["adam"][1], n) for n in ("model", "data", "algorithm")], steps=50),
+)

@@ -92,6 +92,11 @@ class Table:
             to be predicted has none.
         encoding: the names of the columns, the task, the labels.
         notes: one sentence for each thing that was decided or left out, for a person to see.
+
+    Example:
+        >>> from lamu.data import table
+        >>> table.read("diabetes").encoding.task
+        'regression'
     """
 
     x: np.ndarray

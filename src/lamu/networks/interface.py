@@ -25,6 +25,11 @@ class Network(Protocol):
         """Whether f is affine in its parameters."""
         ...
 
+    @property
+    def head(self) -> str:
+        """The path pattern of the last layer's weights, in which f is linear."""
+        ...
+
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns initial parameters and state for inputs like `x` (`[batch, ...]`) and the given output width."""
         ...

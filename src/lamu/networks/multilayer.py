@@ -44,6 +44,11 @@ class MLP:
 
     linear = False
 
+    @property
+    def head(self) -> str:
+        """The path pattern of the last layer."""
+        return f"layers/{len(self.widths)}/*"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
         for width in self.widths:
@@ -85,6 +90,7 @@ class Linear:
     bias: bool = static(default=True)
 
     linear = True
+    head = "*"
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""

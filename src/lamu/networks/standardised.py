@@ -41,6 +41,11 @@ class Standardised:
         """Whether the base is linear in its parameters: scaling inputs does not change that."""
         return self.base.linear
 
+    @property
+    def head(self) -> str:
+        """The path pattern of the base's last layer."""
+        return self.base.head
+
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the base's parameters and state."""
         return self.base.init(key, self._standardise(x), outputs)
@@ -50,5 +55,9 @@ class Standardised:
         return self.base.apply(params, state, self._standardise(x), key, train)
 
     def _standardise(self, x: Array) -> Array:
+        if x.shape[1:] != jnp.shape(self.shift):
+            raise ValueError(
+                f"inputs have the shape {x.shape[1:]} a row, the network was standardised for {jnp.shape(self.shift)}"
+            )
         shift, scale = (jax.lax.stop_gradient(jnp.asarray(part, x.dtype))[None] for part in (self.shift, self.scale))
         return (x - shift) / scale

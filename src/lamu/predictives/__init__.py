@@ -4,6 +4,7 @@ from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, PredictiveRule
 from lamu.predictives.linearised import ClosedForm, Linearised
 from lamu.predictives.mixture import Mixture
+from lamu.predictives.pooled import Pooled, Pooling
 from lamu.predictives.sampled import Sampled
 
-__all__ = ["ClosedForm", "GaussianPredictive", "Linearised", "Mixture", "Predictive", "PredictiveRule", "Sampled"]
+__all__ = ["ClosedForm", "GaussianPredictive", "Linearised", "Mixture", "Pooled", "Pooling", "Predictive", "PredictiveRule", "Sampled"]

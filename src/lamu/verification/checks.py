@@ -18,6 +18,7 @@ from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.optimisers.sgd import sgd
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.variational.ivon import ivon
+from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -68,6 +69,7 @@ def checks() -> dict[str, Callable[[], Check]]:
         "adam": _adam,
         "map_estimate": _map_estimate,
         "von": _von,
+        "vogn": _vogn,
         "ivon": _ivon,
         "laplace": _laplace,
         "conjugate": _conjugate,
@@ -176,8 +178,17 @@ def _nuts() -> Check:
 
 
 def _ivon() -> Check:
+    return _beside_hand("ivon", ivon, references.ivon_logistic)
+
+
+def _vogn() -> Check:
+    return _beside_hand("vogn", vogn, references.vogn_logistic)
+
+
+def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any]) -> Check:
+    """Returns 20 steps on logistic regression beside the same steps by hand, with the same draws, a padded batch among them."""
     problem, rate, b1, b2, initial = problems.logistic(), 0.1, 0.8, 0.95, 0.3
-    algorithm = ivon(rate, b1, b2, initial=initial)
+    algorithm = make(rate, b1, b2, initial=initial)
     batches = (problem.batches(16) * 7)[:20]
     keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
@@ -192,10 +203,10 @@ def _ivon() -> Check:
         for kept, batch in zip(real, batches, strict=True)
     ]
     rows = len(problem.y)
-    mean, h = references.ivon_logistic(plain, noises, start, rows, problem.precision, rate, b1, b2, initial)
+    mean, h = by_hand(plain, noises, start, rows, problem.precision, rate, b1, b2, initial)
     curvature = _flat(state.precision.values) - problem.precision / rows
     deviation = max(_distance(_flat(state.mean), mean), _distance(curvature, h))
-    return Check("ivon", "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)
+    return Check(name, "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)
 
 
 def _run(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple[Any, Any]:

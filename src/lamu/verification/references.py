@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-__all__ = ["gradient_descent", "ivon_logistic", "linear_regression"]
+__all__ = ["gradient_descent", "ivon_logistic", "linear_regression", "vogn_logistic"]
 
 
 def linear_regression(
@@ -71,3 +71,38 @@ def ivon_logistic(
         h = b2 * h + (1 - b2) * h_hat + (1 - b2) ** 2 * (h - h_hat) ** 2 / (h + decay) / 2
         mean = mean - rate * (momentum / (1 - b1**step) + decay * mean) / (h + decay)
     return mean, h
+
+
+def vogn_logistic(
+    batches: Iterable[tuple[np.ndarray, np.ndarray]],
+    noises: Iterable[np.ndarray],
+    start: np.ndarray,
+    rows: int,
+    precision: float,
+    rate: float,
+    b1: float,
+    b2: float,
+    initial: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and curvature of VOGN on logistic regression (Osawa et al. 2019, equations 4 and 5, one draw).
+
+    Args:
+        batches: design matrix and targets of every step.
+        noises: the standard normal draw of every step.
+        start: the first mean.
+        rows: N.
+        precision: the prior's precision.
+        rate: α.
+        b1: β₁.
+        b2: β₂.
+        initial: the first curvature.
+    """
+    m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, initial)
+    delta = precision / rows
+    for t, ((design, y), noise) in enumerate(zip(batches, noises, strict=True), start=1):
+        theta = m + noise / np.sqrt(rows * (s + delta))
+        single = (1 / (1 + np.exp(-design @ theta)) - y)[:, None] * design
+        v = b1 * v + (1 - b1) * single.mean(axis=0)
+        s = b2 * s + (1 - b2) * (single**2).mean(axis=0)
+        m = m - rate * (v / (1 - b1**t) + delta * m) / (s + delta)
+    return m, s

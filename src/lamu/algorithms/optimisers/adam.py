@@ -8,7 +8,7 @@ from lamu.departures import BiasCorrected, MovingAverage, SquareRoot
 from lamu.expectations import Delta
 from lamu.objective.curvature import SquaredGradient
 from lamu.operators import Diagonal
-from lamu.rate import rate
+from lamu.rate import decay, rate
 from lamu.rule import Rule
 
 __all__ = ["adam"]
@@ -44,16 +44,13 @@ def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: flo
         >>> lamu.algorithms.adam().choices.family
         'Gaussian, diagonal precision'
     """
-    for name, decay in (("b1", b1), ("b2", b2)):
-        if not 0 <= decay < 1:
-            raise ValueError(f"{name}={decay!r} would never forget; give a number in [0, 1)")
     return Rule(
         structure=Diagonal,
         expectation=Delta(),
         curvature=SquaredGradient(),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - b2, "1 - b2"),
-        momentum=MovingAverage(float(b1)),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
         metric=BiasCorrected(SquareRoot(float(eps))),
         initial=0.0,
     )

@@ -113,6 +113,8 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
     Raises:
         TypeError: for something that is no gradient transformation.
 
+    Source: Khan & Rue (2021), section 1.3.1, for the gradient; optax names the paper of each optimiser.
+
     Example:
         >>> import lamu, optax
         >>> x, y = lamu.data.load("diabetes")

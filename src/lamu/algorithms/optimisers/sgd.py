@@ -8,7 +8,7 @@ from lamu.departures import NoMomentum, Trace
 from lamu.expectations import Delta
 from lamu.objective.curvature import NoCurvature
 from lamu.operators import Scalar
-from lamu.rate import rate
+from lamu.rate import decay, rate
 from lamu.rule import Rule
 
 __all__ = ["sgd"]
@@ -40,12 +40,10 @@ def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
         >>> lamu.algorithms.sgd(0.1, momentum=0.9).choices.departures
         ('momentum',)
     """
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum={momentum!r} would never forget; give a number in [0, 1)")
     return Rule(
         structure=Scalar,
         expectation=Delta(),
         curvature=NoCurvature(),
         learning_rate=rate(learning_rate),
-        momentum=Trace(float(momentum)) if momentum else NoMomentum(),
+        momentum=Trace(decay(momentum, "momentum")) if momentum else NoMomentum(),
     )

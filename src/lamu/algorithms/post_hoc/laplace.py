@@ -66,7 +66,17 @@ class Laplace:
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian at the mode, after one pass over the data."""
-        point = self.of.posterior(key, state, objective, data, trace)
+        return self.at(self.of.posterior(key, state, objective, data, trace), key, objective, data)
+
+    def at(self, point: Posterior, key: RandomKey, objective: Objective, data: Any) -> Posterior:
+        """Returns the Gaussian at a given point, after one pass over the data.
+
+        Args:
+            point: a posterior whose mean is the mode.
+            key: the seed of the posterior's predictions.
+            objective: the loss that the mode is of.
+            data: the data.
+        """
         mean, dispersion = point.mean["network"], point.mean["likelihood"]
         structure = self.structure or (Dense if tree.dimension(mean) <= _LARGEST_DENSE else Diagonal)
         rows = _rows_at_once(objective, point, data)

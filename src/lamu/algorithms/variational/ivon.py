@@ -9,7 +9,7 @@ from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Price
 from lamu.operators import Diagonal
-from lamu.rate import rate
+from lamu.rate import decay, rate
 from lamu.rule import Rule
 
 __all__ = ["ivon"]
@@ -54,16 +54,13 @@ def ivon(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: in
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    for name, decay in (("b1", b1), ("b2", b2)):
-        if not 0 <= decay < 1:
-            raise ValueError(f"{name}={decay!r} would never forget; give a number in [0, 1)")
     return Rule(
         structure=Diagonal,
         expectation=MonteCarlo(draws),
         curvature=Price(),
         geometry=Retraction(),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - b2, "1 - b2"),
-        momentum=MovingAverage(float(b1)),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
         initial=initial,
     )

@@ -6,5 +6,6 @@ from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.none import NoCurvature
 from lamu.objective.curvature.price import Price
 from lamu.objective.curvature.squared_gradient import SquaredGradient
+from lamu.objective.curvature.squared_gradients import SquaredGradients
 
-__all__ = ["Curvature", "Evaluation", "GaussNewton", "Hessian", "NoCurvature", "Price", "SquaredGradient"]
+__all__ = ["Curvature", "Evaluation", "GaussNewton", "Hessian", "NoCurvature", "Price", "SquaredGradient", "SquaredGradients"]

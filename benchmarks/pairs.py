@@ -1,0 +1,56 @@
+"""Alternated pairs: two programs timed in turn, and the ratio of each pair, so that a drifting machine cancels out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Ratio", "alternate"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The median ratio of the pairs, with a 95 % bootstrap interval, and both medians in milliseconds."""
+
+    name: str
+    ours: float
+    theirs: float
+    median: float
+    lower: float
+    upper: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:44} {self.ours:8.3f} ms {self.theirs:8.3f} ms"
+            f"   ratio {self.median:5.2f}  [{self.lower:.2f}, {self.upper:.2f}]"
+        )
+
+
+def alternate(
+    name: str, ours: Callable[[], None], theirs: Callable[[], None], per_call: int = 1, pairs: int = 20
+) -> Ratio:
+    """Times two blocking callables in turn.
+
+    Args:
+        name: what is compared.
+        ours: runs the first program to its end.
+        theirs: runs the second.
+        per_call: how many steps one call makes; times are given a step.
+        pairs: how many pairs, after one uncounted pair.
+    """
+    times = np.array([[_seconds(ours), _seconds(theirs)] for _ in range(pairs + 1)])[1:]
+    ratios = times[:, 0] / times[:, 1]
+    generator = np.random.default_rng(0)
+    medians = np.median(generator.choice(ratios, size=(2000, pairs)), axis=1)
+    ours_ms, theirs_ms = 1000 * np.median(times, axis=0) / per_call
+    lower, upper = np.quantile(medians, [0.025, 0.975])
+    return Ratio(name, float(ours_ms), float(theirs_ms), float(np.median(ratios)), float(lower), float(upper))
+
+
+def _seconds(run: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

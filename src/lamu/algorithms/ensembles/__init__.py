@@ -1,0 +1,1 @@
+"""Posteriors of several runs side by side."""

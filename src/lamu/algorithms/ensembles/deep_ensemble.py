@@ -1,0 +1,125 @@
+"""Deep ensembles: several runs of one algorithm, from different starts and in different orders, averaged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.batch import Batch
+from lamu.families import Ensemble
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives import Pooling
+from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import RandomKey
+
+__all__ = ["DeepEnsemble", "deep_ensemble"]
+
+
+@record
+class DeepEnsemble:
+    """The algorithm that `deep_ensemble` makes.
+
+    Attributes:
+        of: what every member runs.
+        members: how many there are.
+
+    Example:
+        >>> import lamu
+        >>> lamu.algorithms.deep_ensemble(members=3).traits.streams
+        3
+    """
+
+    of: Algorithm
+    members: int = static(default=5)
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the members' algorithm, with an order of the data for each."""
+        return replace(self.of.traits, streams=self.members)
+
+    @property
+    def choices(self) -> Choices:
+        """The members' row, several times."""
+        of = self.of.choices
+        return replace(of, family=f"mixture of {self.members}: {of.family}", departures=(*of.departures, "members apart"))
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+        """Returns every member's first state, along a leading axis."""
+        keys = jax.random.split(key, self.members)
+        return jax.vmap(lambda key: self.of.init(key, objective, batch))(keys)
+
+    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+        """Returns every member's next state.
+
+        A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
+        """
+        keys = jax.random.split(key, self.members)
+        rows = 0 if batch.mask.ndim == 2 else None
+        state, info = jax.vmap(self.of.step, in_axes=(0, 0, rows, None))(keys, state, batch, objective)
+        return state, Info(loss=jnp.mean(info.loss), residual=jnp.max(info.residual))
+
+    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
+        posteriors = [
+            self.of.posterior(
+                jax.random.fold_in(key, k), jax.tree.map(lambda leaf: leaf[k], state), objective, data, None
+            )
+            for k in range(self.members)
+        ]
+        beliefs, states, frozen = (
+            jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+            for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)
+        )
+        # A member whose posterior froze weights (a last layer's features) froze its own.
+        rule = Pooling(posteriors[0].rule, frozen)
+        return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key)
+
+
+def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble:
+    r"""A deep ensemble of any algorithm.
+
+    \[ q(\theta) = \frac1M \sum_{k=1}^M q_k(\theta) \]
+
+    with each \(q_k\) the algorithm's own posterior from its own start, noise and order of the data. All members step under one
+    `vmap`: M gradients a step.
+
+    Departures from the rule: the members' own; and each lives apart, without the responsibilities that the rule for a
+    mixture would give (which vanish between modes that do not overlap).
+
+    Args:
+        of: the algorithm of every member; `adam(1e-2)` where none is given.
+        members: M.
+
+    Returns:
+        The algorithm. Its posterior is the ensemble; a prediction averages the members' predictives.
+
+    Raises:
+        ValueError: for fewer than one member, or members that see each row once or all rows always.
+        TypeError: for an `of` that is no algorithm.
+
+    Source: Lakshminarayanan, Pritzel & Blundell (2017).
+
+    Example:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.deep_ensemble(members=3), epochs=10).posterior
+        >>> len(posterior.belief.members), posterior.predict(x).mean.shape
+        (3, (569,))
+    """
+    if of is None:
+        from lamu.algorithms.optimisers.adam import adam
+
+        of = adam(1e-2)
+    if not isinstance(members, int) or members < 1:
+        raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
+    if not isinstance(of, Algorithm):
+        raise TypeError(f"deep_ensemble(of={of!r}) needs an algorithm; give for instance adam(1e-2)")
+    if of.traits.batching != "mini" or of.traits.length is not None:
+        raise ValueError(f"{type(of).__name__} sees all the data: its members would be the same; run it alone")
+    return DeepEnsemble(of=of, members=members)

@@ -1,0 +1,63 @@
+"""VOGN: variational online Gauss–Newton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.departures import MovingAverage
+from lamu.expectations import MonteCarlo
+from lamu.objective.curvature import SquaredGradients
+from lamu.operators import Diagonal
+from lamu.rate import decay, rate
+from lamu.rule import Rule
+
+__all__ = ["vogn"]
+
+
+def vogn(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 1.0) -> Rule:
+    r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
+
+    With \(\theta \sim q\), \(g_i\) the gradient of row i's negative log likelihood at θ, and \(P = h + \delta/N\):
+
+    \[ h \leftarrow h + (1-\beta_2)\Big(\tfrac1B \sum_i g_i^2 - h\Big), \quad
+       v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
+       m \leftarrow m - \alpha\, \frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
+
+    One draw a parameter, and one gradient a row, a draw and step; the rows' gradients are held at once.
+
+    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias correction;
+    two rates.
+
+    Args:
+        learning_rate: α, a number or a schedule of steps.
+        b1: β₁, the decay of the averaged gradient.
+        b2: β₂, the decay of the averaged curvature.
+        draws: how many Monte Carlo draws a step.
+        initial: h₀, the curvature a row at the start.
+
+    Returns:
+        The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate that is not positive, a decay outside [0, 1), or fewer than one draw.
+        TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
+
+    Source: Khan et al. (2018), equations 11 and 12; Osawa et al. (2019).
+
+    Example:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=5)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    return Rule(
+        structure=Diagonal,
+        expectation=MonteCarlo(draws),
+        curvature=SquaredGradients(),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
+        initial=initial,
+    )
