@@ -127,7 +127,12 @@ delta = row(
 )
 gauss = row("expectations", "Delta with GaussNewton", Delta(), "additive", curvature=GaussNewton(), cases=BINARY)
 squares = row(
-    "expectations", "Delta with SquaredGradient", Delta(), "squared", curvature=SquaredGradient(), cases=BINARY
+    "expectations",
+    "Delta with SquaredGradient",
+    Delta(),
+    "squared",
+    curvature=SquaredGradient(),
+    cases={"plane": BINARY["plane"]},  # on the line the two halves happen to have nearly the same gradient
 )
 exact = row(
     "expectations", "Exact", Exact(), "deterministic additive quadratic integral", curvature=Hessian(), cases=QUADRATIC
@@ -238,7 +243,7 @@ def half_batches_average(row: Row) -> None:
 def half_batches_do_not_average(row: Row) -> None:
     """The squared minibatch gradient is not linear in the examples, which is why it is no curvature."""
     for whole, halves in divided(row, parts=("curvature",)):
-        assert np.max(np.abs(sum(halves) / 2 - whole)) > 1e-3 * np.max(np.abs(whole))
+        assert np.max(np.abs(sum(halves) / 2 - whole)) > 0.05 * np.max(np.abs(whole))
 
 
 def divided(row: Row, parts: tuple[str, ...] = ("value", "gradient", "rest", "curvature")) -> Any:

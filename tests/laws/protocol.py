@@ -304,6 +304,7 @@ class Started:
 
     weights: Any
     linear: bool = static(default=True)
+    head: str = static(default="*")
 
     def init(self, key: Any, x: Any, outputs: int) -> Any:
         return self.weights, {}

@@ -7,4 +7,14 @@ from lamu.predictives.mixture import Mixture
 from lamu.predictives.pooled import Pooled, Pooling
 from lamu.predictives.sampled import Sampled
 
-__all__ = ["ClosedForm", "GaussianPredictive", "Linearised", "Mixture", "Pooled", "Pooling", "Predictive", "PredictiveRule", "Sampled"]
+__all__ = [
+    "ClosedForm",
+    "GaussianPredictive",
+    "Linearised",
+    "Mixture",
+    "Pooled",
+    "Pooling",
+    "Predictive",
+    "PredictiveRule",
+    "Sampled",
+]

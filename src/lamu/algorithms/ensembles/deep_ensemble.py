@@ -46,7 +46,9 @@ class DeepEnsemble:
     def choices(self) -> Choices:
         """The members' row, several times."""
         of = self.of.choices
-        return replace(of, family=f"mixture of {self.members}: {of.family}", departures=(*of.departures, "members apart"))
+        return replace(
+            of, family=f"mixture of {self.members}: {of.family}", departures=(*of.departures, "members apart")
+        )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns every member's first state, along a leading axis."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lamu import tree
-from lamu.algorithms.post_hoc.laplace import Laplace
+from lamu.algorithms.post_hoc.at_mode import gaussian_at_mode
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import Objective
@@ -62,7 +62,7 @@ class LastLayer:
         model = objective.model.freeze(point.mean, *features) if features else objective.model
         free = tree.map_with_path(lambda name, leaf: None if name in features else leaf, point.mean["network"])
         found = replace(point, belief=Point({**point.mean, "network": free}))
-        return Laplace(of=self.of, structure=Dense).at(found, key, replace(objective, model=model), data)
+        return gaussian_at_mode(Dense, found, key, replace(objective, model=model), data)
 
 
 def last_layer(of: Algorithm | None = None) -> LastLayer:

@@ -8,4 +8,13 @@ from lamu.objective.curvature.price import Price
 from lamu.objective.curvature.squared_gradient import SquaredGradient
 from lamu.objective.curvature.squared_gradients import SquaredGradients
 
-__all__ = ["Curvature", "Evaluation", "GaussNewton", "Hessian", "NoCurvature", "Price", "SquaredGradient", "SquaredGradients"]
+__all__ = [
+    "Curvature",
+    "Evaluation",
+    "GaussNewton",
+    "Hessian",
+    "NoCurvature",
+    "Price",
+    "SquaredGradient",
+    "SquaredGradients",
+]

@@ -1,0 +1,53 @@
+"""A normal prior whose width nobody knows, for algorithms that can learn it."""
+
+from __future__ import annotations
+
+from lamu.priors.normal import Normal
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["LearnedNormal"]
+
+
+@record
+class LearnedNormal:
+    r"""Independent normal weights of one unknown width, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
+
+    Laplace's method and its last layer choose the s of greatest evidence after the mode is found (MacKay 1992), and their
+    posterior's model has `Normal(s)` in the place of this. Every other algorithm uses the first guess as it stands: the
+    joint density of θ and s has no maximum, so an optimiser could not learn it.
+
+    Attributes:
+        start: the first guess of s, under which the mode is found.
+
+    Raises:
+        ValueError: if the guess is not positive and finite.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import LearnedNormal, Normal
+        >>> weights = {"w": jnp.ones(3)}
+        >>> float(LearnedNormal(0.5).log_prob(weights)) == float(Normal(0.5).log_prob(weights))
+        True
+    """
+
+    start: Number = 1.0
+
+    def __post_init__(self) -> None:
+        self.at(self.start)
+
+    def at(self, scale: Number) -> Normal:
+        """Returns the prior of a known width."""
+        return Normal(scale)
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns the log density under the first guess, a scalar in nats."""
+        return self.at(self.start).log_prob(params)
+
+    def gaussian(self, params: Params) -> tuple[Params, Params]:
+        """Returns means and precisions under the first guess, two trees like `params`."""
+        return self.at(self.start).gaussian(params)
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Returns a draw under the first guess, a tree like `params`."""
+        return self.at(self.start).sample(key, params)
