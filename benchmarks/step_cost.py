@@ -1,7 +1,7 @@
 """What a step costs: the rule's recipes beside a plain optax Adam step, on one network, in one run.
 
-784-400-400-10, batch 128, as a scan of steps over fixed batches with the state given away. The reference package of IVON
-measured 2.0 times its own Adam on this network; the draw of noise is the limit.
+784-400-400-10, batch 128, as a scan of steps over one batch with the state given away. The reference package of IVON
+was measured at 2.0 times its own Adam on this network; the draw of noise is the limit.
 
     python -m benchmarks.step_cost
 """

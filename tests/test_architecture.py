@@ -47,7 +47,7 @@ def imported(tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("path", "name"), zip(FILES, NAMES, strict=True), ids=NAMES)
+@pytest.mark.parametrize(("path", "name"), list(zip(FILES, NAMES, strict=True)), ids=NAMES)
 def test_a_file_imports_from_lower_floors_only(path: Path, name: str) -> None:
     if name == "__init__.py":
         return

@@ -199,7 +199,6 @@ def test_fit_prints_what_it_decided(lamu):
     assert "note: the target 'target' has 3 whole values, taken as classes; --task regression overrides" in ran.out
 
 
-@pytest.mark.xfail(reason="ivon(initial=0.1) diverges on a small regression; initial=1 does not", strict=True)
 def test_the_defaults_learn_a_regression(lamu):
     ran = lamu("fit", "diabetes", "--out", "run", "--epochs", "20", "--json")
     assert ran.code == 0, ran.err

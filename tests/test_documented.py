@@ -21,7 +21,9 @@ TESTED_ELSEWHERE = {
     "lamu.data": "test_data",
     "lamu.scores": "test_scores",
     "lamu.networks": "laws/protocol, test_model",
-    "lamu.tree": "test_record",
+    "lamu.predictives": "laws/posteriors, test_predictives",
+    "lamu.rule": "laws/rule, laws/protocol",
+    "lamu.tree": "test_record, test_tree",
 }
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
 

@@ -68,7 +68,7 @@ def test_a_frozen_model_is_saved_and_predicts(tmp_path) -> None:
 
 def test_a_pattern_that_matches_nothing_is_named() -> None:
     params, _ = MODEL.init(jax.random.key(0), BATCH)
-    with pytest.raises(ValueError, match="'layer/0' matches no weight; the weights are layers/0/bias"):
+    with pytest.raises(ValueError, match="'layer/0' matches no leaf; the leaves are layers/0/bias"):
         MODEL.freeze(params, "layer/0")
 
 

@@ -90,9 +90,7 @@ def test_conjugate_laplace_and_von_are_the_textbook(rows: int, temperature: floa
             np.testing.assert_allclose(posterior.evidence, evidence, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("rows", "temperature", "scaled"), [(23, 1.0, True), (23, 0.4, False), (60, 1.0, False), (60, 0.4, True)]
-)
+@pytest.mark.parametrize(("rows", "temperature", "scaled"), [(23, 0.4, True), (60, 1.0, False)])
 def test_nuts_is_the_textbook_within_monte_carlo_error(rows: int, temperature: float, scaled: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ArviZ announces its next version at import
@@ -107,7 +105,7 @@ def test_nuts_is_the_textbook_within_monte_carlo_error(rows: int, temperature: f
     size = np.array([float(arviz.ess(draws[..., i])) for i in range(4)])
     assert size.min() > 400
     deviation = np.sqrt(np.diagonal(covariance))
-    # 4 cases x (4 means + 10 second moments): the largest of 56 standard normals exceeds 4.5 once in 2,600 runs.
+    # 2 cases x (4 means + 10 second moments): the largest of 28 standard normals exceeds 4.5 once in 5,200 runs.
     assert np.max(np.abs(draws.mean((0, 1)) - mean) / (deviation / np.sqrt(size))) < 4.5
     white = (draws.reshape(-1, 4) - mean) / deviation
     correlation = covariance / np.outer(deviation, deviation)

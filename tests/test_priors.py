@@ -47,7 +47,9 @@ def test_mappings_that_say_nothing_are_refused() -> None:
 
 def test_patterns_must_match_and_cover() -> None:
     with pytest.raises(ValueError, match=r"'\*baises' matches no leaf"):
-        Normal({"*baises": 1.0, "*": 1.0}).log_prob(PARAMS)
+        Normal({"*baises": 1.0, "*": 1.0}).check(PARAMS)
+    with pytest.raises(ValueError, match="no pattern matches the leaf 'layer/kernel'"):
+        Normal({"*bias": 1.0}).check(PARAMS)
     with pytest.raises(ValueError, match="no pattern matches the leaf 'layer/kernel'"):
         Normal({"*bias": 1.0}).gaussian(PARAMS)
 

@@ -22,7 +22,7 @@ __all__ = ["BiasCorrected", "Inverse", "MovingAverage", "NoMomentum", "SquareRoo
 class NoMomentum:
     """The gradient itself.
 
-    Example:
+    Examples:
         >>> from lamu.departures import NoMomentum
         >>> NoMomentum().follow({}, {"w": 1.0}, 1)
         ({}, {'w': 1.0})
@@ -47,7 +47,7 @@ class Trace:
     Attributes:
         decay: β.
 
-    Example:
+    Examples:
         >>> from lamu.departures import Trace
         >>> Trace(0.5).follow({"w": 2.0}, {"w": 1.0}, 1)[1]
         {'w': 2.0}
@@ -77,7 +77,7 @@ class MovingAverage:
     Attributes:
         decay: β.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.departures import MovingAverage
         >>> _, followed = MovingAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
@@ -107,7 +107,7 @@ class MovingAverage:
 class Inverse:
     r"""The rule's own metric, \(S^{-1} g\).
 
-    Example:
+    Examples:
         >>> from lamu.departures import Inverse
         >>> from lamu.operators import Scalar
         >>> Inverse().direction(Scalar(4.0), {"w": 2.0}, 1, 0.1)
@@ -129,7 +129,7 @@ class SquareRoot:
     Attributes:
         eps: ε, in the units of one row's gradient.
 
-    Example:
+    Examples:
         >>> from lamu.departures import SquareRoot
         >>> from lamu.operators import Diagonal
         >>> import jax.numpy as jnp
@@ -156,7 +156,7 @@ class BiasCorrected:
     Attributes:
         base: the metric.
 
-    Example:
+    Examples:
         >>> from lamu.departures import BiasCorrected, SquareRoot
         >>> BiasCorrected(SquareRoot(1e-8)).departure
         'square root, bias correction'

@@ -36,7 +36,7 @@ class Straight:
 
     Source: Khan & Rue (2021), equation 3.
 
-    Example:
+    Examples:
         >>> from lamu.geometry import Straight
         >>> from lamu.operators import Scalar
         >>> Straight().move(Scalar(2.0), Scalar(4.0), 0.5)
@@ -59,7 +59,7 @@ class Retraction:
 
     Source: Lin, Schmidt & Khan (2020), equation 12.
 
-    Example:
+    Examples:
         >>> from lamu.geometry import Retraction
         >>> from lamu.operators import Scalar
         >>> Retraction().move(Scalar(1.0), Scalar(-9.0), 0.5).value > 0

@@ -38,7 +38,7 @@ class Model:
         frozen: weights held at given values (a tree like the network's parameters, `None` where a leaf is free), or
             `None`. Frozen leaves are constants: they are in no state, no gradient, no prior. Use `freeze` to set them.
 
-    Example:
+    Examples:
         >>> import jax, lamu
         >>> model = lamu.Model(network=lamu.networks.Linear(), likelihood=lamu.likelihoods.Gaussian(scale=1.0))
         >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
@@ -63,6 +63,8 @@ class Model:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
+        # On all weights, also those to be frozen: a pattern that is about frozen leaves alone is no mistake.
+        self.prior.check(weights)
         if self.frozen is not None:
             weights = jax.tree.map(
                 lambda held, free: free if held is None else None, self.frozen, weights, is_leaf=_is_none
@@ -79,7 +81,7 @@ class Model:
         Raises:
             ValueError: if a pattern matches no leaf.
 
-        Example:
+        Examples:
             >>> import jax, lamu
             >>> model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian(1.0))
             >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
@@ -89,11 +91,7 @@ class Model:
             ['layers/1/bias', 'layers/1/kernel']
         """
         weights = self.complete(params["network"])
-        names = tree.paths(weights)
-        for pattern in patterns:
-            if not any(tree.matches(name, pattern) for name in names):
-                raise ValueError(f"the pattern {pattern!r} matches no weight; the weights are {', '.join(names)}")
-
+        tree.require_matches(patterns, weights)
         already = set() if self.frozen is None else set(tree.paths(self.frozen))
 
         def held(path: str, leaf: Array) -> Array | None:
@@ -117,7 +115,7 @@ class Model:
             x: training inputs, `[N, ...]`. Constant columns are only shifted.
             y: training targets.
 
-        Example:
+        Examples:
             >>> import jax.numpy as jnp, lamu
             >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
             >>> float(model.standardised(jnp.arange(4.0)[:, None], 10 * jnp.arange(4.0)).likelihood.shift)

@@ -35,7 +35,7 @@ class Posterior:
         evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm knows it (exactly, or by
             Laplace's approximation), at T = 1 the log marginal likelihood; else None.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)
@@ -132,7 +132,7 @@ def load(path: str | os.PathLike[str], network: Network | None = None) -> Poster
     Raises:
         lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior.
 
-    Example:
+    Examples:
         >>> import lamu, tempfile, pathlib
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)

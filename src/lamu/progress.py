@@ -16,7 +16,7 @@ class Progress:
         total: the steps of the run, or None where nobody knows.
         show: True, False, or None to ask the terminal.
 
-    Example:
+    Examples:
         >>> from lamu.progress import Progress
         >>> with Progress(total=10, show=False) as bar:
         ...     bar.update(5, loss=0.3)

@@ -24,7 +24,7 @@ class Choices:
         geometry: along which path the belief moves.
         departures: what the algorithm adds to the rule, or leaves out; empty for an exact instance.
 
-    Example:
+    Examples:
         >>> from lamu.protocol import Choices
         >>> Choices("Gaussian, fixed covariance", "delta", "none").departures
         ()
@@ -46,13 +46,13 @@ class Traits:
             seen exactly once.
         length: how many steps it takes, where that is the algorithm's own; None where the caller says.
         warmup: how many of its own steps come before the first draw that counts.
-        streams: how many orders of the data it steps on at once (an ensemble's members); a batch then has a leading axis
-            of that length, where the loop shuffles.
+        streams: how many orders of the data it steps on at once (an ensemble's members); a batch then has a leading
+            axis of that length, where the loop shuffles.
         support: which parameters it can have beliefs about: "real".
         needs: conditions on the model, in words: "linear-Gaussian", "Gaussian prior".
         network_state: whether the network may have a state.
 
-    Example:
+    Examples:
         >>> from lamu.protocol import Traits
         >>> Traits().batching
         'mini'
@@ -77,7 +77,7 @@ class Info:
             \(\sqrt{\kappa\, \bar g^\top S^{-1} \bar g}\); zero at a stationary belief.
         draw: what a sampler's step yields, or None.
 
-    Example:
+    Examples:
         >>> from lamu.protocol import Info
         >>> Info(loss=0.5).draw is None
         True
@@ -141,7 +141,7 @@ class Recipe:
         factory: the function that makes it, with defaults for every argument.
         source: paper and equation.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.registry()["sgd"].name
         'sgd'

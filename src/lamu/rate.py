@@ -17,7 +17,7 @@ __all__ = ["Constant", "Rate", "Scheduled", "decay", "rate"]
 class Constant:
     """The same rate at every step; a leaf, so that changing it recompiles nothing.
 
-    Example:
+    Examples:
         >>> from lamu.rate import Constant
         >>> Constant(0.1)(3)
         0.1
@@ -34,7 +34,7 @@ class Constant:
 class Scheduled:
     """A rate that a function of the step gives, for instance one of `optax.schedules`.
 
-    Example:
+    Examples:
         >>> from lamu.rate import Scheduled
         >>> float(Scheduled(lambda step: 0.5 ** step)(1))
         0.5
@@ -61,7 +61,7 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
         ValueError: for a rate that is not positive.
         TypeError: for anything else.
 
-    Example:
+    Examples:
         >>> from lamu.rate import rate
         >>> rate(-0.1)
         Traceback (most recent call last):
@@ -91,7 +91,7 @@ def decay(value: float, name: str) -> float:
     Raises:
         ValueError: for any other number.
 
-    Example:
+    Examples:
         >>> from lamu.rate import decay
         >>> decay(0.9, "b1")
         0.9

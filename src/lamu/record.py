@@ -36,7 +36,7 @@ def static(**kwargs: Any) -> Any:
     Returns:
         The field specifier.
 
-    Example:
+    Examples:
         >>> from lamu.record import record, static
         >>> @record
         ... class Layer:
@@ -62,7 +62,7 @@ def record(cls: type[T]) -> type[T]:
     Raises:
         TypeError: if two different modules register the same name, since a saved file could not tell them apart.
 
-    Example:
+    Examples:
         >>> from lamu.record import record
         >>> import jax
         >>> @record
@@ -114,7 +114,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
     Raises:
         TypeError: for a value of another kind; the message names where it stands.
 
-    Example:
+    Examples:
         >>> from lamu.record import decode, encode
         >>> arrays = {}
         >>> decode(encode({"widths": (64, 64)}, arrays), arrays)
@@ -156,7 +156,7 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
     Raises:
         ValueError: if a type is named that the program does not know.
 
-    Example:
+    Examples:
         >>> from lamu.record import decode
         >>> decode({"list": [1, 2.5, "three"]}, {})
         [1, 2.5, 'three']

@@ -53,7 +53,7 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
         gradient: \(\nabla_\mu E_q[\ell]\), of the same structure.
         rate: ρ.
 
-    Example:
+    Examples:
         >>> from lamu.rule import natural_step
         >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
         {'first': 2.0}
@@ -73,7 +73,7 @@ def gaussian_step(
         rate: ρ.
         geometry: how S moves; straight, which is the rule itself, unless said otherwise.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Gaussian
         >>> from lamu.operators import Scalar
@@ -98,7 +98,7 @@ class RuleState:
         rest: parameters that the belief is not about (dispersions): a point.
         network_state: the network's state.
 
-    Example:
+    Examples:
         >>> from lamu.rule import RuleState
         >>> RuleState(count=0, mean={}, precision=None, momentum={}, rest={}, network_state={}).count
         0
@@ -138,7 +138,7 @@ class Rule:
         metric: how P and a gradient make a direction.
         initial: the curvature a row at the start, h₀ (P starts at h₀ + δ/N).
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.von().choices.departures
         ()

@@ -45,7 +45,7 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
         FileNotFoundError: if the parent folder does not exist.
         ValueError: for an array of Python objects.
 
-    Example:
+    Examples:
         >>> import numpy as np, tempfile, pathlib
         >>> from lamu import store
         >>> folder = pathlib.Path(tempfile.mkdtemp()) / "run"
@@ -99,7 +99,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     Raises:
         StoreError: if the folder is missing, incomplete, altered, or of another format; the message says which.
 
-    Example:
+    Examples:
         >>> from lamu import store
         >>> store.read("no such folder")
         Traceback (most recent call last):

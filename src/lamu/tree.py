@@ -7,7 +7,7 @@ path with the shell's wildcards (`network/*/bias`), where `*` also crosses `/`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = [
     "normal",
     "paths",
     "ravel",
+    "require_matches",
     "scale",
     "zeros_like",
 ]
@@ -37,7 +38,7 @@ __all__ = [
 def cast(factor: Number, like: Any) -> Any:
     """Returns a scalar in the dtype of `like`; Python numbers stay as they are, since they take any dtype.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu import tree
         >>> tree.cast(jnp.float32(2.0), jnp.ones(3, jnp.float16)).dtype
@@ -49,7 +50,7 @@ def cast(factor: Number, like: Any) -> Any:
 def add(a: Params, b: Params, factor: Number = 1.0) -> Params:
     """Returns a + factor · b.
 
-    Example:
+    Examples:
         >>> from lamu import tree
         >>> tree.add({"w": 1.0}, {"w": 2.0}, -1.0)
         {'w': -1.0}
@@ -60,7 +61,7 @@ def add(a: Params, b: Params, factor: Number = 1.0) -> Params:
 def scale(a: Params, factor: Number) -> Params:
     """Returns factor · a.
 
-    Example:
+    Examples:
         >>> from lamu import tree
         >>> tree.scale({"w": 3.0}, 2.0)
         {'w': 6.0}
@@ -71,7 +72,7 @@ def scale(a: Params, factor: Number) -> Params:
 def dot(a: Params, b: Params) -> Array:
     """Returns the inner product ⟨a, b⟩ over all leaves, a scalar (zero for a tree without leaves).
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu import tree
         >>> float(tree.dot({"w": jnp.ones(3)}, {"w": jnp.full(3, 2.0)}))
@@ -84,7 +85,7 @@ def dot(a: Params, b: Params) -> Array:
 def zeros_like(a: Params) -> Params:
     """Returns the zero vector of the space of `a`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu import tree
         >>> float(tree.zeros_like({"b": jnp.ones(())})["b"])
@@ -96,7 +97,7 @@ def zeros_like(a: Params) -> Params:
 def dimension(a: Params) -> int:
     """Returns the number of real coordinates of the space of `a`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu import tree
         >>> tree.dimension({"w": jnp.ones((2, 3)), "b": jnp.ones(())})
@@ -108,7 +109,7 @@ def dimension(a: Params) -> int:
 def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
     """Returns `a` as one vector of its coordinates, and the function that takes such a vector back.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu import tree
         >>> vector, unravel = tree.ravel({"w": jnp.arange(2.0)})
@@ -121,7 +122,7 @@ def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
 def keys_like(key: RandomKey, a: PyTree) -> PyTree:
     """Returns one key a leaf, in a tree of the same structure.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from lamu import tree
         >>> sorted(tree.keys_like(jax.random.key(0), {"a": 0.0, "b": 0.0}))
@@ -134,7 +135,7 @@ def keys_like(key: RandomKey, a: PyTree) -> PyTree:
 def normal(key: RandomKey, like: Params) -> Params:
     """Returns a standard normal draw from the space of `like`.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu import tree
         >>> tree.normal(jax.random.key(0), {"w": jnp.zeros((2, 3))})["w"].shape
@@ -146,7 +147,7 @@ def normal(key: RandomKey, like: Params) -> Params:
 def map_with_path(function: Callable[..., Any], a: PyTree, *rest: PyTree) -> PyTree:
     """Maps `function(path, leaf, *rest_leaves)` over the leaves.
 
-    Example:
+    Examples:
         >>> from lamu import tree
         >>> tree.map_with_path(lambda path, leaf: path, {"layers": {0: 1.0}})
         {'layers': {0: 'layers/0'}}
@@ -157,7 +158,7 @@ def map_with_path(function: Callable[..., Any], a: PyTree, *rest: PyTree) -> PyT
 def paths(a: PyTree) -> list[str]:
     """Returns the paths of the leaves, in the tree's order.
 
-    Example:
+    Examples:
         >>> from lamu import tree
         >>> tree.paths({"b": 0.0, "a": [1.0, 2.0]})
         ['a/0', 'a/1', 'b']
@@ -168,12 +169,31 @@ def paths(a: PyTree) -> list[str]:
 def matches(path: str, pattern: str) -> bool:
     """Returns whether a leaf's path matches a pattern.
 
-    Example:
+    Examples:
         >>> from lamu import tree
         >>> tree.matches("layers/0/bias", "layers/*/bias")
         True
     """
     return fnmatchcase(path, pattern)
+
+
+def require_matches(patterns: Iterable[str], a: PyTree) -> None:
+    """Checks that every pattern matches a leaf: a misspelt one would pass unseen.
+
+    Raises:
+        ValueError: if one does not; the message lists the leaves.
+
+    Examples:
+        >>> from lamu import tree
+        >>> tree.require_matches(["*/bais"], {"layer": {"bias": 0.0}})
+        Traceback (most recent call last):
+            ...
+        ValueError: the pattern '*/bais' matches no leaf; the leaves are layer/bias
+    """
+    names = paths(a)
+    for pattern in patterns:
+        if not any(matches(name, pattern) for name in names):
+            raise ValueError(f"the pattern {pattern!r} matches no leaf; the leaves are {', '.join(names)}")
 
 
 def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:
@@ -184,17 +204,13 @@ def by_pattern(table: Mapping[str, Any], a: PyTree) -> PyTree:
         a: the tree whose leaves are looked up.
 
     Raises:
-        ValueError: if a leaf matches no pattern, or a pattern no leaf (a misspelt pattern would pass unseen).
+        ValueError: if a leaf matches no pattern.
 
-    Example:
+    Examples:
         >>> from lamu import tree
         >>> tree.by_pattern({"*/bias": 10.0, "*": 1.0}, {"layer": {"bias": 0.0, "kernel": 0.0}})
         {'layer': {'bias': 10.0, 'kernel': 1.0}}
     """
-    names = paths(a)
-    for pattern in table:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(f"the pattern {pattern!r} matches no leaf; the leaves are {', '.join(names)}")
 
     def look_up(path: str, _: Any) -> Any:
         for pattern, value in table.items():

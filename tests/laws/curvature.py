@@ -116,7 +116,6 @@ def flat(a: Any) -> np.ndarray:
 MLP = networks.MLP((3,), activation="tanh")
 CASES = {
     "classes": Case(Model(MLP, likelihoods.Categorical(3))),
-    "binary": Case(Model(MLP, likelihoods.Bernoulli())),
     "regression": Case(Model(MLP, likelihoods.Gaussian())),
     "everything": Case(Model(MLP, likelihoods.Gaussian()), space=Everything()),
 }
@@ -147,7 +146,7 @@ def hessian(case: Case) -> np.ndarray:
 
 @cache
 def gauss_newton(case: Case) -> np.ndarray:
-    """Σ_i r_i J_iᵀ Λ_i J_i, row by row, with Λ written out for each likelihood."""
+    """Σ_i r_i J_iᵀ Λ_i J_i, row by row, with Λ written out for each likelihood; and the prior's share, if any."""
     loss, at = case.loss()
     theta = flat(at)
     jacobian = np.asarray(jax.jacfwd(case.outputs)(jnp.asarray(theta)))
@@ -166,7 +165,17 @@ def gauss_newton(case: Case) -> np.ndarray:
             scale = case.model.likelihood.scale or np.exp(params["log_scale"][0])
             information = np.array([[scale**-2.0]])
         total += case.weight[i] * jacobian[i].T @ information @ jacobian[i]
-    return total * case.power / len(real)
+    return total * case.power / len(real) + prior_share(case)
+
+
+def prior_share(case: Case) -> np.ndarray:
+    """−∇² log p(θ) / N where the prior is a part of the loss, the whole matrix by autodiff; zero where it is not."""
+    loss, at = case.loss()
+    vector, unravel = tree.ravel(at)
+    if loss.conjugate:
+        return np.zeros((vector.size, vector.size))
+    log_prior = lambda theta: case.model.log_prior(case.space.join(unravel(theta), loss.rest))
+    return -np.asarray(jax.hessian(log_prior)(vector)) / loss.objective.data_size
 
 
 @cache

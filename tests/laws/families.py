@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from lamu import rule, tree
-from lamu.families import Draws, ExpectationGaussian, Family, Gaussian, NaturalGaussian, Point, Product
+from lamu.families import Draws, Ensemble, ExpectationGaussian, Family, Gaussian, NaturalGaussian, Point, Product
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin
@@ -77,6 +77,8 @@ VISITED = {
     "scale": jnp.arange(12.0).reshape(2, 6),
 }
 visited = row("families", "Draws", Draws(VISITED), "belief draws", sort="joint")
+MEMBERS = Point(jax.tree.map(lambda leaf: leaf[0], VISITED))
+together = row("families", "Ensemble", Ensemble(MEMBERS), "belief ensemble", sort="joint")
 FACTORS = {
     "network": Gaussian(MEAN, build_dense(FIRST)),
     "likelihood": Gaussian({"log_scale": jnp.array([0.2, 0.5])}, Scalar(jnp.array(4.0))),
@@ -348,6 +350,24 @@ def belief_is_a_family(row: Row) -> None:
     assert row.subject.kind == row.extras["sort"]
     structure = jax.tree.structure(row.subject.sample(jax.random.key(0)))
     assert structure == jax.tree.structure(row.subject.draws(jax.random.key(0), 3))
+
+
+@law("families", when="ensemble")
+def members_have_equal_shares(row: Row) -> None:
+    """Draws are of every member alike, in their order; a random one is each of the six with the same probability."""
+    ensemble = row.subject
+    assert ensemble.count == len(ensemble.members) == 6
+    compare(ensemble.draws(jax.random.key(0), 6), MEMBERS.mean)
+    drawn = jax.vmap(lambda key: ensemble.sample(key)["scale"])(jax.random.split(jax.random.key(1), 3000))
+    shares = np.array([np.mean(drawn == member.mean["scale"]) for member in ensemble.members])
+    # Six shares of 3,000 draws: one is five standard errors away once in 290,000 runs.
+    assert np.all(np.abs(shares - 1 / 6) < 5 * np.sqrt(5 / 36 / 3000))
+    refused = False
+    try:
+        _ = ensemble.mean
+    except AttributeError:
+        refused = True
+    assert refused
 
 
 @law("families", when="point")
@@ -678,3 +698,14 @@ belief_twin(
     draws=lambda q, key, count: {name: factor.draws(jax.random.fold_in(key, i), count)
                                  for i, (name, factor) in enumerate(q.factors.items())},
 )  # fmt: skip
+
+
+class FirstMember(Ensemble):
+    """One that asks its first member alone."""
+
+    def sample(self, key: Any) -> Any:
+        return self.member(0).sample(key)
+
+
+jax.tree_util.register_dataclass(FirstMember, data_fields=["stacked"], meta_fields=[])
+twin(together, "first member only", "members_have_equal_shares", FirstMember(MEMBERS))

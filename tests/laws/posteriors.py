@@ -20,7 +20,19 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 import lamu
-from lamu.algorithms import adam, conjugate, gradient_descent, ivon, laplace, map_estimate, sgd, vogn, von
+from lamu.algorithms import (
+    adam,
+    conjugate,
+    deep_ensemble,
+    gradient_descent,
+    ivon,
+    laplace,
+    last_layer,
+    map_estimate,
+    sgd,
+    vogn,
+    von,
+)
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import nuts
@@ -88,6 +100,9 @@ FITS = {
         "binary",
         Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), laplace(adam(0.05)), steps=50),
     ),
+    "last_layer": ("classes", Fitted(hidden, (X, CLASSES), last_layer(adam(0.05)), steps=50)),
+    "deep_ensemble": ("regression", Fitted(tanh, (X, Y), deep_ensemble(adam(0.05), members=2), steps=20)),
+    "deep_ensemble of ivon": ("classes", Fitted(hidden, (X, CLASSES), deep_ensemble(ivon(0.1), members=2), steps=50)),
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
 }
@@ -232,9 +247,15 @@ def questions_for_the_other_task_are_refused(row: Row) -> None:
 
 @law("posteriors")
 def log_prob_is_the_averaged_density(row: Row) -> None:
-    """Of the mixture by hand where there is one; of a normal distribution otherwise."""
+    """Of the mixture by hand where there is one, of a normal distribution otherwise; an ensemble's is its members'."""
     pred = row.subject.new
     y = jnp.array([0, 1, 1, 0, 1, 0]) if "labels" in row.traits else jnp.linspace(-1.0, 1.0, 6)
+    parts = getattr(pred, "parts", (pred,))
+    expected = logsumexp(jnp.stack([density_by_hand(part, y) for part in parts]), axis=0) - np.log(len(parts))
+    np.testing.assert_allclose(pred.log_prob(y), expected, rtol=1e-9)
+
+
+def density_by_hand(pred: Any, y: Any) -> Any:
     if hasattr(pred, "f"):
         each = [
             pred.likelihood.log_prob(jax.tree.map(lambda leaf: leaf[s], pred.dispersion), pred.f[s], y)  # noqa: B023
@@ -242,10 +263,8 @@ def log_prob_is_the_averaged_density(row: Row) -> None:
         ]
         weights = np.asarray(pred.log_weights)[:, None]
         np.testing.assert_allclose(np.exp(weights).sum(), 1.0, rtol=1e-6)
-        expected = logsumexp(jnp.stack(each) + weights, axis=0)
-    else:
-        expected = jax.scipy.stats.norm.logpdf(y, pred.mean, pred.std)
-    np.testing.assert_allclose(pred.log_prob(y), expected, rtol=1e-9)
+        return logsumexp(jnp.stack(each) + weights, axis=0)
+    return jax.scipy.stats.norm.logpdf(y, pred.mean, pred.std)
 
 
 @law("posteriors")

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from lamu import tree
-from lamu.priors import Normal
+from lamu.priors import LearnedNormal, Normal
 from tests.laws.harness import Row, law, row, twin
 
 PARAMS = {
@@ -30,6 +30,7 @@ def scales(bias: float, kernel: float) -> Any:
 
 
 standard = row("priors", "Normal", Normal(), loc=0.0, scales=scales(1.0, 1.0))
+learned = row("priors", "LearnedNormal", LearnedNormal(0.7), loc=0.0, scales=scales(0.7, 0.7))
 shifted = row("priors", "Normal shifted", Normal(2.5, loc=0.3), loc=0.3, scales=scales(2.5, 2.5))
 patterned = row(
     "priors", "Normal by pattern", Normal({"*bias": 3.0, "*": 0.5}), "patterned", loc=0.0, scales=scales(3.0, 0.5)

@@ -35,7 +35,7 @@ _RECIPES = (
 def registry() -> dict[str, Recipe]:
     """Returns every algorithm by its public name.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.registry()["ivon"].choices.curvature
         'Price'

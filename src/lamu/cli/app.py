@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0; 1 where a verification failed; 2 for a mistake in what was asked, after one sentence on
         standard error; 130 after an interruption.
 
-    Example:
+    Examples:
         >>> from lamu.cli import main
         >>> main(["fit", "no such file.csv", "--out", "run"])
         2

@@ -22,7 +22,7 @@ def refuse_existing(out: Path) -> None:
         FileExistsError: if there is something at `out`.
         FileNotFoundError: if there is no folder to put it in.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from lamu.cli.folder import refuse_existing
         >>> refuse_existing(Path("a name that is free"))
@@ -48,7 +48,7 @@ def draft(out: Path) -> Iterator[Path]:
         FileNotFoundError: if there is no folder to put it in.
         PermissionError: if that folder cannot be written to.
 
-    Example:
+    Examples:
         >>> import pathlib, tempfile
         >>> from lamu.cli.folder import draft
         >>> out = pathlib.Path(tempfile.mkdtemp()) / "answer.txt"

@@ -16,7 +16,7 @@ __all__ = ["dump", "figure", "plain", "show_document", "show_line", "show_table"
 def plain(value: Any) -> Any:
     """Returns a value as JSON knows it: NumPy numbers as Python's, and None for a number that is not finite.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lamu.cli.printing import plain
         >>> plain({"a": (np.float32(0.5), float("nan"))})
@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
 def dump(value: Any) -> str:
     r"""Returns a value as JSON text that ends in a line break.
 
-    Example:
+    Examples:
         >>> from lamu.cli.printing import dump
         >>> dump({"rows": 3})
         '{\n  "rows": 3\n}\n'
@@ -49,7 +49,7 @@ def dump(value: Any) -> str:
 def figure(value: Any) -> str:
     """Returns a number for a person, to four digits.
 
-    Example:
+    Examples:
         >>> from lamu.cli.printing import figure
         >>> figure(0.123456), figure(3), figure("cat")
         ('0.1235', '3', 'cat')

@@ -18,7 +18,7 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None}
 def recipes() -> dict[str, Recipe]:
     """Returns every algorithm by its name, those of `lamu.algorithms` and those of `lamu.mcmc`.
 
-    Example:
+    Examples:
         >>> from lamu.cli.recipes import recipes
         >>> "ivon" in recipes()
         True
@@ -32,7 +32,7 @@ def find(name: str) -> Recipe:
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
 
-    Example:
+    Examples:
         >>> from lamu.cli.recipes import find
         >>> find("ivon").name
         'ivon'
@@ -53,7 +53,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
     Raises:
         ValueError: for a word without `=`, an unknown key, or a value of another kind than the setting's.
 
-    Example:
+    Examples:
         >>> from lamu.cli.recipes import find, parse
         >>> parse(["learning_rate=0.5"], find("ivon"))
         {'learning_rate': 0.5}
@@ -82,7 +82,7 @@ def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
     Raises:
         ValueError: if a setting without a default is not given, or the algorithm refuses a value.
 
-    Example:
+    Examples:
         >>> from lamu.cli.recipes import build, find
         >>> build(find("ivon"), {"learning_rate": 0.5}).choices.curvature
         'Price'

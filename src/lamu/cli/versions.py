@@ -11,7 +11,7 @@ __all__ = ["version"]
 def version(package: str) -> str:
     """Returns the version of a package as it is installed; "unknown" where it runs without being installed.
 
-    Example:
+    Examples:
         >>> from lamu.cli.versions import version
         >>> version("no such package")
         'unknown'

@@ -33,7 +33,7 @@ class Arrays:
         y: targets `[N]` or `[N, outputs]`.
         weight: what a row counts, `[N]`, of the dtype of x; ones unless given.
 
-    Example:
+    Examples:
         >>> from lamu.data import Arrays
         >>> rows = Arrays.of(([[1.0], [2.0], [3.0]], [0, 1, 1]))
         >>> rows.count, [float(batch.count) for batch in rows.batches(2)]
@@ -58,7 +58,7 @@ class Arrays:
             TypeError: if `data` is none of these, or an array holds something else than numbers.
             ValueError: for rows that do not match, no rows, NaN or infinity, an unknown key, or a negative weight.
 
-        Example:
+        Examples:
             >>> from lamu.data import Arrays
             >>> Arrays.of({"x": [[1, 2]], "y": [0.5], "weight": [2.0]}).weight.tolist()
             [2.0]
@@ -142,7 +142,7 @@ def split(rows: Any, test_size: float = 0.2, seed: int = 0, stratify: bool = Fal
     Raises:
         ValueError: if a part would be empty, or a class too rare to stand in both parts.
 
-    Example:
+    Examples:
         >>> from lamu import data
         >>> train, test = data.split([0, 0, 0, 0, 1, 1, 1, 1], test_size=0.5, stratify=True)
         >>> len(train), len(test)

@@ -26,7 +26,7 @@ class Batch:
         mask: one or zero for each row, floating.
         weight: the weight of each row, floating.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.data import Batch
         >>> float(Batch.of(jnp.ones((3, 2)), jnp.zeros(3)).count)

@@ -21,7 +21,7 @@ _SETS: dict[str, tuple[float, type[np.generic]]] = {
 def names() -> tuple[str, ...]:
     """Returns the names that `load` knows.
 
-    Example:
+    Examples:
         >>> from lamu import data
         >>> data.names()
         ('breast_cancer', 'diabetes', 'digits', 'iris', 'wine')
@@ -49,7 +49,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
 
-    Example:
+    Examples:
         >>> from lamu import data
         >>> x, y = data.load("digits")
         >>> x.shape, x.dtype, float(x.max()), y.dtype
@@ -71,7 +71,7 @@ def columns(name: str) -> tuple[str, ...]:
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
 
-    Example:
+    Examples:
         >>> from lamu.data.bundled import columns
         >>> columns("diabetes")[:3]
         ('age', 'sex', 'bmi')

@@ -18,7 +18,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Returns:
         A clause that fits behind a semicolon.
 
-    Example:
+    Examples:
         >>> from lamu.data.spelling import nearest
         >>> nearest("digit", ["digits", "iris"])
         "did you mean 'digits'?"

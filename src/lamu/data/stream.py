@@ -23,7 +23,7 @@ class Stream:
     Raises:
         TypeError: for an iterator, which would be empty at the second pass.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lamu.data import Stream
         >>> stream = Stream([(np.ones((4, 2)), np.zeros(4)), (np.ones((3, 2)), np.zeros(3))])

@@ -42,7 +42,7 @@ class TargetEncoding:
             the probability is that of the second label.
         columns: the names of the features, in the order of the columns of x.
 
-    Example:
+    Examples:
         >>> from lamu.data import TargetEncoding
         >>> encoding = TargetEncoding("species", "binary", ("cat", "dog"), ("weight", "height"))
         >>> encoding.encode(["dog", "cat"]).tolist(), encoding.decode([1, 1]).tolist()
@@ -93,7 +93,7 @@ class Table:
         encoding: the names of the columns, the task, the labels.
         notes: one sentence for each thing that was decided or left out, for a person to see.
 
-    Example:
+    Examples:
         >>> from lamu.data import table
         >>> table.read("diabetes").encoding.task
         'regression'
@@ -123,7 +123,7 @@ def read(data: str | os.PathLike[str], target: str | None = None, task: str | No
         DataError: for a file that is missing, empty, unreadable or of an unknown type, an unknown target, columns that
             are not numeric, missing or infinite values, a constant target, too few rows, or a task that does not suit.
 
-    Example:
+    Examples:
         >>> from lamu.data import table
         >>> iris = table.read("iris")
         >>> iris.x.shape, iris.encoding.task, iris.encoding.labels
@@ -172,7 +172,7 @@ def match(data: str | os.PathLike[str], encoding: TargetEncoding) -> Table:
     Raises:
         DataError: for a missing feature column, and for everything that `read` refuses in features and targets.
 
-    Example:
+    Examples:
         >>> from lamu.data import table
         >>> fitted = table.read("iris").encoding
         >>> table.match("iris", fitted).y.shape

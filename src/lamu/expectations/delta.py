@@ -22,7 +22,7 @@ class Delta:
 
     Source: Khan & Rue (2021), section 1.3.1.
 
-    Example:
+    Examples:
         >>> from lamu.expectations import Delta
         >>> Delta()
         Delta()

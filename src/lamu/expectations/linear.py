@@ -39,7 +39,7 @@ class Exact:
     Raises:
         TypeError: for a model that is not linear and Gaussian.
 
-    Example:
+    Examples:
         >>> from lamu.expectations import Exact
         >>> Exact()
         Exact()
@@ -88,9 +88,9 @@ class Quadrature:
 
     Raises:
         TypeError: for a network that is not linear in its weights, or a curvature other than the Hessian.
-        ValueError: for more than one output, or fewer than one node.
+        ValueError: for more than one output, or fewer than two nodes.
 
-    Example:
+    Examples:
         >>> from lamu.expectations import Quadrature
         >>> Quadrature(points=20).points
         20
@@ -99,8 +99,9 @@ class Quadrature:
     points: int = static(default=32)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.points, int) or self.points < 1:
-            raise ValueError(f"a quadrature rule with {self.points!r} nodes does not exist; ask for at least one")
+        # One node sits at the mean, where Stein's form of the second derivative sees nothing.
+        if not isinstance(self.points, int) or self.points < 2:
+            raise ValueError(f"a quadrature rule with {self.points!r} nodes sees no curvature; ask for at least two")
 
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any

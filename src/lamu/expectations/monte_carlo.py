@@ -29,7 +29,7 @@ class MonteCarlo:
     Raises:
         ValueError: for fewer than one draw.
 
-    Example:
+    Examples:
         >>> from lamu.expectations import MonteCarlo
         >>> MonteCarlo(draws=2).draws
         2
@@ -53,7 +53,7 @@ class MonteCarlo:
 
         if self.draws == 1:
             return at_draw(key)
-        evaluations = jax.lax.map(at_draw, jax.random.split(key, self.draws))
+        evaluations = jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.draws))
         return jax.tree.map(_average, evaluations)
 
 

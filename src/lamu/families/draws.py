@@ -18,7 +18,7 @@ class Draws:
     Attributes:
         samples: the points, leaves `[chains, draws, ...]`.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu.families import Draws
         >>> belief = Draws({"w": jnp.arange(8.0).reshape(2, 4)})

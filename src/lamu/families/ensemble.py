@@ -21,7 +21,7 @@ class Ensemble:
     Attributes:
         stacked: the members as one belief whose leaves have a leading axis of members.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Ensemble, Point
         >>> belief = Ensemble(Point({"w": jnp.arange(3.0)}))

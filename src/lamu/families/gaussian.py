@@ -38,7 +38,7 @@ class Gaussian:
         mean: m, a point of parameter space.
         precision: S, an operator on it. The structure of the operator is the structure of the family.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Gaussian
         >>> from lamu.operators import Scalar
@@ -99,7 +99,7 @@ class NaturalGaussian:
         first: S m, a vector of the space.
         second: −S/2, an operator of the family's structure.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Gaussian
         >>> from lamu.operators import Scalar
@@ -134,7 +134,7 @@ class ExpectationGaussian:
         first: E θ.
         second: the expected second statistic in an operator of the family's structure: E θθᵀ, its diagonal, or E‖θ‖².
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Gaussian
         >>> from lamu.operators import Scalar

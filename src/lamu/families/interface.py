@@ -35,7 +35,7 @@ class Family(Protocol):
         ...
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns points that represent the belief, along a new leading axis of at most `count`.
+        """Returns points that represent the belief, along a new leading axis of about `count`.
 
         Draw i depends on the key and on i alone. A point returns one draw, since more would repeat it; a belief that is
         made of draws returns an even selection of them.

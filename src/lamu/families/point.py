@@ -17,7 +17,7 @@ class Point:
     Attributes:
         mean: m.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu.families import Point
         >>> Point({"w": jnp.ones(2)}).sample(jax.random.key(0))["w"].tolist()

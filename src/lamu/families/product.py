@@ -21,7 +21,7 @@ class Product:
     Attributes:
         factors: the beliefs by the top-level key of the parameters.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Gaussian, Point, Product
         >>> from lamu.operators import Scalar

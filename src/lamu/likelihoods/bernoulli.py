@@ -22,7 +22,7 @@ class Bernoulli:
     The outputs are `[batch, 1]`, the targets `[batch]`, zero or one in any dtype (Booleans too). Log-concave, with
     nothing to learn beside f.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Bernoulli
         >>> Bernoulli().mean({}, jnp.array([[0.0], [1e4], [-1e4]])).tolist()

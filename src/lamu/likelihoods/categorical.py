@@ -27,7 +27,7 @@ class Categorical:
     Raises:
         ValueError: if there are fewer than two classes.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Categorical
         >>> Categorical(4).mean({}, jnp.zeros((1, 4))).tolist()

@@ -32,7 +32,7 @@ class Gaussian:
     Raises:
         ValueError: if the scale is not positive and finite.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Gaussian
         >>> log_prob = Gaussian(scale=1.0).log_prob({}, jnp.zeros((2, 1)), jnp.array([0.0, 1.0]))

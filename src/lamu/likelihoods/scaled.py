@@ -30,7 +30,7 @@ class Scaled:
     Raises:
         ValueError: if the base is not for regression, a scale is not positive and finite, or a shift not finite.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Gaussian, Scaled
         >>> likelihood = Scaled(Gaussian(scale=1.0), shift=100.0, scale=20.0)

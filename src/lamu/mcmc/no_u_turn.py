@@ -31,7 +31,7 @@ class NutsState:
         mass: BlackJAX's mass-matrix state.
         network_state: the network's state, the same for all.
 
-    Example:
+    Examples:
         >>> from lamu.mcmc.no_u_turn import NutsState
         >>> NutsState(count=0, chains=None, step_size=None, mass=None, network_state={}).count
         0
@@ -54,7 +54,7 @@ class Nuts:
         draws: transitions that are kept, for each chain.
         target_acceptance: what the step size is adapted to.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.mcmc.nuts(warmup=100, draws=200).traits.length
         300
@@ -170,7 +170,7 @@ def nuts(chains: int = 4, warmup: int = 1000, draws: int = 1000, target_acceptan
 
     Source: Hoffman & Gelman (2014); Betancourt (2018); the kernel is BlackJAX's.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)

@@ -13,7 +13,7 @@ _RECIPES = (Recipe("nuts", nuts, "Hoffman & Gelman 2014; BlackJAX's kernel"),)
 def registry() -> dict[str, Recipe]:
     """Returns every sampler by its public name.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> list(lamu.mcmc.registry())
         ['nuts']

@@ -31,7 +31,7 @@ class MLP:
     Raises:
         ValueError: for a width that is not a positive integer, or an unknown activation.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu.networks import MLP
         >>> params, state = MLP((8,)).init(jax.random.key(0), jnp.zeros((1, 3)), outputs=2)
@@ -79,7 +79,7 @@ class Linear:
     Attributes:
         bias: whether there is an intercept b.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu.networks import Linear
         >>> params, _ = Linear(bias=False).init(jax.random.key(0), jnp.zeros((1, 3)), outputs=1)

@@ -23,7 +23,7 @@ class Standardised:
         shift: subtracted from the inputs, shape of one input. A constant, never a parameter.
         scale: divides them, shape of one input. A constant, never a parameter.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu.networks import Linear, Standardised
         >>> network = Standardised(Linear(), shift=jnp.ones(2), scale=jnp.ones(2))

@@ -25,7 +25,7 @@ class Gradient:
         rest: its gradient in the rest (dispersions).
         network_state: the network's new state.
 
-    Example:
+    Examples:
         >>> from lamu.objective import Gradient
         >>> Gradient(value=1.0, coordinates={}, rest={}, network_state={}).value
         1.0
@@ -49,7 +49,7 @@ class BatchLoss:
         rest: the parameters that are not.
         conjugate: whether the weights' prior is left out, because it enters the belief exactly.
 
-    Example:
+    Examples:
         >>> import jax, lamu
         >>> from lamu.objective import BatchLoss, Objective, Weights
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
@@ -83,6 +83,21 @@ class BatchLoss:
             coordinates, self.rest, key
         )
         return Gradient(value=value, coordinates=ours, rest=rest, network_state=state)
+
+    def prior_curvature(self, coordinates: Params) -> Params | None:
+        r"""Returns the diagonal of \(-\nabla^2 \log p(\theta) / N\); None where the prior is no part of this loss.
+
+        Weights are independent under every prior here, so the Hessian is diagonal and one product with ones is all of
+        it.
+        """
+        if self.conjugate:
+            return None
+
+        def negative_log_prior(theta: Params) -> Array:
+            return self.objective.negative_log_prior(self.space.join(theta, self.rest))
+
+        ones = jax.tree.map(jax.numpy.ones_like, coordinates)
+        return jax.jvp(jax.grad(negative_log_prior), (coordinates,), (ones,))[1]
 
     def outputs(self, coordinates: Params, x: Array) -> Array:
         """Returns f(θ, x) in evaluation mode, shape `[batch, outputs]`."""

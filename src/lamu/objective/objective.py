@@ -34,7 +34,7 @@ class Objective:
     Raises:
         ValueError: for a data size, temperature or power that is not positive.
 
-    Example:
+    Examples:
         >>> import jax, lamu
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
         >>> float(lamu.objective.Objective(model, data_size=100, temperature=0.5).concentration)

@@ -18,7 +18,7 @@ __all__ = ["Everything", "Weights"]
 class Everything:
     """All free parameters at once; the prior is a part of the loss.
 
-    Example:
+    Examples:
         >>> from lamu.objective import Everything
         >>> Everything().split({"network": 1.0, "likelihood": 2.0})
         ({'network': 1.0, 'likelihood': 2.0}, {})
@@ -41,7 +41,7 @@ class Everything:
 class Weights:
     """The network's free weights. The dispersions are the rest: a point, moved beside the belief.
 
-    Example:
+    Examples:
         >>> from lamu.objective import Weights
         >>> Weights().split({"network": 1.0, "likelihood": 2.0})
         (1.0, 2.0)

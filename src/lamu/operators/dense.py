@@ -25,7 +25,7 @@ class Dense:
     Attributes:
         matrix: S, shape `[D, D]`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.operators import Dense
         >>> Dense(jnp.array([[4.0, 2.0], [2.0, 5.0]])).solve(jnp.array([6.0, 7.0])).tolist()
@@ -120,7 +120,7 @@ class Cholesky:
     Attributes:
         root: L, lower triangular, shape `[D, D]`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.operators import Dense
         >>> float(Dense(4.0 * jnp.eye(2)).factored().root[0, 0])

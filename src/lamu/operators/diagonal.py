@@ -22,7 +22,7 @@ class Diagonal:
     Attributes:
         values: s, a vector of the space.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.operators import Diagonal
         >>> Diagonal({"w": jnp.array([1.0, 4.0])}).solve({"w": jnp.ones(2)})["w"].tolist()

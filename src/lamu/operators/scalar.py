@@ -24,7 +24,7 @@ class Scalar:
     Attributes:
         value: s, a number.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.operators import Scalar
         >>> float(Scalar(2.0).logdet(jnp.zeros(3)))  # 3 log 2

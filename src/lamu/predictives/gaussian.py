@@ -25,7 +25,7 @@ class GaussianPredictive(Predictive):
         covariance: Cov[y] between the outputs of a row, `[N, K, K]`.
         noise: the part of the variances that is noise, in the shape of `centre`.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.predictives import GaussianPredictive
         >>> pred = GaussianPredictive(jnp.zeros(1), 4.0 * jnp.ones((1, 1, 1)), jnp.ones(1))

@@ -34,7 +34,7 @@ class Linearised:
 
     Source: Khan et al. (2019); Immer, Korzepa & Bauer (2021), equation 8 (the "GLM predictive").
 
-    Example:
+    Examples:
         >>> from lamu.predictives import Linearised
         >>> Linearised()
         Linearised()
@@ -78,7 +78,7 @@ class ClosedForm:
     Raises:
         TypeError: for any other model.
 
-    Example:
+    Examples:
         >>> from lamu.predictives import ClosedForm
         >>> ClosedForm()
         ClosedForm()

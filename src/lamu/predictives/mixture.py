@@ -26,7 +26,7 @@ class Mixture(Predictive):
         f: the outputs `[S, N, K]`.
         log_weights: log w, `[S]`, normalised.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Categorical
         >>> from lamu.predictives import Mixture

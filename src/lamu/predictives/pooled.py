@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from lamu.families import Ensemble
 from lamu.model import Model
 from lamu.predictives.interface import Predictive, PredictiveRule
 from lamu.record import record
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Pooled", "Pooling"]
 
@@ -25,7 +26,7 @@ class Pooled(Predictive):
     Attributes:
         parts: the members' predictives, of one kind and shape.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.predictives import GaussianPredictive, Pooled
         >>> one, two = (GaussianPredictive(jnp.full(1, c), jnp.ones((1, 1, 1)), jnp.ones(1)) for c in (-1.0, 1.0))
@@ -67,7 +68,7 @@ class Pooled(Predictive):
     def log_prob(self, y: Any) -> Array:
         """Returns the log of the members' averaged density, in nats, shape `[N]`."""
         densities = jnp.stack([part.log_prob(y) for part in self.parts])
-        return logsumexp(densities, axis=0) - jnp.log(len(self.parts)).astype(densities.dtype)
+        return logsumexp(densities, axis=0) - math.log(len(self.parts))
 
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), the members' average."""
@@ -92,13 +93,13 @@ class Pooled(Predictive):
 
 @record
 class Pooling:
-    """The rule of an ensemble: every member predicts by its own rule and network state, and the predictives are averaged.
+    """The rule of an ensemble: every member predicts by itself, with its own network state, and these are averaged.
 
     Attributes:
         of: the members' rule.
         frozen: weights that every member holds at values of its own, stacked; None where they share the model's.
 
-    Example:
+    Examples:
         >>> from lamu.predictives import Pooling, Sampled
         >>> Pooling(Sampled()).of
         Sampled()
@@ -108,7 +109,7 @@ class Pooling:
     frozen: Any = None
 
     def predict(
-        self, model: Model, belief: Any, network_state: Any, x: Array, samples: int, key: RandomKey
+        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
     ) -> Predictive:
         """Returns the average of the members' predictives; `samples` is shared out among them."""
         if not isinstance(belief, Ensemble):

@@ -22,7 +22,7 @@ def in_chunks(function: Callable[[Array], Any], x: Rows, rows: int, axis: int = 
         rows: how many at a time.
         axis: where the rows stand in the results.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.predictives.rows import in_chunks
         >>> in_chunks(lambda rows: 2 * rows, jnp.arange(5), rows=2).tolist()

@@ -25,7 +25,7 @@ class Sampled:
     \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, x^*)), \qquad \theta_s \sim q \]
 
 
-    Example:
+    Examples:
         >>> from lamu.predictives import Sampled
         >>> Sampled()
         Sampled()

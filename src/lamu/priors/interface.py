@@ -16,6 +16,10 @@ class Prior(Protocol):
     `params` are the network's parameters alone: dispersion parameters have the likelihood's own prior.
     """
 
+    def check(self, params: Params) -> None:
+        """Raises a ValueError, in one sentence, if the prior cannot be one of all these parameters."""
+        ...
+
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\log p(\theta)\), a scalar in nats."""
         ...

@@ -13,9 +13,9 @@ __all__ = ["LearnedNormal"]
 class LearnedNormal:
     r"""Independent normal weights of one unknown width, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
 
-    Laplace's method and its last layer choose the s of greatest evidence after the mode is found (MacKay 1992), and their
-    posterior's model has `Normal(s)` in the place of this. Every other algorithm uses the first guess as it stands: the
-    joint density of θ and s has no maximum, so an optimiser could not learn it.
+    Laplace's method and its last layer choose the s of greatest evidence after the mode is found (MacKay 1992), and
+    their posterior's model has `Normal(s)` in the place of this. Every other algorithm uses the first guess as it
+    stands: the joint density of θ and s has no maximum, so an optimiser could not learn it.
 
     Attributes:
         start: the first guess of s, under which the mode is found.
@@ -23,7 +23,7 @@ class LearnedNormal:
     Raises:
         ValueError: if the guess is not positive and finite.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.priors import LearnedNormal, Normal
         >>> weights = {"w": jnp.ones(3)}
@@ -39,6 +39,9 @@ class LearnedNormal:
     def at(self, scale: Number) -> Normal:
         """Returns the prior of a known width."""
         return Normal(scale)
+
+    def check(self, params: Params) -> None:
+        """Accepts all parameters."""
 
     def log_prob(self, params: Params) -> Array:
         """Returns the log density under the first guess, a scalar in nats."""

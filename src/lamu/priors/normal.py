@@ -33,7 +33,7 @@ class Normal:
         ValueError: if a scale is not positive and finite, or there is none; and, where parameters are first seen, if a
             leaf matches no pattern or a pattern no leaf.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.priors import Normal
         >>> prior = Normal(scale={"*bias": 10.0, "*": 0.5})
@@ -64,6 +64,12 @@ class Normal:
                 raise ValueError(
                     f"the prior scale {scale}{where} is not positive and finite; it is a standard deviation"
                 )
+
+    def check(self, params: Params) -> None:
+        """Raises a ValueError if a pattern matches no leaf, or a leaf no pattern."""
+        if self.patterns is not None:
+            tree.require_matches(self.patterns, params)
+            self._scales(params)
 
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\sum_i \log N(\theta_i \mid m, s_i^2)\), a scalar in nats."""

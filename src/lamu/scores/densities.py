@@ -28,7 +28,7 @@ def nll(pred: Any, y: Any) -> float:
     Raises:
         ValueError: if the shapes differ.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores import nll
@@ -59,7 +59,7 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
     Raises:
         ValueError: if the prediction is of classes, or the shapes differ.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from jax.scipy.stats import norm
         >>> from types import SimpleNamespace

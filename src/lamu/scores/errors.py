@@ -28,7 +28,7 @@ def accuracy(pred: Any, y: Any) -> float:
     Raises:
         ValueError: if the prediction is of a regression, or the shapes differ.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores import accuracy
@@ -61,7 +61,7 @@ def brier(pred: Any, y: Any) -> float:
     Raises:
         ValueError: if the prediction is of a regression, or the shapes differ.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores import brier
@@ -91,7 +91,7 @@ def rmse(pred: Any, y: Any) -> float:
     Raises:
         ValueError: if the prediction is of classes, or the shapes differ.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores import rmse

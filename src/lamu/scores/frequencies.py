@@ -33,7 +33,7 @@ def ece(pred: Any, y: Any, bins: int = 15) -> float:
     Raises:
         ValueError: if the prediction is of a regression, the shapes differ, or there is no bin.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores import ece
@@ -72,7 +72,7 @@ def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
     Raises:
         ValueError: if the level is not between 0 and 1, or the shapes differ.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores import coverage

@@ -27,7 +27,7 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
         ValueError: if the task is another one, the shapes differ, or there are no rows. A target of shape `[N, 1]`
             against a mean of shape `[N]` would otherwise broadcast to `[N, N]` unseen.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores.target import target

@@ -58,7 +58,7 @@ class Check:
 def checks() -> dict[str, Callable[[], Check]]:
     """Returns the check of every algorithm by its public name; each is a function without arguments.
 
-    Example:
+    Examples:
         >>> from lamu.verification import checks
         >>> checks()["sgd"]().passed
         True
@@ -186,7 +186,7 @@ def _vogn() -> Check:
 
 
 def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any]) -> Check:
-    """Returns 20 steps on logistic regression beside the same steps by hand, with the same draws, a padded batch among them."""
+    """Returns 20 steps beside the same steps by hand, with the same draws; some of the batches are padded."""
     problem, rate, b1, b2, initial = problems.logistic(), 0.1, 0.8, 0.95, 0.3
     algorithm = make(rate, b1, b2, initial=initial)
     batches = (problem.batches(16) * 7)[:20]

@@ -35,7 +35,7 @@ class ConjugateState:
         evidence: the log of the tempered joint's integral so far, in nats.
         network_state: the network's state.
 
-    Example:
+    Examples:
         >>> from lamu.algorithms.closed_form.conjugate import ConjugateState
         >>> ConjugateState(belief=None, evidence=0.0, network_state={}).evidence
         0.0
@@ -50,7 +50,7 @@ class ConjugateState:
 class Conjugate:
     """The algorithm that `conjugate` makes.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.conjugate().traits.batching
         'once'
@@ -127,7 +127,7 @@ def conjugate() -> Conjugate:
 
     Source: Khan & Rue (2021), section 5.1; Bishop (2006), equations 3.50 to 3.54.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)

@@ -28,7 +28,7 @@ class DeepEnsemble:
         of: what every member runs.
         members: how many there are.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.deep_ensemble(members=3).traits.streams
         3
@@ -68,9 +68,7 @@ class DeepEnsemble:
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
         posteriors = [
-            self.of.posterior(
-                jax.random.fold_in(key, k), jax.tree.map(lambda leaf: leaf[k], state), objective, data, None
-            )
+            self.of.posterior(jax.random.fold_in(key, k), _member(state, k), objective, data, None)
             for k in range(self.members)
         ]
         beliefs, states, frozen = (
@@ -78,7 +76,7 @@ class DeepEnsemble:
             for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)
         )
         # A member whose posterior froze weights (a last layer's features) froze its own.
-        rule = Pooling(posteriors[0].rule, frozen)
+        rule: Any = Pooling(posteriors[0].rule, frozen)
         return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key)
 
 
@@ -87,8 +85,8 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
 
     \[ q(\theta) = \frac1M \sum_{k=1}^M q_k(\theta) \]
 
-    with each \(q_k\) the algorithm's own posterior from its own start, noise and order of the data. All members step under one
-    `vmap`: M gradients a step.
+    with each \(q_k\) the algorithm's own posterior from its own start, noise and order of the data. All members step
+    under one `vmap`: M gradients a step.
 
     Departures from the rule: the members' own; and each lives apart, without the responsibilities that the rule for a
     mixture would give (which vanish between modes that do not overlap).
@@ -106,7 +104,7 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
 
     Source: Lakshminarayanan, Pritzel & Blundell (2017).
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Bernoulli()).standardised(x, y)
@@ -125,3 +123,7 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
     if of.traits.batching != "mini" or of.traits.length is not None:
         raise ValueError(f"{type(of).__name__} sees all the data: its members would be the same; run it alone")
     return DeepEnsemble(of=of, members=members)
+
+
+def _member(stacked: Any, index: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], stacked)

@@ -39,7 +39,7 @@ def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: flo
 
     Source: Kingma & Ba (2015); Khan & Rue (2021), section 4.2.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.adam().choices.family
         'Gaussian, diagonal precision'

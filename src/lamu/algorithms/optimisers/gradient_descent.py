@@ -34,7 +34,7 @@ def gradient_descent(learning_rate: Any = 0.1) -> Rule:
 
     Source: Khan & Rue (2021), section 1.3.1, equation 4.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)

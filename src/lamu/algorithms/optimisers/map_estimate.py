@@ -27,7 +27,7 @@ class MapState:
         optimiser: the optax state.
         network_state: the network's state.
 
-    Example:
+    Examples:
         >>> from lamu.algorithms.optimisers.map_estimate import MapState
         >>> MapState(params={}, optimiser=(), network_state={}).params
         {}
@@ -45,7 +45,7 @@ class MapEstimate:
     Attributes:
         optimiser: an optax gradient transformation.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.map_estimate().choices.expectation
         'Delta'
@@ -115,7 +115,7 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
 
     Source: Khan & Rue (2021), section 1.3.1, for the gradient; optax names the paper of each optimiser.
 
-    Example:
+    Examples:
         >>> import lamu, optax
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)

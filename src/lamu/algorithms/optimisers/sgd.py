@@ -35,7 +35,7 @@ def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
 
     Source: Khan & Rue (2021), section 4.1.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.sgd(0.1, momentum=0.9).choices.departures
         ('momentum',)

@@ -1,4 +1,4 @@
-r"""The Gaussian at a mode: one pass over the data for the curvature, the evidence, and the prior's width where it is unknown.
+r"""The Gaussian at a mode: one pass over the data for the curvature, the evidence, and the prior's unknown width.
 
 \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
    \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
@@ -47,7 +47,7 @@ def gaussian_at_mode(structure: Any, point: Posterior, key: RandomKey, objective
         total = part if total is None else jax.tree.map(jnp.add, total, part)
         value, seen = value + loss, seen + count
     # The sums are over the rows that there are; the objective may count N differently.
-    likelihood = value / seen * objective.data_size
+    likelihood = jnp.asarray(value / seen * objective.data_size)
     curvature = jax.tree.map(lambda leaf: leaf / jnp.asarray(seen, leaf.dtype), total)
 
     prior = objective.model.prior
@@ -63,7 +63,7 @@ def gaussian_at_mode(structure: Any, point: Posterior, key: RandomKey, objective
 def _gaussian(objective: Objective, params: Params, curvature: Any, likelihood: Array) -> tuple[Gaussian, Array]:
     """Returns the Gaussian and the evidence, for the mean curvature and the sum of negative log likelihoods."""
     mean = params["network"]
-    precision = jax.tree.map(jnp.add, curvature, _prior_curvature(type(curvature), objective, mean))
+    precision = jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(_prior_curvature(objective, mean)))
     gaussian = Gaussian(mean, precision.scale(objective.concentration))
     energy = (likelihood - objective.model.log_prior(params)) / objective.temperature
     volume = tree.dimension(mean) / 2 * math.log(2 * math.pi) - gaussian.precision.logdet(mean) / 2
@@ -96,16 +96,13 @@ def _batch_sums(
     return GaussNewton().matrix(loss, mean, structure).scale(count), value * count, count
 
 
-def _prior_curvature(structure: Any, objective: Objective, mean: Params) -> Any:
+def _prior_curvature(objective: Objective, mean: Params) -> Params:
+    """Returns the diagonal of −∇² log p(m) / N: all of it, since weights are independent under every prior."""
     known = Weights().conjugate_prior(objective, mean)
     if known is not None:
-        return structure.from_diagonal(known[1])
-    log_prior = objective.model.prior.log_prob
-
-    def product(v: Params) -> Params:
-        return tree.scale(jax.jvp(jax.grad(log_prior), (mean,), (v,))[1], -1.0 / objective.data_size)
-
-    return structure.from_hessian(product, mean)
+        return known[1]
+    ones = jax.tree.map(jnp.ones_like, mean)
+    return tree.scale(jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1], -1 / objective.data_size)
 
 
 def _rows_at_once(objective: Objective, point: Posterior, data: Any) -> int:

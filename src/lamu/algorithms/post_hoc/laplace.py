@@ -27,7 +27,7 @@ class Laplace:
         of: what finds the mode.
         structure: the operator class of the precision, or None where the size of the network decides.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.laplace().choices.curvature
         'GaussNewton'
@@ -93,7 +93,7 @@ def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
 
     Source: MacKay (1992); Khan & Rue (2021), section 4.4; Immer, Korzepa & Bauer (2021).
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)

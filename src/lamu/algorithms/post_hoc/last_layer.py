@@ -26,7 +26,7 @@ class LastLayer:
     Attributes:
         of: what finds the mode.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> lamu.algorithms.last_layer().choices.family
         'Gaussian, dense precision, last layer'
@@ -73,7 +73,8 @@ def last_layer(of: Algorithm | None = None) -> LastLayer:
 
     \[ S = \tfrac1T \Big( \sum_i J_i^\top \Lambda_i J_i + \delta I \Big), \qquad J_i = I \otimes \phi(x_i)^\top \]
 
-    One pass over the data after the steps that find the mode; the head's dimension cubed once.
+    After the steps that find the mode, one pass over the data with one Jacobian of the head a row, and the head's
+    dimension cubed once.
 
     Departures from the rule: the features are a point, and the belief is computed once, where the optimiser stopped.
 
@@ -88,7 +89,7 @@ def last_layer(of: Algorithm | None = None) -> LastLayer:
 
     Source: Snoek et al. (2015); Kristiadi, Hein & Hennig (2020).
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Bernoulli()).standardised(x, y)

@@ -46,7 +46,7 @@ def ivon(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: in
 
     Source: Shen et al. (2024), algorithm 1; Lin, Schmidt & Khan (2020).
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)

@@ -25,8 +25,8 @@ def vogn(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: in
 
     One draw a parameter, and one gradient a row, a draw and step; the rows' gradients are held at once.
 
-    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias correction;
-    two rates.
+    Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
+    correction; two rates.
 
     Args:
         learning_rate: α, a number or a schedule of steps.
@@ -44,7 +44,7 @@ def vogn(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: in
 
     Source: Khan et al. (2018), equations 11 and 12; Osawa et al. (2019).
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)

@@ -43,7 +43,7 @@ def von(
 
     Source: Khan et al. (2018), section 3; Khan & Rue (2021), equations 10 to 12.
 
-    Example:
+    Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0)).standardised(x, y)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
@@ -22,12 +25,12 @@ class GaussNewton:
     with \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean.
 
     It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
-    information. It covers the likelihood alone: the prior enters the belief exactly. Where the network has a state, the
+    information. A prior that is a part of the loss adds its own diagonal curvature. Where the network has a state, the
     Jacobian is taken in evaluation mode. Cost: one backward pass an output and row, and \(B K D\) numbers of memory.
 
     Source: Schraudolph (2002); Martens (2020), section 8.
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import GaussNewton
         >>> GaussNewton()
         GaussNewton()
@@ -43,4 +46,6 @@ class GaussNewton:
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
         information = loss.information(theta, loss.outputs(theta, loss.batch.x))
-        return structure.from_jacobian(loss.jacobian(theta), information)
+        likelihood = structure.from_jacobian(loss.jacobian(theta), information)
+        prior = loss.prior_curvature(theta)
+        return likelihood if prior is None else jax.tree.map(jnp.add, likelihood, structure.from_diagonal(prior))

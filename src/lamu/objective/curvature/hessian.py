@@ -21,7 +21,7 @@ class Hessian:
 
     It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import Hessian
         >>> Hessian()
         Hessian()

@@ -23,7 +23,7 @@ class Evaluation:
         curvature: \(\nabla^2\bar\ell\) or what stands for it, an operator; None where the covariance is fixed.
         network_state: the network's new state.
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import Evaluation
         >>> Evaluation(value=0.0, gradient={}, rest={}, curvature=None, network_state={}).curvature is None
         True

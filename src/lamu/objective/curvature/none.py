@@ -17,7 +17,7 @@ __all__ = ["NoCurvature"]
 class NoCurvature:
     """The gradient alone, one backward pass.
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import NoCurvature
         >>> NoCurvature()
         NoCurvature()

@@ -24,7 +24,7 @@ class Price:
 
     Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import Price
         >>> Price()
         Price()

@@ -17,11 +17,11 @@ __all__ = ["SquaredGradient"]
 class SquaredGradient:
     r"""\(\hat g \hat g^\top\) in the belief's structure, with \(\hat g\) the gradient of the mean loss on the batch.
 
-    For a batch of B rows it is biased as an estimate of curvature: its expectation is \(\bar g \bar g^\top\) plus 1/B
-    of the per-example covariance, so it depends on the batch size and vanishes with it. It is what RMSprop and Adam
-    use.
+    For a batch of B rows its expectation is \(\bar g \bar g^\top\) plus 1/B of the covariance of the rows' gradients:
+    as an estimate of curvature it is biased, it depends on the batch size, and it is not linear in the rows. It is what
+    RMSprop and Adam use.
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import SquaredGradient
         >>> SquaredGradient()
         SquaredGradient()

@@ -24,9 +24,10 @@ class SquaredGradients:
 
     \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
 
-    with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it does
-    not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information. It
-    covers the likelihood alone, and the gradient is the same pass's. Cost: one gradient a row, \(B D\) numbers of memory.
+    with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it
+    does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information.
+    It covers the likelihood alone, and the gradient is the same pass's. Cost: one gradient a row, \(B D\) numbers of
+    memory.
 
     Raises:
         TypeError: for a network with a state, whose rows are not independent in training mode, and for a prior that is
@@ -34,7 +35,7 @@ class SquaredGradients:
 
     Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN).
 
-    Example:
+    Examples:
         >>> from lamu.objective.curvature import SquaredGradients
         >>> SquaredGradients()
         SquaredGradients()

@@ -1,0 +1,158 @@
+"""Laws of what practical algorithms add to the rule: momenta and metrics, each beside its formula in plain NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.departures import BiasCorrected, Inverse, MovingAverage, NoMomentum, SquareRoot, Trace
+from lamu.operators import Diagonal
+from tests.laws.harness import Row, law, row, twin
+
+LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
+GRADIENTS = [tree.normal(jax.random.key(seed), LIKE) for seed in range(6)]
+SCALE = jax.tree.map(lambda leaf: jnp.exp(leaf), tree.normal(jax.random.key(9), LIKE))
+
+
+def flat(a: Any) -> np.ndarray:
+    return np.asarray(tree.ravel(a)[0])
+
+
+def follow(momentum: Any, gradients: list[Any]) -> list[np.ndarray]:
+    memory, followed = momentum.init(LIKE), []
+    for count, gradient in enumerate(gradients, start=1):
+        memory, direction = momentum.follow(memory, gradient, jnp.asarray(count, jnp.int32))
+        followed.append(flat(direction))
+    return followed
+
+
+@law("departures", when="momentum")
+def momentum_is_its_weighted_sum(row: Row) -> None:
+    """What is followed at step t is Σ_s weight(t, s) g_s, the weights written out."""
+    followed = follow(row.subject, GRADIENTS)
+    for t, direction in enumerate(followed, start=1):
+        expected = sum(row.extras["weight"](t, s) * flat(GRADIENTS[s - 1]) for s in range(1, t + 1))
+        np.testing.assert_allclose(direction, expected, rtol=1e-12, atol=1e-14)
+
+
+@law("departures", when="momentum")
+def momentum_declares_whether_its_weights_sum_to_one(row: Row) -> None:
+    last = follow(row.subject, [GRADIENTS[0]] * 40)[-1]
+    assert row.subject.normalised == bool(np.allclose(last, flat(GRADIENTS[0]), rtol=1e-9))
+
+
+@law("departures", when="metric")
+def metric_is_its_formula(row: Row) -> None:
+    for count in (1, 7):
+        found = row.subject.direction(Diagonal(SCALE), GRADIENTS[0], jnp.asarray(count, jnp.int32), 0.25)
+        expected = row.extras["formula"](flat(SCALE), flat(GRADIENTS[0]), count, 0.25)
+        np.testing.assert_allclose(flat(found), expected, rtol=1e-12)
+
+
+@law("departures")
+def dtypes_are_preserved(row: Row) -> None:
+    narrow = lambda a: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), a)
+    if "momentum" in row.traits:
+        found = row.subject.follow(row.subject.init(narrow(LIKE)), narrow(GRADIENTS[0]), jnp.asarray(1, jnp.int32))
+    else:
+        found = row.subject.direction(Diagonal(narrow(SCALE)), narrow(GRADIENTS[0]), jnp.asarray(1, jnp.int32), 0.25)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(found))
+
+
+@law("departures", when="metric")
+def only_the_rules_own_metric_is_faithful(row: Row) -> None:
+    """Faithful means that S⁻¹ is what a gradient meets: the step of a quadratic with Hessian S lands on its minimum."""
+    found = row.subject.direction(
+        Diagonal(SCALE), Diagonal(SCALE).matvec(GRADIENTS[0]), jnp.asarray(3, jnp.int32), 0.25
+    )
+    assert row.subject.faithful == bool(np.allclose(flat(found), flat(GRADIENTS[0])))
+
+
+none = row("departures", "NoMomentum", NoMomentum(), "momentum", weight=lambda t, s: float(t == s))
+trace = row("departures", "Trace", Trace(0.7), "momentum", weight=lambda t, s: 0.7 ** (t - s))
+average = row(
+    "departures",
+    "MovingAverage",
+    MovingAverage(0.7),
+    "momentum",
+    weight=lambda t, s: 0.3 * 0.7 ** (t - s) / (1 - 0.7**t),
+)
+inverse = row("departures", "Inverse", Inverse(), "metric", formula=lambda s, g, t, r: g / s)
+root = row("departures", "SquareRoot", SquareRoot(0.1), "metric", formula=lambda s, g, t, r: g / (np.sqrt(s) + 0.1))
+corrected = row(
+    "departures",
+    "BiasCorrected",
+    BiasCorrected(SquareRoot(0.1)),
+    "metric",
+    formula=lambda s, g, t, r: g / (np.sqrt(s / (1 - (1 - r) ** t)) + 0.1),
+)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A departure of which some answers are other ones."""
+
+    base: Any
+    changes: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        return self.changes.get(name) or getattr(self.base, name)
+
+
+def changed(of: Row, fault: str, laws: str, **changes: Any) -> None:
+    twin(of, fault, laws, Changed(of.subject, changes))
+
+
+def uncorrected(memory: Any, gradient: Any, count: Any) -> Any:
+    memory, _ = average.subject.follow(memory, gradient, count)
+    return memory, memory
+
+
+def late(memory: Any, gradient: Any, count: Any) -> Any:
+    return average.subject.follow(memory, gradient, count + 1)
+
+
+def doubled(memory: Any, gradient: Any, count: Any) -> Any:
+    return memory, tree.scale(gradient, 2.0)
+
+
+def widened(memory: Any, gradient: Any, count: Any) -> Any:
+    memory, followed = trace.subject.follow(memory, gradient, count)
+    return memory, jax.tree.map(lambda leaf: leaf.astype(jnp.float64), followed)
+
+
+BOTH = "momentum_is_its_weighted_sum momentum_declares_whether_its_weights_sum_to_one"
+changed(average, "bias left in", "momentum_is_its_weighted_sum", follow=uncorrected)
+changed(average, "count from two", "momentum_is_its_weighted_sum", follow=late)
+changed(none, "doubled", BOTH, follow=doubled)
+changed(trace, "normalised in name", "momentum_declares_whether_its_weights_sum_to_one", normalised=True)
+changed(trace, "widened", "dtypes_are_preserved", follow=widened)
+changed(
+    inverse,
+    "variance for precision",
+    "metric_is_its_formula only_the_rules_own_metric_is_faithful",
+    direction=lambda p, g, t, r: p.matvec(g),
+)
+changed(
+    root,
+    "eps under the root",
+    "metric_is_its_formula",
+    direction=lambda p, g, t, r: jax.tree.map(lambda s, g: g / jnp.sqrt(s + 0.1), p.values, g),
+)
+changed(
+    corrected,
+    "off by one step",
+    "metric_is_its_formula",
+    direction=lambda p, g, t, r: corrected.subject.direction(p, g, t + 1, r),
+)
+changed(
+    corrected,
+    "decay for rate",
+    "metric_is_its_formula",
+    direction=lambda p, g, t, r: corrected.subject.direction(p, g, t, 1 - r),
+)
