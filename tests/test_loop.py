@@ -277,3 +277,9 @@ def test_streams_refuse_what_does_nothing() -> None:
 def test_an_empty_stream_is_said() -> None:
     with pytest.raises(ValueError, match="no batch"):
         lamu.fit(MODEL, [], SGD, data_size=10, epochs=1)
+
+
+def test_the_last_state_is_handed_out() -> None:
+    fit = lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), steps=7, batch_size=4)
+    assert isinstance(fit.state, lamu.rule.RuleState)
+    assert int(fit.state.count) == len(fit.history["loss"]) == 7

@@ -20,7 +20,7 @@ from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Dense, Diagonal
 
 X = np.random.default_rng(0).normal(size=(5, 2))
-Y = np.array([0, 2, 1, 1, 0], np.int32)
+Y = jnp.array([0, 2, 1, 1, 0], jnp.int32)
 
 
 def case() -> tuple[BatchLoss, dict]:
@@ -38,7 +38,7 @@ def test_squares_are_the_rows_own(structure) -> None:
     model, total = loss.objective.model, 0.0
     for i in range(5):
         log_prob = lambda theta, i=i: model.likelihood.log_prob(
-            {}, model.network.apply(theta, {}, X[i : i + 1], None, False)[0], Y[i : i + 1]
+            {}, model.network.apply(theta, {}, jnp.asarray(X[i : i + 1]), None, False)[0], Y[i : i + 1]
         )[0]
         gradient = np.asarray(tree.ravel(jax.grad(log_prob)(theta))[0])
         total = total + 0.7 * loss.batch.weight[i] / 5 * np.outer(gradient, gradient)
