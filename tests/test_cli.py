@@ -315,10 +315,10 @@ def test_algorithms_are_listed_from_the_code(lamu):
 
 
 def checks_of(monkeypatch, deviations: Sequence[float]) -> None:
-    def check(deviation: float):
-        return lambda: SimpleNamespace(algorithm="one", reference="two", deviation=deviation, tolerance=1e-3)
+    def check(name: str, deviation: float):
+        return lambda: SimpleNamespace(algorithm=name, reference="two", deviation=deviation, tolerance=1e-3)
 
-    table = {f"check{index}": check(deviation) for index, deviation in enumerate(deviations)}
+    table = {f"check{index}": check(f"check{index}", deviation) for index, deviation in enumerate(deviations)}
     monkeypatch.setattr("lamu.verification.checks", lambda: table)
 
 

@@ -12,7 +12,7 @@ from lamu.data.spelling import nearest
 __all__ = ["list_algorithms", "verify"]
 
 _CHOICES = ("algorithm", "family", "expectation", "curvature", "departures", "source")
-_CHECKS = ("name", "algorithm", "reference", "deviation", "tolerance", "result")
+_CHECKS = ("algorithm", "reference", "deviation", "tolerance", "result")
 
 
 def list_algorithms(as_json: bool = False) -> None:
@@ -55,7 +55,7 @@ def verify(name: str | None = None, as_json: bool = False) -> bool:
         show_document({"passed": passed, "checks": rows})
         return passed
     show_table("verification", _CHECKS, [[row[head] for head in _CHECKS] for row in rows])
-    failed = [row["name"] for row in rows if row["result"] != "pass"]
+    failed = [row["algorithm"] for row in rows if row["result"] != "pass"]
     show_line(f"failed: {', '.join(failed)}" if failed else f"all {len(rows)} passed")
     return passed
 
@@ -67,7 +67,7 @@ def _run(name: str, check: Any) -> dict[str, Any]:
         found = check()
     except Exception as error:  # a check that breaks is a check that fails; the others still run
         reason = " ".join(f"error: {type(error).__name__}: {error}".split())
-        return dict(zip(_CHECKS, (name, name, reason[:120], float("nan"), float("nan"), "fail"), strict=True))
+        return dict(zip(_CHECKS, (name, reason[:120], float("nan"), float("nan"), "fail"), strict=True))
     deviation, tolerance = float(found.deviation), float(found.tolerance)
     result = "pass" if deviation <= tolerance else "fail"  # NaN fails
-    return dict(zip(_CHECKS, (name, found.algorithm, found.reference, deviation, tolerance, result), strict=True))
+    return dict(zip(_CHECKS, (found.algorithm, found.reference, deviation, tolerance, result), strict=True))

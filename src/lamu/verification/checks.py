@@ -12,11 +12,13 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
 from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.optimisers.sgd import sgd
 from lamu.algorithms.post_hoc.laplace import laplace
+from lamu.algorithms.post_hoc.last_layer import last_layer
 from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
@@ -72,6 +74,8 @@ def checks() -> dict[str, Callable[[], Check]]:
         "vogn": _vogn,
         "ivon": _ivon,
         "laplace": _laplace,
+        "last_layer": _last_layer,
+        "deep_ensemble": _deep_ensemble,
         "conjugate": _conjugate,
         "nuts": _nuts,
     }
@@ -136,26 +140,46 @@ def _map_estimate() -> Check:
 
 def _von() -> Check:
     problem = problems.regression()
-    algorithm = von(0.5, Dense, Exact())
-    posterior = fit(
-        problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)
-    ).posterior
-    return Check(
-        "von", "linear regression in closed form, mean and precision", _gaussian_distance(posterior, problem), 1e-6
-    )
+    posterior = _whole(problem, von(0.5, Dense, Exact()), steps=60)
+    deviation = _gaussian_distance(posterior, problem)
+    return Check("von", "linear regression in closed form, mean and precision", deviation, 1e-6)
 
 
 def _laplace() -> Check:
     import optax
 
     problem = problems.regression()
-    algorithm = laplace(of=map_estimate(optax.lbfgs()), structure=Dense)
-    posterior = fit(
-        problem.objective.model, (problem.x, problem.y), algorithm, steps=60, batch_size=len(problem.y)
-    ).posterior
-    evidence = _expected(problem)[2]
-    deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - evidence))
+    posterior = _whole(problem, laplace(of=map_estimate(optax.lbfgs()), structure=Dense), steps=60)
+    deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - _expected(problem)[2]))
     return Check("laplace", "linear regression in closed form, with evidence", deviation, 1e-6)
+
+
+def _last_layer() -> Check:
+    import optax
+
+    # A linear network is its own last layer.
+    problem = problems.regression()
+    algorithm = last_layer(of=map_estimate(optax.lbfgs()))
+    posterior = _whole(problem, algorithm, steps=60)
+    deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - _expected(problem)[2]))
+    return Check("last_layer", "linear regression in closed form, with evidence", deviation, 1e-6)
+
+
+def _deep_ensemble() -> Check:
+    problem, key = problems.classes(), jax.random.key(0)
+    batches, one = (problem.batches(16) * 5)[:20], ivon(0.1)
+    both = deep_ensemble(one, members=2)
+    state, step = both.init(key, problem.objective, batches[0]), jax.jit(both.step)
+    alone = [one.init(k, problem.objective, batches[0]) for k in jax.random.split(key, 2)]
+    single = jax.jit(one.step)
+    for t, batch in enumerate(batches):
+        now = jax.random.fold_in(key, t)
+        state, _ = step(now, state, batch, problem.objective)
+        keys = jax.random.split(now, 2)
+        alone = [single(k, s, batch, problem.objective)[0] for k, s in zip(keys, alone, strict=True)]
+    members = [_flat(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean)) for k in range(2)]
+    deviation = max(_distance(a, _flat(b.mean)) for a, b in zip(members, alone, strict=True))
+    return Check("deep_ensemble", "its members run alone, ivon, 20 steps", deviation, 1e-12)
 
 
 def _conjugate() -> Check:
@@ -218,6 +242,12 @@ def _run(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple[
     for t, batch in enumerate(batches):
         state, _ = step(jax.random.fold_in(key, t), state, batch, problem.objective)
     return start, _params(algorithm, state, problem)
+
+
+def _whole(problem: Problem, algorithm: Algorithm, steps: int) -> Any:
+    """Returns the posterior after some steps on all the data."""
+    rows = (problem.x, problem.y)
+    return fit(problem.objective.model, rows, algorithm, steps=steps, batch_size=len(problem.y)).posterior
 
 
 def _params(algorithm: Algorithm, state: Any, problem: Problem) -> Any:

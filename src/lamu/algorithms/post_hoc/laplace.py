@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from lamu import tree
 from lamu.algorithms.post_hoc.at_mode import gaussian_at_mode
+from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
@@ -14,7 +16,7 @@ from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
-__all__ = ["Laplace", "laplace"]
+__all__ = ["Laplace", "laplace", "mode_finder"]
 
 _LARGEST_DENSE = 4096
 
@@ -25,7 +27,8 @@ class Laplace:
 
     Attributes:
         of: what finds the mode.
-        structure: the operator class of the precision, or None where the size of the network decides.
+        weights: which weights the belief is about.
+        structure: the operator class of the precision, or None where their number decides.
 
     Examples:
         >>> import lamu
@@ -34,6 +37,7 @@ class Laplace:
     """
 
     of: Algorithm
+    weights: AllWeights | HeadWeights = AllWeights()
     structure: Any = static(default=None)
 
     @property
@@ -46,7 +50,8 @@ class Laplace:
         """The row of the table."""
         structure = "dense or diagonal" if self.structure is None else self.structure.__name__.lower()
         departures = ("Gauss-Newton for the Hessian", "one step at the mode", "dispersions a point")
-        return Choices(f"Gaussian, {structure} precision", "Delta", "GaussNewton", departures=departures)
+        family = f"Gaussian, {structure} precision{self.weights.words}"
+        return Choices(family, "Delta", "GaussNewton", departures=(*self.weights.departures, *departures))
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns the first state of what finds the mode."""
@@ -59,9 +64,10 @@ class Laplace:
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian at the mode, after one pass over the data."""
         point = self.of.posterior(key, state, objective, data, trace)
+        model, point = self.weights.select(objective.model, point)
         small = tree.dimension(point.mean["network"]) <= _LARGEST_DENSE
         structure = self.structure or (Dense if small else Diagonal)
-        return gaussian_at_mode(structure, point, key, objective, data)
+        return gaussian_at_mode(structure, point, key, replace(objective, model=model), data)
 
 
 def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
@@ -101,10 +107,19 @@ def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
         >>> lamu.scores.nll(posterior.predict(x), y) < 0.1
         True
     """
+    return Laplace(of=mode_finder(of), structure=structure)
+
+
+def mode_finder(of: Algorithm | None) -> Algorithm:
+    """Returns the algorithm that finds the mode, `adam(1e-2)` where none is given.
+
+    Raises:
+        TypeError: for something that is no algorithm.
+    """
     if of is None:
         from lamu.algorithms.optimisers.adam import adam
 
-        of = adam(1e-2)
+        return adam(1e-2)
     if not isinstance(of, Algorithm):
-        raise TypeError(f"laplace(of={of!r}) needs an algorithm that finds the mode; give for instance adam(1e-2)")
-    return Laplace(of=of, structure=structure)
+        raise TypeError(f"of={of!r} is no algorithm that could find the mode; give for instance adam(1e-2)")
+    return of

@@ -2,70 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import gaussian_at_mode
-from lamu.data.batch import Batch
-from lamu.families import Point
-from lamu.objective import Objective
+from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder
+from lamu.algorithms.post_hoc.selection import HeadWeights
 from lamu.operators import Dense
-from lamu.posterior import Posterior
-from lamu.protocol import Algorithm, Choices, Info, Traits
-from lamu.record import record
-from lamu.typing import RandomKey
+from lamu.protocol import Algorithm
 
-__all__ = ["LastLayer", "last_layer"]
+__all__ = ["last_layer"]
 
 
-@record
-class LastLayer:
-    """The algorithm that `last_layer` makes.
-
-    Attributes:
-        of: what finds the mode.
-
-    Examples:
-        >>> import lamu
-        >>> lamu.algorithms.last_layer().choices.family
-        'Gaussian, dense precision, last layer'
-    """
-
-    of: Algorithm
-
-    @property
-    def traits(self) -> Traits:
-        """Those of what finds the mode."""
-        return self.of.traits
-
-    @property
-    def choices(self) -> Choices:
-        """The row of the table."""
-        departures = ("features a point", "one step at the mode", "dispersions a point")
-        return Choices("Gaussian, dense precision, last layer", "Delta", "GaussNewton", departures=departures)
-
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
-        """Returns the first state of what finds the mode."""
-        return self.of.init(key, objective, batch)
-
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns the next state of what finds the mode."""
-        return self.of.step(key, state, batch, objective)
-
-    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian about the head, in a model whose other weights are frozen at the mode."""
-        point = self.of.posterior(key, state, objective, data, trace)
-        head = objective.model.network.head
-        names = tree.paths(point.mean["network"])
-        features = [name for name in names if not tree.matches(name, head)]
-        model = objective.model.freeze(point.mean, *features) if features else objective.model
-        free = tree.map_with_path(lambda name, leaf: None if name in features else leaf, point.mean["network"])
-        found = replace(point, belief=Point({**point.mean, "network": free}))
-        return gaussian_at_mode(Dense, found, key, replace(objective, model=model), data)
-
-
-def last_layer(of: Algorithm | None = None) -> LastLayer:
+def last_layer(of: Algorithm | None = None) -> Laplace:
     r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
 
     With \(\phi(x)\) the features at the mode and W the head's weights, \(f(x) = W \phi(x)\) is linear in W, so that the
@@ -97,10 +42,4 @@ def last_layer(of: Algorithm | None = None) -> LastLayer:
         >>> lamu.tree.paths(posterior.mean["network"])
         ['layers/1/bias', 'layers/1/kernel']
     """
-    if of is None:
-        from lamu.algorithms.optimisers.adam import adam
-
-        of = adam(1e-2)
-    if not isinstance(of, Algorithm):
-        raise TypeError(f"last_layer(of={of!r}) needs an algorithm that finds the mode; give for instance adam(1e-2)")
-    return LastLayer(of=of)
+    return Laplace(of=mode_finder(of), weights=HeadWeights(), structure=Dense)
