@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu.promotion import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Number
 
@@ -44,7 +45,8 @@ class Scheduled:
 
     def __call__(self, step: Any) -> Array:
         """Returns the rate at this step, the first being 0."""
-        return jnp.asarray(self.schedule(step), jnp.result_type(float))
+        with lenient():
+            return jnp.asarray(self.schedule(step), jnp.result_type(float))
 
 
 Rate = Constant | Scheduled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.promotion import lenient
 from lamu.protocol import Choices, Info, Traits
 from lamu.record import record, static
 from lamu.typing import RandomKey
@@ -88,7 +88,7 @@ class Nuts:
             position, _ = objective.model.init(key, batch)
             return kernel.init(jax.tree.map(lambda leaf: leaf.astype(dtype), position), density)
 
-        with _lenient():
+        with lenient():
             chains = jax.vmap(start)(jax.random.split(jax.random.fold_in(key, 1), self.chains))
             step_init, mass_init = self._step_size()[0], _mass()[0]
             size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
@@ -108,7 +108,7 @@ class Nuts:
         _, step_update, step_final = self._step_size()
         step_init = self._step_size()[0]
         _, mass_update, mass_final = _mass()
-        with _lenient():
+        with lenient():
             schedule = jnp.asarray(build_schedule(self.warmup) if self.warmup else [[0, 0]], jnp.int32)
         warming = state.count < self.warmup
         stage, window_ends = schedule[jnp.minimum(state.count, schedule.shape[0] - 1)]
@@ -125,7 +125,7 @@ class Nuts:
             gathered = _where(window_ends == 1, finished, gathered)
             return chain, _where(warming, adapted, step_size), _where(warming, gathered, mass), info
 
-        with _lenient():
+        with lenient():
             keys = jax.random.split(key, self.chains)
             chains, step_size, mass, _ = jax.vmap(move)(keys, state.chains, state.step_size, state.mass)
         loss = -jnp.mean(chains.logdensity) / objective.concentration
@@ -207,11 +207,3 @@ def _where(condition: Any, new: Any, old: Any) -> Any:
 def _floating(leaf: Any, dtype: Any) -> Any:
     # Both branches of the adaptation must have the state's dtypes from the first step on, or a scan would refuse it.
     return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.astype(jnp.int32)
-
-
-def _lenient() -> ExitStack:
-    """Other people's code is not written for strict promotion, which a user may have switched on."""
-    stack = ExitStack()
-    stack.enter_context(jax.numpy_dtype_promotion("standard"))
-    stack.enter_context(jax.numpy_rank_promotion("allow"))
-    return stack

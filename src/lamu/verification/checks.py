@@ -28,6 +28,7 @@ from lamu.expectations import Exact
 from lamu.loop import fit
 from lamu.mcmc.no_u_turn import nuts
 from lamu.operators import Dense
+from lamu.promotion import lenient
 from lamu.protocol import Algorithm
 from lamu.verification import problems, references
 from lamu.verification.problems import Problem
@@ -124,7 +125,8 @@ def _beside_optax(name: str, algorithm: Algorithm, optimiser: Any, words: str) -
     state, params = optimiser.init(start), start
     loss = jax.jit(jax.grad(lambda params, batch: problem.objective.mean_loss(params, batch, {})[0]))
     for batch in batches:
-        updates, state = optimiser.update(loss(params, batch), state, params)
+        with lenient():
+            updates, state = optimiser.update(loss(params, batch), state, params)
         params = optax.apply_updates(params, updates)
     return Check(name, words, _distance(_flat(after), _flat(params)), 1e-12)
 
@@ -169,13 +171,15 @@ def _deep_ensemble() -> Check:
     problem, key = problems.classes(), jax.random.key(0)
     batches, one = (problem.batches(16) * 5)[:20], ivon(0.1)
     both = deep_ensemble(one, members=2)
-    state, step = both.init(key, problem.objective, batches[0]), jax.jit(both.step)
-    alone = [one.init(k, problem.objective, batches[0]) for k in jax.random.split(key, 2)]
+    state, step = both.init(jax.random.clone(key), problem.objective, batches[0]), jax.jit(both.step)
+    # The members alone get copies of the keys that the ensemble gives them, on purpose.
+    copies = jax.random.split(jax.random.clone(key), 2)
+    alone = [one.init(k, problem.objective, batches[0]) for k in copies]
     single = jax.jit(one.step)
     for t, batch in enumerate(batches):
         now = jax.random.fold_in(key, t)
+        keys = jax.random.split(jax.random.clone(now), 2)
         state, _ = step(now, state, batch, problem.objective)
-        keys = jax.random.split(now, 2)
         alone = [single(k, s, batch, problem.objective)[0] for k, s in zip(keys, alone, strict=True)]
     members = [_flat(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean)) for k in range(2)]
     deviation = max(_distance(a, _flat(b.mean)) for a, b in zip(members, alone, strict=True))
@@ -217,7 +221,8 @@ def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any
     keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
     start = _flat(state.mean)
-    noises = [_flat(tree.normal(jax.random.split(key)[0], state.mean)) for key in keys]
+    # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
+    noises = [_flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean)) for key in keys]
     step = jax.jit(algorithm.step)
     for key, batch in zip(keys, batches, strict=True):
         state, _ = step(key, state, batch, problem.objective)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import BatchLoss, Everything, Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.promotion import lenient
 from lamu.protocol import Choices, Info, Traits
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
@@ -82,8 +81,7 @@ class MapEstimate:
                 "grad": at.coordinates,
                 "value_fn": lambda params: loss.value(params, {}, key)[0],
             }
-        # Other people's code is not written for strict promotion, which a user may have switched on.
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        with lenient():
             updates, optimiser = self.optimiser.update(at.coordinates, state.optimiser, state.params, **extra)
             params = optax.apply_updates(state.params, updates)
             norm = optax.tree.norm(at.coordinates)
