@@ -59,5 +59,5 @@ def test_the_hessian_may_be_asked_for_as_gauss_newton() -> None:
 def test_counts_are_positive(count) -> None:
     with pytest.raises(ValueError, match=f"{count} draws cannot be averaged"):
         MonteCarlo(draws=count)
-    with pytest.raises(ValueError, match=f"{count} nodes does not exist"):
+    with pytest.raises(ValueError, match=f"{count} nodes sees no curvature"):
         Quadrature(points=count)

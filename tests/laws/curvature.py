@@ -339,7 +339,7 @@ def unbiased_for_the_expected_hessian(row: Row) -> None:
 
 @law("curvature")
 def float32_beside_float64(row: Row) -> None:
-    high = CASES["binary"]
+    high = LINEAR["binary"]
     low = replace(high, dtype=jnp.float32)
     loss, theta = high.loss()
     single = lambda a: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), a)

@@ -22,7 +22,10 @@ __all__ = ["LAWS", "ROWS", "TWINS", "Law", "Row", "Twin", "law", "row", "twin"]
 
 @dataclass(frozen=True)
 class Row:
-    """A subject of the laws: an object of the library, with what its laws need to know."""
+    """A subject of the laws: an object of the library, with what its laws need to know.
+
+    The trait "long" leaves a row's laws to `make stress`.
+    """
 
     kind: str
     name: str

@@ -88,10 +88,10 @@ tanh = lamu.Model(lamu.networks.MLP((4,), "tanh"), learned)
 newton = von(1.0, Dense, Exact())
 
 FITS = {
-    "gradient_descent": ("regression point", Fitted(linear(learned), (X, Y), gradient_descent(0.1), steps=50)),
-    "sgd": ("binary point", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), sgd(0.1), steps=50)),
+    "gradient_descent": ("regression point long", Fitted(linear(learned), (X, Y), gradient_descent(0.1), steps=50)),
+    "sgd": ("binary point long", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), sgd(0.1), steps=50)),
     "adam": ("classes point hidden", Fitted(hidden, (X, CLASSES), adam(0.05), steps=50)),
-    "map_estimate": ("regression point hidden", Fitted(tanh, (X, Y), map_estimate(), steps=20)),
+    "map_estimate": ("regression point hidden long", Fitted(tanh, (X, Y), map_estimate(), steps=20)),
     "von": ("regression scales widens", Fitted(linear(known), (X, Y), newton, steps=2)),
     "ivon": ("classes hidden", Fitted(hidden, (X, CLASSES), ivon(0.1), steps=100)),
     "vogn": ("binary", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), vogn(0.1), steps=50)),
