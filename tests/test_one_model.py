@@ -28,6 +28,8 @@ from lamu.priors import Normal
 NOISE, PRIOR = 0.4, 1.3
 SHIFT, SCALE = 12.0, 5.0
 CASES = [(rows, temperature, scaled) for rows in (23, 60) for temperature in (1.0, 0.4) for scaled in (False, True)]
+# Every value of each with every value of another one; the remaining half is for the long run.
+HALF = [(23, 1.0, False), (23, 0.4, True), (60, 1.0, True), (60, 0.4, False)]
 
 
 def problem(rows: int, scaled: bool):
@@ -68,7 +70,10 @@ def predictive(design, z, mean, covariance, scale):
     return norm(design @ mean, spread).logpdf(z) - np.log(scale)
 
 
-@pytest.mark.parametrize(("rows", "temperature", "scaled"), CASES)
+@pytest.mark.parametrize(
+    ("rows", "temperature", "scaled"),
+    [pytest.param(*case, marks=[] if case in HALF else [pytest.mark.stress]) for case in CASES],
+)
 def test_conjugate_laplace_and_von_are_the_textbook(rows: int, temperature: float, scaled: bool) -> None:
     model, x, y, design, z = problem(rows, scaled)
     scale = SCALE if scaled else 1.0

@@ -72,7 +72,8 @@ class Info:
     r"""What a person wants to see of a step.
 
     Attributes:
-        loss: the estimate of \(E_q[\ell]/N\), in nats a row.
+        loss: the estimate of \(E_q[\ell]/N\), in nats a row; without the prior's share where the prior enters
+            the belief exactly.
         residual: how far the step is from a fixed point of the rule, in nats: the natural norm of the gradient,
             \(\sqrt{\kappa\, \bar g^\top S^{-1} \bar g}\); zero at a stationary belief.
         draw: what a sampler's step yields, or None.

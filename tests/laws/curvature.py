@@ -219,7 +219,8 @@ def matrix_is_its_definition(row: Row) -> None:
     for name, case in CASES.items():
         expected = row.extras["definition"](case)
         like = case.loss()[1]
-        for structure, keep in STRUCTURES.items():
+        # What a narrower structure keeps does not depend on the model, so one model is enough for those.
+        for structure, keep in STRUCTURES.items() if name == "classes" else [(Dense, STRUCTURES[Dense])]:
             found = at_point(row, case, structure).curvature
             assert isinstance(found, structure)
             where = f"{name}, {structure.__name__}"

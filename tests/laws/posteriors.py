@@ -102,7 +102,10 @@ FITS = {
     ),
     "last_layer": ("classes", Fitted(hidden, (X, CLASSES), last_layer(adam(0.05)), steps=50)),
     "deep_ensemble": ("regression", Fitted(tanh, (X, Y), deep_ensemble(adam(0.05), members=2), steps=20)),
-    "deep_ensemble of ivon": ("classes", Fitted(hidden, (X, CLASSES), deep_ensemble(ivon(0.1), members=2), steps=50)),
+    "deep_ensemble of ivon": (
+        "classes long",
+        Fitted(hidden, (X, CLASSES), deep_ensemble(ivon(0.1), members=2), steps=50),
+    ),
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
 }

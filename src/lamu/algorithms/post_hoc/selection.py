@@ -19,8 +19,8 @@ class AllWeights:
 
     Examples:
         >>> from lamu.algorithms.post_hoc.selection import AllWeights
-        >>> AllWeights().select("model", "point")
-        ('model', 'point')
+        >>> AllWeights().departures
+        ()
     """
 
     words = ""
