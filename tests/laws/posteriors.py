@@ -261,7 +261,7 @@ def log_prob_is_the_averaged_density(row: Row) -> None:
 def density_by_hand(pred: Any, y: Any) -> Any:
     if hasattr(pred, "f"):
         each = [
-            pred.likelihood.log_prob(jax.tree.map(lambda leaf: leaf[s], pred.dispersion), pred.f[s], y)  # noqa: B023
+            pred.likelihood.log_prob(jax.tree.map(lambda leaf: leaf[s], pred.dispersion), pred.f[s], y)  # noqa: B023  (used at once)
             for s in range(pred.f.shape[0])
         ]
         weights = np.asarray(pred.log_weights)[:, None]
@@ -391,7 +391,7 @@ def of(name: str) -> Row:
     return Row("posteriors", name, FITS[name][1], made[name])
 
 
-from tests.laws.harness import ROWS  # noqa: E402
+from tests.laws.harness import ROWS  # noqa: E402  (after the rows)
 
 made = {row.name: row.traits for row in ROWS if row.kind == "posteriors"}
 

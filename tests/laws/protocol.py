@@ -223,7 +223,7 @@ def mapped_over_keys_is_one_by_one(row: Row) -> None:
     many, _ = mapped(jax.random.split(key(7)), state, batch, objective)
     for index in range(2):
         alone, _ = step(row.subject, jax.random.split(key(7))[index], state, batch, objective)
-        assert_close(jax.tree.map(lambda leaf: leaf[index], many), alone, 1e-8)  # noqa: B023
+        assert_close(jax.tree.map(lambda leaf: leaf[index], many), alone, 1e-8)  # noqa: B023  (used at once)
 
 
 @law("protocol")

@@ -38,5 +38,5 @@ def in_chunks(function: Callable[[Array], Any], x: Rows, rows: int, axis: int = 
         if kept < rows:
             part = jnp.concatenate([part, jnp.broadcast_to(part[-1:], (rows - kept, *part.shape[1:]))])
         result = function(part)
-        parts.append(jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, 0, kept, axis=axis), result))  # noqa: B023
+        parts.append(jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, 0, kept, axis=axis), result))  # noqa: B023  (at once)
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
