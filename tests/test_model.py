@@ -37,6 +37,18 @@ def test_log_likelihood_is_one_number_a_row_and_log_prior_one() -> None:
     np.testing.assert_allclose(MODEL.log_prior(params), expected, rtol=1e-10)
 
 
+def test_an_offset_is_added_to_the_outputs() -> None:
+    """One number a row is for every output."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+    y = np.column_stack([Y, Y])
+    params, state = model.init(jax.random.key(0), Batch.of(X, y))
+    f, _ = model.outputs(params, state, BATCH.x)
+    for offset in (np.arange(8.0), np.arange(16.0).reshape(8, 2)):
+        values, _ = model.log_likelihood(params, state, Batch.of(X, y, offset))
+        expected = stats.norm.logpdf(y, f + offset.reshape(8, -1)).sum(axis=1)
+        np.testing.assert_allclose(values, expected, rtol=1e-10)
+
+
 def test_frozen_leaves_are_constants() -> None:
     params, state = MODEL.init(jax.random.key(0), BATCH)
     frozen = MODEL.freeze(params, "layers/0/*")

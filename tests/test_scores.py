@@ -203,3 +203,135 @@ def test_scores_are_floats() -> None:
             assert type(score(regression, np.zeros(3))) is float
     for score in (scores.accuracy, scores.nll, scores.brier, scores.ece):
         assert type(score(classes(PROBABILITIES), LABELS)) is float
+
+
+# Standard errors
+
+
+def close(found: scores.Estimate, value: float, error: float) -> bool:
+    return found.value == pytest.approx(value) and found.error == pytest.approx(error)
+
+
+def test_errors_of_means_are_the_textbooks() -> None:
+    pred, binary_pred = normal(RANDOM.normal(size=40), 1.3), binary(CHANCES)
+    y = RANDOM.normal(size=40)
+    surprise = -np.asarray(pred.log_prob(y))
+    found = scores.with_error(scores.nll, pred, y)
+    assert close(found, scores.nll(pred, y), surprise.std(ddof=1) / 40**0.5)
+    p = scores.accuracy(binary_pred, BITS)
+    found = scores.with_error(scores.accuracy, binary_pred, BITS)
+    assert close(found, p, np.sqrt(p * (1 - p) / 199))
+    inside = scores.coverage(pred, y, 0.5)
+    found = scores.with_error(scores.coverage, pred, y, level=0.5)
+    assert close(found, inside, np.sqrt(inside * (1 - inside) / 39))
+
+
+def test_errors_of_statistics_are_what_repeated_tables_show() -> None:
+    """Tables of 300 rows, drawn again and again: the mean standard error is the scores' own spread (seeded).
+
+    The spread of 400 values has an error of 3.5 %, that of 100 values 7 %; the bootstrap of the calibration error,
+    which is a sum of absolute values, is known to be rough.
+    """
+    random = np.random.default_rng(3)
+
+    def table(score):
+        if score is scores.ece:
+            p = random.uniform(size=300)
+            return binary(p), (random.uniform(size=300) < 0.5 * p).astype(int)
+        return normal(np.zeros(300), 1.0), random.normal(size=300) * random.gamma(2.0, size=300)
+
+    for score, tables, limit in ((scores.rmse, 400, 0.12), (scores.ece, 100, 0.25)):
+        found = [scores.with_error(score, *table(score)) for _ in range(tables)]
+        spread = np.std([each.value for each in found], ddof=1)
+        assert np.mean([each.error for each in found]) == pytest.approx(spread, rel=limit), score.__name__
+
+
+def test_every_score_is_the_value_of_its_estimate() -> None:
+    regression, y = normal(np.zeros((20, 2)), 1.0), RANDOM.normal(size=(20, 2))
+    for score in (scores.rmse, scores.nll, scores.crps, scores.coverage):
+        found = scores.with_error(score, regression, y)
+        assert found.value == pytest.approx(score(regression, y))
+        assert found.error > 0
+    for score in (scores.accuracy, scores.nll, scores.brier, scores.ece, scores.coverage):
+        found = scores.with_error(score, classes(PROBABILITIES), LABELS)
+        assert found.value == pytest.approx(score(classes(PROBABILITIES), LABELS))
+        assert found.error > 0
+    assert scores.with_error(scores.ece, classes(PROBABILITIES), LABELS, bins=3).value == pytest.approx(
+        scores.ece(classes(PROBABILITIES), LABELS, bins=3)
+    )
+
+
+def test_outputs_of_one_row_are_one_observation() -> None:
+    """Repeating the output of a row adds no information, so that it must not shrink the error."""
+    y = RANDOM.normal(size=30)
+    once = scores.with_error(scores.rmse, normal(np.zeros(30), 1.0), y)
+    twice = scores.with_error(scores.rmse, normal(np.zeros((30, 2)), 1.0), np.stack([y, y], axis=1))
+    assert close(twice, once.value, once.error)
+
+
+def test_one_row_has_an_unknown_error_and_no_spread_has_none() -> None:
+    for score in (scores.nll, scores.rmse):
+        assert np.isnan(scores.with_error(score, normal(np.zeros(1), 1.0), np.ones(1)).error)
+    assert np.isnan(scores.with_error(scores.ece, binary(np.array([0.7])), np.array([1])).error)
+    assert scores.with_error(scores.rmse, normal(np.zeros(3), 1.0), np.zeros(3)) == scores.Estimate(0.0, 0.0)
+    assert scores.with_error(scores.nll, normal(np.zeros(3), 1.0), np.ones(3)).error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_difference_is_paired() -> None:
+    y, mean = RANDOM.normal(size=60), RANDOM.normal(size=60)
+    one, other = normal(mean, 1.0), normal(mean + 0.1, 1.0)
+    apart = -np.asarray(one.log_prob(y)) + np.asarray(other.log_prob(y))
+    found = scores.difference(scores.nll, one, other, y)
+    assert close(found, apart.mean(), apart.std(ddof=1) / 60**0.5)
+    assert found.error < 0.2 * scores.with_error(scores.nll, one, y).error
+    for score in (scores.rmse, scores.crps, scores.coverage):
+        assert scores.difference(score, one, one, y) == scores.Estimate(0.0, 0.0)
+        found = scores.difference(score, one, other, y)
+        assert found.value == pytest.approx(score(one, y) - score(other, y))
+    assert scores.difference(scores.ece, binary(CHANCES), binary(CHANCES), BITS) == scores.Estimate(0.0, 0.0)
+
+
+def test_the_error_of_the_calibration_error_is_the_same_each_time_and_of_many_rows_quick() -> None:
+    random = np.random.default_rng(4)
+    p = random.uniform(size=40_000)
+    y = (random.uniform(size=40_000) < 0.8 * p).astype(int)
+    small, large = (scores.with_error(scores.ece, binary(p[:n]), y[:n]) for n in (10_000, 40_000))
+    assert large == scores.with_error(scores.ece, binary(p), y)
+    assert large.error == pytest.approx(small.error / 2, rel=0.2)
+
+
+def test_an_estimate_is_printed_to_the_second_digit_of_its_error() -> None:
+    shown = {
+        (0.97222, 0.00861): "0.9722 ± 0.0086",
+        (123.456, 12.3): "123 ± 12",
+        (5.0, 0.0): "5",
+        (5.0, float("nan")): "5 ± ?",
+        (1.0, 1e-12): "1 ± 1e-12",
+        (-0.0312, 0.0996): "-0.031 ± 0.100",
+    }
+    assert {pair: str(scores.Estimate(*pair)) for pair in shown} == shown
+
+
+def test_only_scores_of_this_package_have_errors() -> None:
+    def acuracy(pred, y):
+        return 0.0
+
+    with pytest.raises(ValueError, match=r"'acuracy' is no score.*did you mean 'accuracy'"):
+        scores.with_error(acuracy, binary(CHANCES), BITS)
+
+
+def test_reliability_counts_every_row_once() -> None:
+    found = scores.reliability(binary(np.array([0.0, 0.05, 0.1, 0.55, 1.0])), np.array([0, 0, 1, 1, 1]))
+    assert isinstance(found, scores.Reliability)
+    assert found.count.tolist() == [2, 1, 1, 1]
+    assert found.happened.tolist() == [0.0, 1.0, 1.0, 1.0]
+    np.testing.assert_allclose(found.said, [0.025, 0.1, 0.55, 1.0])
+    top = scores.reliability(classes(PROBABILITIES), LABELS, bins=7)
+    right = PROBABILITIES.argmax(1) == LABELS
+    truth, mean = calibration_curve(right, PROBABILITIES.max(1), n_bins=7)
+    np.testing.assert_allclose(top.happened, truth)
+    np.testing.assert_allclose(top.said, mean)
+    with pytest.raises(ValueError, match="0 bins"):
+        scores.reliability(binary(CHANCES), BITS, bins=0)
+    with pytest.raises(ValueError, match=r"reliability is for classes|ece is for classes"):
+        scores.reliability(normal(np.zeros(2), 1.0), np.zeros(2))

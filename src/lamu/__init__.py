@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         operators,
         predictives,
         priors,
+        rate,
         rule,
         scores,
         tree,
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from lamu.loop import Diverged, Fit, fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
+    from lamu.running import Checkpoints
 
 __all__ = [
+    "Checkpoints",
     "Diverged",
     "Fit",
     "Model",
@@ -52,12 +55,14 @@ __all__ = [
     "operators",
     "predictives",
     "priors",
+    "rate",
     "rule",
     "scores",
     "tree",
 ]
 
 _NAMES = {
+    "Checkpoints": "lamu.running",
     "Diverged": "lamu.loop",
     "Fit": "lamu.loop",
     "fit": "lamu.loop",

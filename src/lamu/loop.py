@@ -1,9 +1,10 @@
-"""The loop: a thin layer over `init`, `step` and `posterior`, with progress; its strategy is chosen here alone."""
+"""The loop: a thin layer over `init`, `step` and `posterior`, with validation, checkpoints and progress."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,9 +16,15 @@ from lamu.data.stream import Stream
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.progress import Progress
-from lamu.protocol import Algorithm, Info
-from lamu.strategy import array_blocks, handle, passes_over, run_length, start, stream_blocks
+from lamu.protocol import Algorithm
+from lamu.rate import over
+from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
+from lamu.running.checkpoints import Checkpoints
+from lamu.running.held_out import Best, set_aside, validation_nll
+from lamu.running.history import History
+from lamu.running.pieces import handle, start
+from lamu.running.progress import Progress
+from lamu.running.resumption import Resumption
 from lamu.typing import Number
 
 __all__ = ["Diverged", "Fit", "fit"]
@@ -42,8 +49,9 @@ class Fit:
     """What `fit` returns.
 
     Attributes:
-        posterior: the posterior.
-        history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step.
+        posterior: the posterior; with validation, that of the best state.
+        history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
+            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation.
         state: the algorithm's last state.
         interrupted: whether the run was stopped from the keyboard before its end.
 
@@ -70,38 +78,54 @@ def fit(
     steps: int | None = None,
     batch_size: int = 64,
     seed: int = 0,
+    validation: Any = None,
+    stop: int | Callable[[Mapping[str, Any]], bool] | None = None,
+    callbacks: Sequence[Callable[[int, Mapping[str, float]], Any]] = (),
     temperature: Number = 1.0,
     likelihood_power: Number = 1.0,
     data_size: Number | None = None,
-    callbacks: Sequence[Callable[[int, Mapping[str, float]], Any]] = (),
+    checkpoint: str | os.PathLike[str] | Checkpoints | None = None,
+    resume: bool = False,
     progress: bool | None = None,
 ) -> Fit:
     r"""Fits a model to data by an algorithm.
 
     Arrays are put on the device once, shuffled anew at every epoch by the seed, and read in blocks of steps that are
-    one compiled scan; the last batch of an epoch is padded and masked. Other re-iterables of batches run step by step,
-    in their own order. A batch size of N or more is the whole data, unshuffled.
+    one compiled scan (on a CPU a network that holds convolutions runs step by step, which is faster there); the last
+    batch of an epoch is padded and masked. Other re-iterables of batches run step by step, in their own order. A batch
+    size of N or more is the whole data, unshuffled.
 
     Args:
         model: network, likelihood and prior.
-        data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, or a re-iterable of batches.
+        data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`, or a re-iterable of
+            batches.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
         epochs: passes over the data; 50 where neither epochs nor steps are given and the length is not the algorithm's
             own.
         steps: the number of steps, in the place of epochs.
         batch_size: rows a step.
         seed: of everything that is random; the same seed gives the same bits on the same machine.
+        validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
+            negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
+            posterior is that of the best state. Algorithms that choose a prior's width choose it there.
+        stop: the number of epochs without a better validation after which to stop, or a function of the history that
+            says whether to stop.
+        callbacks: called after every block of steps with the steps done and the last loss, residual and validation.
         temperature: T; the target is \(\exp(-\ell/T)\).
         likelihood_power: the power of the likelihood alone.
         data_size: N, where it is not the number of rows given; required for re-iterables.
-        callbacks: called after every block of steps with the steps done and the last loss and residual.
+        checkpoint: a folder to write checkpoints to, at most every 30 seconds, at an interruption, and at the end; or
+            `lamu.Checkpoints`, to say how many and how often.
+        resume: go on from the last checkpoint, if there is one: the end is the same, bit for bit, as without the
+            interruption.
         progress: whether to show progress; where None, if standard error is a terminal.
 
     Returns:
         The posterior, the history and the last state. An interrupt from the keyboard returns what there is.
 
     Raises:
-        ValueError: for data that the model cannot take, or both epochs and steps.
+        ValueError: for data that the model cannot take, options that contradict each other, or a checkpoint of another
+            run.
         Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
 
     Examples:
@@ -115,105 +139,113 @@ def fit(
     rows = data if isinstance(data, Arrays | Stream) else _rows(data)
     if isinstance(rows, Arrays):
         model.likelihood.check(np.asarray(rows.y))
-    if data_size is None:
-        if not isinstance(rows, Arrays):
-            raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
-        data_size = rows.count
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
     if epochs is not None and steps is not None:
         raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
+    if stop is not None and validation is None:
+        raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
+    if resume and checkpoint is None:
+        raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
+    if validation is not None and algorithm.traits.length is not None:
+        raise ValueError("a sampler has no best state to choose; leave validation out")
+    rows, held = set_aside(rows, validation, model.likelihood.task, seed)
+    if held is not None:
+        model.likelihood.check(np.asarray(held.y))
+    if data_size is None:
+        if not isinstance(rows, Arrays):
+            raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
+        data_size = rows.count
+    total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps) if isinstance(rows, Arrays) else steps
+    algorithm = over(total, algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
     init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
     # Dispersions start from what they are in the data, so the example may be larger than a batch.
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
-    held = handle(algorithm)
-    state = start(held, init_key, objective, example)
+    held_by = handle(algorithm)
+    state = start(held_by, init_key, objective, example)
+    history, best = History(algorithm.traits.warmup), Best(stop)
+    saved = Resumption.of(
+        checkpoint,
+        {
+            "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
+            "seed": seed,
+            "batch_size": batch_size,
+            "data_size": float(data_size),
+            "validation": None if held is None else held.count,
+        },
+    )
+    if resume:
+        state = saved.restore(state, history, best, algorithm, objective, example)
+    elif saved.exists:
+        raise ValueError(
+            f"there are checkpoints in {str(saved.folder)!r} already, which would be overwritten; go on from them with "
+            "resume=True, or choose another folder"
+        )
+
     if isinstance(rows, Arrays):
-        blocks = array_blocks(held, algorithm.traits, objective, rows, batch_size, epochs, steps, step_key, order_key)
-        total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps)
+        assert total is not None  # arrays know their length
+        blocks = array_blocks(
+            held_by, algorithm.traits, objective, rows, batch_size, total, history.steps, step_key, order_key
+        )
     else:
         passes = passes_over(algorithm.traits, epochs, steps)
-        blocks = stream_blocks(held, objective, rows, passes, steps, step_key)
-        total = steps
-    kept = _Record(algorithm.traits.warmup)
+        blocks = stream_blocks(held_by, objective, rows, passes, steps, history.steps, step_key)
+
+    def validate(state: Any, block: Block) -> None:
+        if held is not None and block.ends_an_epoch:
+            history.validated(validation_nll(held_by, final_key, state, objective, held))
+            best.see(state, history.last["validation_nll"], block.passes)
+            best.stopped = best.enough(block.passes, history.columns)
+
     interrupted = False
     good = state
     with Progress(total, progress) as bar:
         try:
-            for block in blocks:
+            for block in _until(blocks, best):
                 # The block is given the state away; what can be returned after a failure is a copy.
                 good = jax.tree.map(jnp.copy, state)
                 try:
-                    state, info = block(state)
-                    kept.add(info)
+                    state, info = block.run(state)
+                    history.add(info)
                 except KeyboardInterrupt:
                     state = good
                     raise
-                if not kept.finite:
+                if not history.finite:
                     break
+                validate(state, block)
+                saved.keep(state, history, best)
                 for callback in callbacks:
-                    callback(kept.steps, kept.last)
-                bar.update(kept.steps, kept.last["loss"])
+                    callback(history.steps, history.last)
+                bar.update(history.steps, history.last["loss"])
         except KeyboardInterrupt:
             interrupted = True
 
     def finish(state: Any) -> Fit:
-        posterior = algorithm.posterior(final_key, state, objective, rows, kept.trace)
-        return Fit(posterior, kept.history, state, interrupted)
+        chosen = state if best.state is None else best.state
+        seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
+        posterior = algorithm.posterior(final_key, chosen, objective, seen, history.trace)
+        return Fit(posterior, history.columns, state, interrupted)
 
-    if not kept.finite:
+    if not history.finite:
         raise Diverged(
-            f"the loss is {kept.history['loss'][kept.first_bad]} at step {kept.first_bad + 1}; lower the learning "
+            f"the loss is {history.last['loss']} at step {history.first_bad + 1}; lower the learning "
             "rate, standardise the data (model.standardised(x, y)), or narrow the prior",
-            finish(good) if kept.trace is None else None,
+            finish(good) if history.trace is None else None,
         )
-    if interrupted and kept.trace is None and algorithm.traits.length is not None:
+    saved.keep(state, history, best, now=True)
+    if interrupted and history.trace is None and algorithm.traits.length is not None:
         raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
     return finish(state)
 
 
-class _Record:
-    """What is kept of the steps: their numbers, and the draws after the warm-up."""
-
-    def __init__(self, warmup: int) -> None:
-        self._warmup = warmup
-        self._infos: list[dict[str, np.ndarray]] = []
-        self._draws: list[Any] = []
-        self.steps = 0
-
-    def add(self, info: Info) -> None:
-        loss = np.atleast_1d(np.asarray(info.loss))
-        residual = np.broadcast_to(np.asarray(info.residual), loss.shape)
-        if info.draw is not None:
-            dropped = max(0, min(self._warmup - self.steps, len(loss)))
-            if dropped < len(loss):
-                self._draws.append(jax.tree.map(lambda leaf: np.asarray(leaf[dropped:]), info.draw))
-        self._infos.append({"loss": loss, "residual": residual})
-        self.steps += len(loss)
-
-    @property
-    def history(self) -> dict[str, np.ndarray]:
-        names = ("loss", "residual")
-        return {name: np.concatenate([np.empty(0), *(info[name] for info in self._infos)]) for name in names}
-
-    @property
-    def last(self) -> dict[str, float]:
-        return {name: float(values[-1]) for name, values in self._infos[-1].items()}
-
-    @property
-    def finite(self) -> bool:
-        return not self._infos or bool(np.isfinite(self._infos[-1]["loss"]).all())
-
-    @property
-    def first_bad(self) -> int:
-        return int(np.flatnonzero(~np.isfinite(self.history["loss"]))[0])
-
-    @property
-    def trace(self) -> Any:
-        if not self._draws:
-            return None
-        return jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *self._draws)
+def _until(blocks: Iterator[Block], best: Best) -> Iterator[Block]:
+    """Yields blocks until the validation says that it is enough."""
+    while not best.stopped:
+        block = next(blocks, None)
+        if block is None:
+            return
+        yield block
 
 
 def _rows(data: Any) -> Arrays | Stream:

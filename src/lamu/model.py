@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.networks import Network, Standardised
+from lamu.networks.interface import outputs
 from lamu.priors import Normal, Prior
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -112,7 +113,8 @@ class Model:
         (with the Jacobian of the scaling) and intervals stay in the units of the data.
 
         Args:
-            x: training inputs, `[N, ...]`. Constant columns are only shifted.
+            x: training inputs, `[N, ...]`. Constant columns are only shifted; columns that the network reads as codes
+                of categories (`codes`) are neither shifted nor scaled.
             y: training targets.
 
         Examples:
@@ -123,23 +125,46 @@ class Model:
         """
         x = jnp.asarray(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
-        network = Standardised(self.network, *_moments(x))
+        shift, scale = _moments(x)
+        codes = list(getattr(self.network, "codes", ()))
+        if codes:
+            shift[codes], scale[codes] = 0.0, 1.0
+        network = Standardised(self.network, shift, scale)
         if self.likelihood.task != "regression":
             return replace(self, network=network)
         return replace(self, network=network, likelihood=Scaled(self.likelihood, *_moments(jnp.asarray(y, x.dtype))))
 
     def outputs(
-        self, params: Params, state: Any, x: Array, key: RandomKey | None = None, train: bool = False
+        self,
+        params: Params,
+        state: Any,
+        x: Array,
+        key: RandomKey | None = None,
+        train: bool = False,
+        mask: Array | None = None,
     ) -> tuple[Array, Any]:
-        """Returns f(θ, x) of shape `[batch, outputs]`, and the network's new state."""
-        return self.network.apply(self.complete(params["network"]), state, x, key, train)
+        """Returns f(θ, x) of shape `[batch, outputs]`, and the network's new state.
+
+        Args:
+            params: the free parameters.
+            state: the network's state.
+            x: inputs `[batch, ...]`.
+            key: for random layers.
+            train: training mode.
+            mask: one for a real row and zero for a padded one, `[batch]`, for networks whose rows meet (`masked`); None
+                where every row is real.
+        """
+        return outputs(self.network, self.complete(params["network"]), state, x, key, train, mask)
 
     def log_likelihood(
         self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
-        """Returns log p(y_i | x_i, θ) for every row in nats, shape `[batch]`, and the network's new state."""
-        f, state = self.outputs(params, state, batch.x, key, train)
-        return self.likelihood.log_prob(params["likelihood"], f, batch.y), state
+        """Returns log p(y_i | x_i, θ) for every row in nats, shape `[batch]`, and the network's new state.
+
+        A batch's offset, `[batch]` or `[batch, outputs]`, is added to f.
+        """
+        f, state = self.outputs(params, state, batch.x, key, train, batch.mask)
+        return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
 
     def log_prior(self, params: Params) -> Array:
         """Returns log p(θ) in nats: the free weights' prior and the dispersions' own."""

@@ -51,17 +51,23 @@ class Posterior:
     key: Any
     evidence: Any = None
 
-    def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None) -> Predictive:
+    def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
+
+        Where the outputs of all draws at all rows would take more than 256 MiB, it keeps the rows and computes some of
+        them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
 
         Args:
             x: inputs `[N, ...]` in the units of the data.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
+            offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`; as in
+                the data that were fitted.
 
         Raises:
-            ValueError: for inputs of the wrong width, without rows, or not finite, or fewer than one draw.
+            ValueError: for inputs of the wrong width, without rows, or not finite, an offset that does not fit them, or
+                fewer than one draw.
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
@@ -77,7 +83,9 @@ class Posterior:
             raise ValueError("x holds NaN or infinity; remove or fill those rows first")
         # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
         key = jax.random.clone(self.key) if key is None else key
-        return self.rule.predict(self.model, self.belief, self.network_state, x, samples, key)
+        if offset is not None:
+            offset = _checked_offset(offset, x)
+        return self.rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""
@@ -116,6 +124,18 @@ class Posterior:
         arrays: dict[str, np.ndarray] = {}
         content = encode(self, arrays, "posterior")
         return store.write(path, content, arrays)
+
+
+def _checked_offset(offset: Any, x: Any) -> Any:
+    offset = offset if isinstance(offset, jax.Array) else np.asarray(offset)
+    if offset.ndim not in (1, 2) or offset.shape[0] != x.shape[0]:
+        raise ValueError(
+            f"the offset has the shape {offset.shape} and x {x.shape[0]} rows; give one number a row, of shape "
+            f"({x.shape[0]},), or one an output"
+        )
+    if not bool(np.isfinite(offset).all()):
+        raise ValueError("the offset holds NaN or infinity; the log of an exposure of zero is one")
+    return offset.astype(x.dtype)
 
 
 def load(path: str | os.PathLike[str], network: Network | None = None) -> Posterior:

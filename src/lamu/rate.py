@@ -1,17 +1,18 @@
-"""Learning rates: a number, or a schedule of steps."""
+"""Learning rates: a number, a schedule of steps, or a start that falls to zero over the run, however long it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.promotion import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Number
 
-__all__ = ["Constant", "Rate", "Scheduled", "decay", "rate"]
+__all__ = ["Annealed", "Constant", "Rate", "Scheduled", "decay", "over", "rate"]
 
 
 @record
@@ -49,14 +50,73 @@ class Scheduled:
             return jnp.asarray(self.schedule(step), jnp.result_type(float))
 
 
-Rate = Constant | Scheduled
+@record
+class Annealed:
+    r"""A rate that falls from its start to zero along half a cosine, over a run of n steps.
+
+    \[ \rho_t = \tfrac12 \rho_0 \big(1 + \cos(\pi \min(t / n, 1))\big) \]
+
+    A constant rate leaves the mean jittering about where it should come to rest, which looks like noise in the data and
+    is then learned as such. `lamu.fit` knows the length of its run and fills it in; in a loop of one's own, `over`
+    does.
+
+    Attributes:
+        start: \(\rho_0\).
+        steps: n; None where nobody knows it (yet), and then the rate is constant.
+
+    Source: Loshchilov & Hutter (2017), without restarts.
+
+    Examples:
+        >>> from lamu.rate import Annealed
+        >>> [round(float(Annealed(0.1, steps=4)(t)), 3) for t in range(5)]
+        [0.1, 0.085, 0.05, 0.015, 0.0]
+    """
+
+    start: Number
+    steps: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, int | float):
+            _require_positive(self.start, "start")
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the rate at this step, the first being 0."""
+        if self.steps is None:
+            return self.start
+        passed = jnp.minimum(jnp.asarray(step, jnp.result_type(float)) / self.steps, 1.0)
+        return self.start * (1.0 + jnp.cos(jnp.pi * passed)) / 2.0
+
+
+Rate = Constant | Scheduled | Annealed
+
+
+def over(steps: int | None, algorithm: Any) -> Any:
+    """Returns the algorithm with the rates that are annealed, and do not know their run yet, over this many steps.
+
+    Args:
+        steps: the length of the run; None where nobody knows it.
+        algorithm: an algorithm; one that is no record is returned as it is.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.rate import over
+        >>> over(100, lamu.algorithms.ivon()).learning_rate.steps
+        100.0
+    """
+    if steps is None:
+        return algorithm
+
+    def fill(part: Any) -> Any:
+        return Annealed(part.start, float(steps)) if isinstance(part, Annealed) and part.steps is None else part
+
+    return jax.tree.map(fill, algorithm, is_leaf=lambda part: isinstance(part, Annealed))
 
 
 def rate(value: Any, name: str = "learning_rate") -> Rate:
     """Returns a number or a schedule as a rate.
 
     Args:
-        value: a positive number, or a function of the step (the first step is 0).
+        value: a positive number, a function of the step (the first step is 0), or `Annealed`.
         name: what the argument is called, for the message.
 
     Raises:
@@ -70,17 +130,21 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
             ...
         ValueError: learning_rate=-0.1 would move uphill or not at all; give a positive number
     """
-    if isinstance(value, Constant | Scheduled):
+    if isinstance(value, Constant | Scheduled | Annealed):
         return value
     if isinstance(value, int | float):
-        if not value > 0:
-            raise ValueError(f"{name}={value!r} would move uphill or not at all; give a positive number")
+        _require_positive(value, name)
         return Constant(float(value))
     if callable(value):
         return Scheduled(value)
     if hasattr(value, "dtype"):
         return Constant(value)
     raise TypeError(f"{name}={value!r} is neither a number nor a schedule")
+
+
+def _require_positive(value: float, name: str) -> None:
+    if not value > 0:
+        raise ValueError(f"{name}={value!r} would move uphill or not at all; give a positive number")
 
 
 def decay(value: float, name: str) -> float:

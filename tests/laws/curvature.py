@@ -382,14 +382,14 @@ def scaled(factor: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def without_information(at: Any, loss: Any, theta: Any, belief: Any, structure: Any) -> Any:
-    outputs = loss.outputs(theta, loss.batch.x)
+    outputs = loss.outputs(theta)
     counts = loss.objective.row_factor(loss.batch)
     weight = jnp.broadcast_to(jnp.eye(outputs.shape[1]), (len(counts), *[outputs.shape[1]] * 2))
     return structure.from_jacobian(loss.jacobian(theta), weight * counts[:, None, None])
 
 
 def outputs_apart(at: Any, loss: Any, theta: Any, belief: Any, structure: Any) -> Any:
-    information = loss.information(theta, loss.outputs(theta, loss.batch.x))
+    information = loss.information(theta, loss.outputs(theta))
     return structure.from_jacobian(loss.jacobian(theta), information * jnp.eye(information.shape[-1])[None])
 
 

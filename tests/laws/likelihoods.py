@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Scaled
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from tests.laws.harness import Row, law, row, twin
 
 METHODS = [name for name in dir(Likelihood) if not name.startswith("_")]
@@ -37,13 +37,29 @@ class Noise:
     def log_prob(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return stats.norm.logpdf(np.reshape(y, f.shape), self.mean(f), self.scale).sum(axis=-1)
 
-    def support(self, f: np.ndarray) -> tuple[np.ndarray, float]:
+    def support(self, f: np.ndarray) -> tuple[np.ndarray, Any]:
         """A grid over the targets, `[points, batch]` or `[points, batch, outputs]`, and the volume of its cells."""
         outputs = f.shape[-1]
         line = np.linspace(-12.0, 12.0, 601 if outputs == 1 else 97)
         z = np.stack(np.meshgrid(*[line] * outputs, indexing="ij"), axis=-1).reshape(-1, 1, outputs)
         y = self.mean(f) + self.scale * z
         return y[..., 0] if outputs == 1 else y, float(np.prod((line[1] - line[0]) * self.scale))
+
+
+@dataclass(frozen=True)
+class OwnNoise:
+    """y ~ N(shift + stretch f₁, stretch² exp(2 f₂))."""
+
+    shift: float = 0.0
+    stretch: float = 1.0
+
+    def log_prob(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return stats.norm.logpdf(y, self.shift + self.stretch * f[:, 0], self.stretch * np.exp(f[:, 1]))
+
+    def support(self, f: np.ndarray) -> tuple[np.ndarray, Any]:
+        line = np.linspace(-12.0, 12.0, 601)
+        width = self.stretch * np.exp(f[:, 1])
+        return self.shift + self.stretch * f[:, 0] + width * line[:, None], (line[1] - line[0]) * width[None]
 
 
 class Coin:
@@ -77,15 +93,21 @@ ONE, TWO = [0.2, -1.0, 0.4, 3.0], [[0.2, 1.0], [-1.0, 0.0], [0.4, -0.3], [3.0, 2
 LEARNED, LEARNED_TWO = {"log_scale": jnp.log(jnp.array([0.4]))}, {"log_scale": jnp.log(jnp.array([0.4, 1.7]))}
 SHIFT, STRETCH = np.array([3.0, -20.0]), np.array([0.2, 5.0])
 
-fixed = row("likelihoods", "Gaussian fixed", Gaussian(0.7), "regression", **example(Noise(np.array([0.7])), 1, ONE))
+fixed = row(
+    "likelihoods", "Gaussian fixed", Gaussian(0.7), "regression marginal", **example(Noise(np.array([0.7])), 1, ONE)
+)
 learned = row(
-    "likelihoods", "Gaussian", Gaussian(), "regression dispersion", **example(Noise(np.array([0.4])), 1, ONE, LEARNED)
+    "likelihoods",
+    "Gaussian",
+    Gaussian(),
+    "regression dispersion marginal",
+    **example(Noise(np.array([0.4])), 1, ONE, LEARNED),
 )
 several = row(
     "likelihoods",
     "Gaussian several outputs",
     Gaussian(),
-    "regression dispersion",
+    "regression dispersion marginal",
     **example(Noise(np.array([0.4, 1.7])), 2, TWO, LEARNED_TWO),
 )
 bernoulli = row("likelihoods", "Bernoulli", Bernoulli(), **example(Coin(), 1, [1, 0, 1, 0]))
@@ -94,15 +116,25 @@ scaled = row(
     "likelihoods",
     "Scaled",
     Scaled(Gaussian(0.7), shift=3.0, scale=0.2),
-    "regression",
+    "regression marginal",
     **example(Noise(np.array([0.14]), 3.0, 0.2), 1, [3.1, 2.8, 3.0, 2.5]),
 )
 scaled_several = row(
     "likelihoods",
     "Scaled several outputs",
     Scaled(Gaussian(), shift=SHIFT, scale=STRETCH),
-    "regression dispersion",
+    "regression dispersion marginal",
     **example(Noise(STRETCH * [0.4, 1.7], SHIFT, STRETCH), 2, SHIFT + STRETCH * np.array(TWO), LEARNED_TWO),
+)
+heteroscedastic = row(
+    "likelihoods", "HeteroscedasticGaussian", HeteroscedasticGaussian(), "regression", **example(OwnNoise(), 2, ONE)
+)
+heteroscedastic_scaled = row(
+    "likelihoods",
+    "Scaled heteroscedastic",
+    Scaled(HeteroscedasticGaussian(), shift=3.0, scale=0.2),
+    "regression",
+    **example(OwnNoise(3.0, 0.2), 2, [3.1, 2.8, 3.0, 2.5]),
 )
 
 
@@ -260,7 +292,7 @@ def cdf_differentiates_to_the_density(row: Row) -> None:
     np.testing.assert_allclose(cdf(likelihood.mean(params, f) + reach), 1.0, atol=1e-12)
 
 
-@law("likelihoods", when="regression")
+@law("likelihoods", when="marginal")
 def marginal_is_the_mixture(row: Row) -> None:
     """∫ p(y | f) N(f | m, C) df by Gauss–Hermite quadrature, beside the density of the claimed Gaussian."""
     likelihood, params, f, y = parts(row)

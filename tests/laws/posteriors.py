@@ -36,9 +36,11 @@ from lamu.algorithms import (
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import nuts
+from lamu.networks import MLP, BatchNorm
 from lamu.operators import Dense
 from lamu.predictives import linearised, sampled
 from lamu.predictives.rows import in_chunks
+from lamu.record import record
 from tests.laws.harness import Row, law, row, twin
 
 rng = np.random.default_rng(5)
@@ -87,6 +89,13 @@ hidden = lamu.Model(lamu.networks.MLP((4,), "tanh"), lamu.likelihoods.Categorica
 tanh = lamu.Model(lamu.networks.MLP((4,), "tanh"), learned)
 newton = von(1.0, Dense, Exact())
 
+
+def normed(by: BatchNorm) -> Any:
+    """A fit of an ensemble with batch statistics of its members' own."""
+    model = lamu.Model(MLP((4,), "tanh", by), lamu.likelihoods.Categorical(3)).standardised(X, CLASSES)
+    return Fitted(model, (X, CLASSES), deep_ensemble(adam(0.05), members=2), steps=20)
+
+
 FITS = {
     "gradient_descent": ("regression point long", Fitted(linear(learned), (X, Y), gradient_descent(0.1), steps=50)),
     "sgd": ("binary point long", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), sgd(0.1), steps=50)),
@@ -106,6 +115,7 @@ FITS = {
         "classes long",
         Fitted(hidden, (X, CLASSES), deep_ensemble(ivon(0.1), members=2), steps=50),
     ),
+    "deep_ensemble of batch statistics": ("classes", normed(BatchNorm())),
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
 }
@@ -451,6 +461,20 @@ twin_of("ivon", "key not saved", "saved_and_loaded_predicts_the_same_bits", load
 twin_of("conjugate", "saved in float32", "saved_and_loaded_predicts_the_same_bits", load=single)
 twin_of("sgd", "overwrites", "save_refuses_what_exists", save=overwriting)
 twin_of("adam", "sees its neighbours", "a_row_is_alone", answer=by_neighbours)
+
+
+@record
+class AlwaysTraining(BatchNorm):
+    def apply(self, params: Any, state: Any, x: Any, train: bool, mask: Any) -> Any:
+        return super().apply(params, state, x, True, mask)
+
+
+twin(
+    of("deep_ensemble of batch statistics"),
+    "statistics of the rows to predict",
+    "a_row_is_alone chunked_is_unchunked",
+    normed(AlwaysTraining()),
+)
 
 
 class PerChunk(Fitted):

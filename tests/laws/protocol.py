@@ -39,6 +39,7 @@ from lamu.algorithms import (
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
 from lamu.mcmc import nuts
+from lamu.networks import BatchNorm
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
@@ -81,6 +82,14 @@ scalar = problem(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(0.5
 mlp = lamu.networks.MLP((3,), "tanh")
 classes = problem(mlp, lamu.likelihoods.Categorical(3), 2, np.float32, classes=3)
 
+
+def normalised(by: BatchNorm) -> Problem:
+    """The same classes, by a network with batch statistics."""
+    return replace(classes, model=replace(classes.model, network=replace(mlp, normalise=by)))
+
+
+normed = normalised(BatchNorm())
+
 MANY = ("adam", "ivon", "vogn", "laplace", "deep_ensemble")
 POINT = "deterministic dispersions descends eager mode"
 for name, algorithm, with_rate, traits in (
@@ -108,6 +117,9 @@ for name, algorithm, with_rate, traits in (
     elif name != "conjugate":
         full = "" if name == "nuts" else "full"
         row("protocol", f"{name} of classes", algorithm, f"{full} {word} {many}", problem=classes)
+    if name not in ("conjugate", "vogn", "nuts", "von"):
+        most = "" if name in ("adam", "ivon") else "long"
+        row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 
 
 def key(seed: int) -> Any:
@@ -566,6 +578,21 @@ twin_of(
     "padded rows counted",
     "padding_changes_nothing",
     **seen(lambda b: replace(b, weight=b.weight * b.count / b.mask.size)),
+)
+
+
+@record
+class Maskless(BatchNorm):
+    def apply(self, params: Any, state: Any, x: Any, train: bool, mask: Any) -> Any:
+        return super().apply(params, state, x, train, None)
+
+
+twin(
+    of("adam of batch statistics"),
+    "statistics of padded rows",
+    "padding_changes_nothing",
+    adam(0.05),
+    problem=normalised(Maskless()),
 )
 double = "twice_the_data_and_the_prior_is_the_same_path"
 summed = told(lambda o: replace(o, likelihood_power=o.data_size))

@@ -1,4 +1,4 @@
-"""The command line: `lamu fit`, `lamu predict`, `lamu algorithms`, `lamu verify`."""
+"""The command line: `lamu fit`, `lamu predict`, `lamu compare`, `lamu algorithms`, `lamu verify`."""
 
 from lamu.cli.app import main
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,8 +19,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_Data = Annotated[str, typer.Argument(metavar="DATA", help="A .csv file, an .npz file with X and y, or a bundled set.")]
+_Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A .csv, .parquet or .npz file (X and y), or the name of a bundled set.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+_Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")]
+_Task = Annotated[str | None, typer.Option(metavar="TASK", help="regression, binary or classes.")]
+_Epochs = Annotated[int | None, typer.Option(metavar="N", help="Passes over the training rows.")]
+_BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Rows of a step.")]
+_Seed = Annotated[int, typer.Option(metavar="N", help="Of the split and of the algorithm.")]
+_TestSize = Annotated[float, typer.Option(metavar="F", help="The share of rows kept for the scores.")]
+_Samples = Annotated[int | None, typer.Option(metavar="N", help="Draws of a prediction, where it needs draws.")]
+_Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words behind `lamu`; those of the process if left out.
 
     Returns:
-        The exit code: 0; 1 where a verification failed; 2 for a mistake in what was asked, after one sentence on
-        standard error; 130 after an interruption.
+        The exit code: 0; 1 where a verification or an algorithm of a comparison failed; 2 for a mistake in what was
+        asked, after one sentence on standard error; 130 after an interruption.
 
     Examples:
         >>> from lamu.cli import main
@@ -40,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
+    except BrokenPipeError:  # whoever read the output, `head` for instance, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
         sentence = _sentence(error)
         if sentence is None:
@@ -56,10 +70,16 @@ def _sentence(error: Exception) -> str | None:
     # The command line itself was wrong: Typer and Click name the class of that error differently.
     wrong_usage = getattr(error, "format_message", None)
     if wrong_usage is not None:
-        return " ".join(wrong_usage().split())
+        return " ".join(wrong_usage().split()) + _value(error)
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
         return str(error)
     return None
+
+
+def _value(error: Exception) -> str:
+    """Returns the value that was of the wrong kind, which Typer's own message leaves out."""
+    cause: Any = error.__cause__
+    return f"; {cause.errors()[0]['input']!r} was given" if hasattr(cause, "errors") else ""
 
 
 def _is_deliberate(error: Exception) -> bool:
@@ -96,26 +116,29 @@ def _root(
 def _fit(
     data: _Data,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to make; refused if it exists.")],
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
-    algorithm: Annotated[str, typer.Option(metavar="NAME", help="One of `lamu algorithms`.")] = "ivon",
+    target: _Target = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="One of `lamu algorithms`.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
     ] = None,
-    task: Annotated[str | None, typer.Option(metavar="TASK", help="regression, binary or classes.")] = None,
-    epochs: Annotated[int | None, typer.Option(metavar="N", help="Passes over the training rows.")] = None,
-    batch_size: Annotated[int | None, typer.Option(metavar="N", help="Rows of a step.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the split and of the algorithm.")] = 0,
-    test_size: Annotated[float, typer.Option(metavar="F", help="The share of rows kept for the scores.")] = 0.2,
+    task: _Task = None,
+    epochs: _Epochs = None,
+    batch_size: _BatchSize = None,
+    seed: _Seed = 0,
+    test_size: _TestSize = 0.2,
+    samples: _Samples = None,
+    impute: _Impute = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen."""
     from lamu.cli.folder import refuse_existing
 
-    refuse_existing(out)
+    refuse_existing(out, force)
     from lamu.cli.training import Request, train
 
-    request = Request(data, target, algorithm, tuple(setting or ()), task, epochs, batch_size, seed, test_size)
-    train(request, out, as_json)
+    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute)
+    train(request, out, algorithm, tuple(setting or ()), as_json, force)
 
 
 @app.command("predict")
@@ -123,6 +146,7 @@ def _predict(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` made.")],
     data: _Data,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make.")] = None,
+    samples: _Samples = None,
     as_json: _Json = False,
 ) -> None:
     """Predict the rows of a table with a fitted model; score them where the target is there."""
@@ -132,7 +156,36 @@ def _predict(
         refuse_existing(out)
     from lamu.cli.predicting import predict
 
-    predict(run, data, out, as_json)
+    predict(run, data, out, as_json, samples)
+
+
+@app.command("compare")
+def _compare(
+    data: _Data,
+    algorithms: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Names from `lamu algorithms`; the first is the measure.")
+    ],
+    target: _Target = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.KEY=VALUE", help="An option of an algorithm; repeatable.")
+    ] = None,
+    splits: Annotated[int, typer.Option(metavar="N", help="How many splits into training and test rows.")] = 1,
+    task: _Task = None,
+    epochs: _Epochs = None,
+    batch_size: _BatchSize = None,
+    seed: _Seed = 0,
+    test_size: _TestSize = 0.2,
+    samples: _Samples = None,
+    impute: _Impute = False,
+    as_json: _Json = False,
+) -> None:
+    """Compare algorithms on the same rows with the same budget."""
+    from lamu.cli.comparing import compare
+    from lamu.cli.training import Request
+
+    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute)
+    if not compare(request, algorithms, setting or (), splits, as_json):
+        raise typer.Exit(1)
 
 
 @app.command("algorithms")

@@ -1,22 +1,31 @@
-"""What a command writes appears whole or not at all, and never over something that is there."""
+"""What a command writes appears whole or not at all, and never over something that is not its own."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["draft", "refuse_existing"]
+from lamu.cli.exchange import exchange
+
+__all__ = ["CONTENT", "FORMAT", "draft", "refuse_existing", "refuse_unwritable"]
+
+FORMAT = 2  # of config.json
+CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv")
 
 
-def refuse_existing(out: Path) -> None:
+def refuse_existing(out: Path, force: bool = False) -> None:
     """Raises an error of one sentence if `out` cannot be made.
 
     Args:
         out: a file or folder that is to be made.
+        force: whether a folder that `lamu fit` made, and in which nothing else was put, may be replaced.
 
     Raises:
         FileExistsError: if there is something at `out`.
@@ -27,26 +36,53 @@ def refuse_existing(out: Path) -> None:
         >>> from lamu.cli.folder import refuse_existing
         >>> refuse_existing(Path("a name that is free"))
     """
+    out = _plain(out)
     if out.exists() or out.is_symlink():
-        raise FileExistsError(f"{str(out)!r} exists already and is not overwritten; choose another --out or remove it")
+        foreign = _foreign(out)
+        if force and foreign:
+            raise FileExistsError(f"{str(out)!r} {foreign}, and --force replaces only what `lamu fit` wrote; move it")
+        if not force:
+            remedy = "remove it" if foreign else "replace it with --force"
+            raise FileExistsError(
+                f"{str(out)!r} exists already and is not overwritten; choose another --out or {remedy}"
+            )
     if not out.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(out.parent)!r} to put {out.name!r} in; make it first")
 
 
+def refuse_unwritable(out: Path) -> None:
+    """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after.
+
+    Args:
+        out: a file or folder that is to be made.
+
+    Raises:
+        PermissionError: if its folder cannot be written to.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from lamu.cli.folder import refuse_unwritable
+        >>> refuse_unwritable(Path("a name that is free"))
+    """
+    shutil.rmtree(_hidden(_plain(out)))
+
+
 @contextmanager
-def draft(out: Path) -> Iterator[Path]:
+def draft(out: Path, force: bool = False) -> Iterator[Path]:
     """Gives a path to make a file or folder at, which becomes `out` if all goes well and vanishes otherwise.
 
     Args:
         out: the file or folder that is to be there in the end.
+        force: whether a folder that `lamu fit` made may be replaced; it changes places with the new one in one step.
 
     Yields:
         The path of the draft, of the same name in a hidden folder beside `out`; nothing is there yet.
 
     Raises:
-        FileExistsError: if there is something at `out`, now or in the end.
+        FileExistsError: if there is something at `out`, now or in the end, that may not be replaced.
         FileNotFoundError: if there is no folder to put it in.
         PermissionError: if that folder cannot be written to.
+        OSError: if writing fails, for instance because the disk is full.
 
     Examples:
         >>> import pathlib, tempfile
@@ -57,16 +93,53 @@ def draft(out: Path) -> Iterator[Path]:
         >>> out.read_text(), len(list(out.parent.iterdir()))
         ('42', 1)
     """
-    refuse_existing(out)
-    try:
-        hidden = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    except OSError as error:
-        raise PermissionError(
-            f"the folder {str(out.parent)!r} cannot be written to ({error.strerror}); choose another --out"
-        ) from error
+    out = _plain(out)
+    refuse_existing(out, force)
+    hidden = _hidden(out)
     try:
         yield hidden / out.name
-        refuse_existing(out)
-        os.rename(hidden / out.name, out)
+        refuse_existing(out, force)
+        if out.exists():
+            exchange(hidden / out.name, out)
+        else:
+            os.rename(hidden / out.name, out)
+    except OSError as error:
+        if error.errno is None:  # a sentence already
+            raise
+        raise OSError(f"{str(out)!r} could not be written ({_reason(error)}) and nothing is left of it") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _plain(out: Path) -> Path:
+    """Returns a path that ends in a name: "." and ".." have none to put a draft beside."""
+    return out if out.name not in ("", "..") else Path(os.path.abspath(out))
+
+
+def _hidden(out: Path) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise PermissionError(
+            f"the folder {str(out.parent)!r} cannot be written to ({_reason(error)}); choose another --out"
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    remedy = "; free some space or choose another --out" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{(error.strerror or str(error)).lower()}{remedy}"
+
+
+def _foreign(out: Path) -> str:
+    """Returns why something at `out` is not just what `lamu fit` wrote; nothing where it is."""
+    if out.is_symlink() or not out.is_dir():
+        return "is no folder"
+    try:
+        config: Any = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        ours = isinstance(config, dict) and {"format", "algorithm", "target"} <= set(config)
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        return "is no folder that `lamu fit` made"
+    others = sorted(path.name for path in out.iterdir() if path.name not in CONTENT)
+    return f"also holds {others[0]!r}" if others else ""

@@ -3,71 +3,104 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lamu.cli.folder import draft
-from lamu.cli.predictions import columns, score
-from lamu.cli.printing import show_document, show_line, show_table
-from lamu.data import Arrays, TargetEncoding
+from lamu.cli.folder import FORMAT, draft, refuse_unwritable
+from lamu.cli.predictions import columns, estimates, score_rows
+from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
+from lamu.cli.training import fingerprint
+from lamu.data import Arrays, Encoding
 from lamu.data.table import match
-from lamu.posterior import load
+from lamu.posterior import Posterior, load
 
 __all__ = ["predict"]
 
 MOST_ROWS = 20  # that are printed
+BLOCK = 8192  # rows that are predicted at once
 
 
-def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False) -> None:
+def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False, samples: int | None = None) -> None:
     """Predicts the rows of a table, prints or writes them, and scores them where the target is there.
+
+    Rows are predicted and written block by block, so that predictions of a long table need no more memory than those
+    of one block, its scores a few numbers a row.
 
     Args:
         run: a folder that `lamu fit` made.
         data: a file, or the name of a bundled set.
         out: a .csv file to make; None prints the first rows.
         as_json: whether to print one JSON document, with all rows, in place of tables.
+        samples: how many draws, where the prediction needs draws; None for as many as `lamu fit` took.
 
     Raises:
         ValueError: for a folder that is not whole, or data that do not match it.
         FileExistsError: if there is something at `out`.
     """
-    encoding = _encoding(run)
+    if samples is not None and samples < 1:
+        raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
+    config = _config(run)
+    encoding = _encoding(run, config)
+    posterior = _posterior(run, config, encoding)
     table = match(data, encoding)
     rows = len(table.x)
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.y))
     y = None if table.y is None else checked.y
-    pred = load(run / "posterior").predict(checked.x)
-    found = columns(pred, np.arange(rows), y, encoding)
-    scores = None if y is None else score(pred, y)
     if out is not None:
-        _write_csv(out, found)
+        refuse_unwritable(out)
+    parts = _blocks(posterior, checked.x, y, encoding, samples or config["samples"])
+    kept: list[dict[str, np.ndarray]] = []
+    scored: list[dict[str, np.ndarray]] = []
+    with nullcontext() if out is None else draft(out) as path:
+        for found, values in parts:
+            if path is not None:
+                _append_csv(path, found)
+            if as_json or not kept:
+                kept.append(found if as_json else {name: column[:MOST_ROWS] for name, column in found.items()})
+            scored.append(values)
+    first = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+    scores = estimates({name: np.concatenate([part[name] for part in scored]) for name in scored[0]})
     if as_json:
-        listed = [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
-        document = {
-            "task": encoding.task,
-            "rows": rows,
-            "scores": scores,
-            "notes": list(table.notes),
-            "predictions": listed,
-        }
-        show_document(document)
+        show_document(
+            {
+                "task": encoding.task,
+                "rows": rows,
+                "scores": {name: each.value for name, each in scores.items()} or None,
+                "standard_errors": {name: each.error for name, each in scores.items()} or None,
+                "notes": list(table.notes),
+                "predictions": [dict(zip(first, values, strict=True)) for values in zip(*first.values(), strict=True)],
+            }
+        )
         return
-    for note in table.notes:
-        show_line(f"note: {note}")
+    show_notes(table.notes)
     if out is None:
-        title = f"{rows} predictions" if rows <= MOST_ROWS else f"the first {MOST_ROWS} of {rows} predictions"
-        show_table(title, list(found), zip(*(column[:MOST_ROWS] for column in found.values()), strict=True))
+        title = f"{rows} predictions" if rows <= MOST_ROWS else f"the first {MOST_ROWS} of {rows:,} predictions"
+        show_table(title, list(first), zip(*(_shown(*column) for column in first.items()), strict=True))
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
-    if scores is not None:
-        show_table(f"{rows} rows", ("score", "value"), scores.items())
+    if scores:
+        show_scores(f"{rows:,} rows", scores)
     if out is not None:
-        show_line(f"{rows} predictions written to {out}")
+        show_line(f"{rows:,} predictions written to {out}")
 
 
-def _encoding(run: Path) -> TargetEncoding:
+def _blocks(
+    posterior: Posterior, x: Any, y: Any, encoding: Encoding, samples: int
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """Yields the predictions of each block of rows as columns, and what their scores are made of."""
+    for start in range(0, len(x), BLOCK):
+        rows = slice(start, min(start + BLOCK, len(x)))
+        pred = posterior.predict(x[rows], samples=samples)
+        targets = None if y is None else y[rows]
+        found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
+        yield found, {} if targets is None else score_rows(pred, targets)
+
+
+def _config(run: Path) -> dict[str, Any]:
     path = run / "config.json"
     if not run.is_dir():
         raise FileNotFoundError(f"there is no folder {str(run)!r}; give one that `lamu fit` made with --out")
@@ -75,15 +108,47 @@ def _encoding(run: Path) -> TargetEncoding:
         raise FileNotFoundError(f"{str(run)!r} is not a folder that `lamu fit` made: config.json is missing")
     try:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
-        return TargetEncoding(config["target"], config["task"], tuple(config["labels"]), tuple(config["columns"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
+        raise _altered(path) from error
+    if not isinstance(config, dict) or "format" not in config:
+        raise _altered(path)
+    if config["format"] != FORMAT:
         raise ValueError(
-            f"{str(path)!r} cannot be read: it was altered after `lamu fit` wrote it; fit again"
-        ) from error
+            f"{str(path)!r} has the format {config['format']!r} and this version reads {FORMAT}; fit again"
+        )
+    if not isinstance(config.get("samples"), int) or not isinstance(config.get("posterior"), str):
+        raise _altered(path)
+    return config
 
 
-def _write_csv(out: Path, table: dict[str, Any]) -> None:
+def _encoding(run: Path, config: dict[str, Any]) -> Encoding:
+    try:
+        return Encoding.of(config)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _altered(run / "config.json") from error
+
+
+def _altered(path: Path) -> ValueError:
+    return ValueError(f"{str(path)!r} cannot be read: it was altered after `lamu fit` wrote it; fit again")
+
+
+def _posterior(run: Path, config: dict[str, Any], encoding: Encoding) -> Posterior:
+    posterior = load(run / "posterior")
+    task = posterior.model.likelihood.task
+    if fingerprint(run / "posterior") != config["posterior"] or task != encoding.task:
+        raise ValueError(
+            f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again or copy whole folders"
+        )
+    return posterior
+
+
+def _shown(name: str, column: np.ndarray) -> list[Any]:
+    """Returns the values of a column for a person: probabilities and their logarithms with one number of digits."""
+    digits = name.startswith("p_") or name == "log_prob"
+    return [f"{value:.4f}" for value in column] if digits else list(column)
+
+
+def _append_csv(path: Path, table: dict[str, np.ndarray]) -> None:
     import pandas as pd
 
-    with draft(out) as path:
-        pd.DataFrame(table).to_csv(path, index=False)
+    pd.DataFrame(table).to_csv(path, mode="a", header=not path.exists(), index=False)

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from lamu import scores
-from lamu.data import TargetEncoding
+from lamu.data import Encoding
+from lamu.scores import Estimate
+from lamu.scores.sampling import estimate, rows_of
 
-__all__ = ["LEVEL", "columns", "score"]
+__all__ = ["LEVEL", "MEANING", "columns", "estimates", "score_rows"]
 
 LEVEL = 0.9  # the probability of the intervals that are written
 
+# The scores that suit a task: how right, how probable (nats a row), how well calibrated.
+_CLASSES: dict[str, Any] = {"accuracy": (scores.accuracy, {}), "nll": (scores.nll, {}), "ece": (scores.ece, {})}
+_REGRESSION: dict[str, Any] = {
+    "rmse": (scores.rmse, {}),
+    "nll": (scores.nll, {}),
+    "coverage": (scores.coverage, {"level": LEVEL}),
+}
+_ALL = _REGRESSION | _CLASSES
 
-def columns(pred: Any, rows: Any, y: Any, encoding: TargetEncoding) -> dict[str, np.ndarray]:
+MEANING = {
+    "accuracy": "fraction right; higher is better",
+    "rmse": "error in the target's units; lower is better",
+    "nll": "nats a row; lower is better",
+    "ece": "calibration error; lower is better",
+    "coverage": f"of {100 * LEVEL:.0f} % intervals; best near {LEVEL}",
+}
+
+
+def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns a prediction as named columns, in the original units and labels.
 
     Args:
@@ -43,24 +63,27 @@ def columns(pred: Any, rows: Any, y: Any, encoding: TargetEncoding) -> dict[str,
     return table
 
 
-def score(pred: Any, y: Any) -> dict[str, float]:
-    """Returns the scores that suit the task: how right, how probable (nats a row), how well calibrated.
+def score_rows(pred: Any, y: Any) -> dict[str, np.ndarray]:
+    """Returns what the scores that suit the task are made of, row by row.
 
     Args:
         pred: what `posterior.predict` returned.
         y: the targets as numbers, `[rows]`.
 
     Returns:
+        For each score the values of the rows; those of blocks of a table may be concatenated.
+    """
+    suitable = _REGRESSION if pred.task == "regression" else _CLASSES
+    return {name: rows_of(score, pred, y, **options) for name, (score, options) in suitable.items()}
+
+
+def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
+    """Returns the scores with their standard errors.
+
+    Args:
+        rows: what `score_rows` returned.
+
+    Returns:
         `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise.
     """
-    if pred.task == "regression":
-        return {
-            "rmse": float(scores.rmse(pred, y)),
-            "nll": float(scores.nll(pred, y)),
-            "coverage": float(scores.coverage(pred, y, LEVEL)),
-        }
-    return {
-        "accuracy": float(scores.accuracy(pred, y)),
-        "nll": float(scores.nll(pred, y)),
-        "ece": float(scores.ece(pred, y)),
-    }
+    return {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["dump", "figure", "plain", "show_document", "show_line", "show_table"]
+from lamu.cli.predictions import MEANING
+from lamu.scores import Estimate
+
+__all__ = ["dump", "figure", "plain", "show_document", "show_line", "show_notes", "show_scores", "show_table", "width"]
 
 
 def plain(value: Any) -> Any:
@@ -67,13 +70,44 @@ def show_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def show_notes(notes: Iterable[str]) -> None:
+    """Prints what was decided or left out, one line each."""
+    for note in notes:
+        show_line(f"note: {note}")
+
+
+def show_scores(title: str, scores: Mapping[str, Estimate]) -> None:
+    """Prints scores with their standard errors, and how each is to be read."""
+    rows = [(name, str(each), MEANING[name]) for name, each in scores.items()]
+    show_table(title, ("score", "± standard error", "in words"), rows)
+
+
+def width() -> int:
+    """Returns how many characters fit in a line of standard output; many where it is no terminal."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout).width if sys.stdout.isatty() else 240
+
+
 def show_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints a table on standard output; its full width where that is no terminal."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*heads, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*[figure(cell) for cell in row])
-    width = None if sys.stdout.isatty() else 240
-    Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False).print(table)
+    shown = [[figure(cell) for cell in row] for row in rows]
+    table = Table(title=title, title_justify="left", box=box.ROUNDED)
+    for index, head in enumerate(heads):
+        numbers = bool(shown) and all(_is_number(row[index]) for row in shown)
+        table.add_column(head, justify="right" if numbers else "left")
+    for row in shown:
+        table.add_row(*row)
+    Console(file=sys.stdout, width=width(), markup=False, highlight=False, emoji=False).print(table)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", ""))
+    except ValueError:
+        return text in ("", "-")
+    return True

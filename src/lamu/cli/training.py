@@ -2,144 +2,205 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lamu.cli.folder import draft
-from lamu.cli.predictions import columns, score
-from lamu.cli.printing import dump, show_document, show_line, show_table
+from lamu import plots
+from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable
+from lamu.cli.modelling import budget, default_algorithm, model_for
+from lamu.cli.predictions import columns, estimates, score_rows
+from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.versions import version
-from lamu.data import Arrays, TargetEncoding, split
-from lamu.data.table import read
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from lamu.data import Arrays, Encoding, split
+from lamu.data.table import Table, read
 from lamu.loop import fit
-from lamu.model import Model
-from lamu.networks import MLP
-from lamu.priors import Normal
 
-__all__ = ["Request", "train"]
+__all__ = ["Request", "fingerprint", "learning_rows", "train"]
 
 _PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "flax", "optax", "scikit-learn", "pandas")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of `lamu fit`.
+    """What was asked of `lamu fit` and `lamu compare`.
 
     Attributes:
         data: a file, or the name of a bundled set.
         target: the target's column; None where the data fix it.
-        algorithm: the name of the algorithm.
-        settings: its settings, `key=value` each.
         task: "regression", "binary" or "classes"; None where the target's type decides.
-        epochs: passes over the training rows; None for the loop's default.
-        batch_size: rows of a step; None for the loop's default.
+        epochs: passes over the training rows; None for the default.
+        batch_size: rows of a step; None for the default.
         seed: of the split and of the algorithm.
         test_size: the share of the rows kept for the scores.
+        samples: draws of a prediction, where it needs draws; None for the default.
+        impute: whether missing values are filled.
     """
 
     data: str
     target: str | None = None
-    algorithm: str = "ivon"
-    settings: tuple[str, ...] = ()
     task: str | None = None
     epochs: int | None = None
     batch_size: int | None = None
     seed: int = 0
     test_size: float = 0.2
+    samples: int | None = None
+    impute: bool = False
+
+    def check(self) -> None:
+        """Raises a ValueError of one sentence for a number that cannot be meant."""
+        for name, value, least in (
+            ("epochs", self.epochs, 0),
+            ("batch-size", self.batch_size, 1),
+            ("samples", self.samples, 1),
+        ):
+            if value is not None and value < least:
+                raise ValueError(
+                    f"--{name} is {value}; give a whole number that is not {'below 1' if least else 'negative'}"
+                )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed is {self.seed}; give a whole number from 0 to {2**32 - 1}")
+
+    def read(self) -> Table:
+        """Returns the table."""
+        return read(self.data, self.target, self.task, impute=self.impute)
+
+    def loop(self, algorithm: Any) -> dict[str, Any]:
+        """Returns the options of the loop: what was asked, and the defaults where nothing was."""
+        asked = {"epochs": self.epochs, "batch_size": self.batch_size}
+        return budget(algorithm) | {name: value for name, value in asked.items() if value is not None}
+
+    def prediction(self) -> dict[str, Any]:
+        """Returns the options of a prediction."""
+        return {} if self.samples is None else {"samples": self.samples}
 
 
-def train(request: Request, out: Path, as_json: bool = False) -> None:
+def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, Any, Any]:
+    """Returns the table as its training rows encode it, and the numbers of the training and of the test rows."""
+    classes = table.encoding.task != "regression"
+    # By their own names, which a message about a class quotes; sorted, as their numbers are.
+    targets = table.encoding.decode(table.y) if classes else table.y
+    train, test = split(targets, request.test_size, seed, stratify=classes)
+    return table.refit(train), train, test
+
+
+def train(
+    request: Request,
+    out: Path,
+    algorithm: str | None = None,
+    settings: tuple[str, ...] = (),
+    as_json: bool = False,
+    force: bool = False,
+) -> None:
     """Fits a model to a table and writes the folder `out`; prints the scores on the test rows.
 
     Args:
         request: what to fit.
-        out: the folder to make: `posterior/`, `metrics.json`, `predictions.csv`, `config.json`.
+        out: the folder to make, with all of `lamu.cli.folder.CONTENT`.
+        algorithm: the name of the algorithm; None for the default.
+        settings: its settings, `key=value` each.
         as_json: whether to print one JSON document in place of a table.
+        force: whether a folder that `lamu fit` made before may be replaced.
 
     Raises:
         ValueError: for data, a name or a setting that cannot be used.
-        FileExistsError: if there is something at `out`.
+        FileExistsError: if there is something at `out` that may not be replaced.
     """
-    _check(request)
-    recipe = find(request.algorithm)
-    settings = parse(request.settings, recipe)
-    algorithm = build(recipe, settings)
-    table = read(request.data, request.target, request.task)
+    refuse_existing(out, force)
+    request.check()
+    recipe = find(default_algorithm() if algorithm is None else algorithm)
+    chosen = parse(settings, recipe)
+    learner = build(recipe, chosen)
+    table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
     encoding = table.encoding
     data = Arrays.of((table.x, table.y))
-    train_rows, test_rows = split(table.y, request.test_size, request.seed, stratify=encoding.task != "regression")
     x, y = data.x[train_rows], data.y[train_rows]
-    network, prior = MLP((64, 64)), Normal(1.0)
-    model = Model(network, _likelihood(encoding), prior).standardised(x, y)
-    given: dict[str, Any] = {"epochs": request.epochs, "batch_size": request.batch_size}
-    with draft(out) as folder:
+    model = model_for(encoding, x, y)
+    loop = request.loop(learner)
+    refuse_unwritable(out)
+    if not as_json:
+        show_notes(table.notes)
+    start = time.perf_counter()
+    fitted = fit(model, (x, y), learner, seed=request.seed, **loop)
+    seconds = time.perf_counter() - start
+    if fitted.interrupted:  # the loop keeps what it has; a folder that holds less than it says would mislead
+        raise KeyboardInterrupt
+    y_test = data.y[test_rows]
+    pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
+    found = estimates(score_rows(pred, y_test))
+    noise = monte_carlo_error(pred, y_test)
+    metrics = {
+        "task": encoding.task,
+        "rows": {"train": len(train_rows), "test": len(test_rows)},
+        "scores": {name: each.value for name, each in found.items()},
+        "standard_errors": {name: each.error for name, each in found.items()},
+        "monte_carlo_errors": {} if noise is None else {"nll": noise},
+        "seconds": seconds,
+    }
+    predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
+    with draft(out, force) as folder:
         folder.mkdir(mode=0o755)
-        start = time.perf_counter()
-        fitted = fit(
-            model,
-            (x, y),
-            algorithm,
-            seed=request.seed,
-            **{name: value for name, value in given.items() if value is not None},
-        )
-        seconds = time.perf_counter() - start
-        if fitted.interrupted:  # the loop keeps what it has; a folder that holds less than it says would mislead
-            raise KeyboardInterrupt
-        pred = fitted.posterior.predict(data.x[test_rows])
-        metrics = {
+        fitted.posterior.save(folder / "posterior")
+        config = {
+            "format": FORMAT,
+            **encoding.describe(),
+            "algorithm": recipe.name,
+            "settings": {**_defaults(recipe), **chosen},
+            **asdict(request),
+            "target": encoding.target,
             "task": encoding.task,
-            "rows": {"train": len(train_rows), "test": len(test_rows)},
-            "scores": score(pred, data.y[test_rows]),
-            "seconds": seconds,
-        }
-        config = _config(request, recipe, settings, encoding) | {
+            "epochs": loop.get("epochs"),
+            "batch_size": loop.get("batch_size"),
+            "samples": request.samples or _default_samples(fitted.posterior),
             "steps": len(fitted.history["loss"]),
-            "network": repr(network),
-            "prior": repr(prior),
+            "network": repr(model.network),
+            "prior": repr(model.prior),
             "standardised": True,
             "notes": list(table.notes),
+            "posterior": fingerprint(folder / "posterior"),
             "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         }
-        fitted.posterior.save(folder / "posterior")
         (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
         (folder / "config.json").write_text(dump(config), encoding="utf-8")
-        _write_csv(folder / "predictions.csv", columns(pred, test_rows, data.y[test_rows], encoding))
+        _write_csv(folder / "predictions.csv", predictions)
+        figure.savefig(folder / "calibration.png")
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
-    for note in table.notes:
-        show_line(f"note: {note}")
-    rows = metrics["rows"]
     show_line(
-        f"{request.algorithm} on {request.data}: {_described(encoding)}; {rows['train']} rows fitted in {seconds:.1f} s"
+        f"{recipe.name} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s"
     )
-    show_table(f"{rows['test']} test rows", ("score", "value"), metrics["scores"].items())
+    show_scores(f"{len(test_rows)} test rows", found)
+    if noise is not None and noise > 0.0:
+        show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}")
 
 
-def _check(request: Request) -> None:
-    for name, value in (("epochs", request.epochs), ("batch-size", request.batch_size)):
-        if value is not None and value < (0 if name == "epochs" else 1):
-            raise ValueError(
-                f"--{name} is {value}; give a whole number that is not {'negative' if name == 'epochs' else 'below 1'}"
-            )
-    if not 0 <= request.seed < 2**32:
-        raise ValueError(f"--seed is {request.seed}; give a whole number from 0 to {2**32 - 1}")
+def fingerprint(posterior: Path) -> str:
+    """Returns the SHA-256 of a saved posterior's own list of checksums, which no other posterior has."""
+    return hashlib.sha256((posterior / "checksums.json").read_bytes()).hexdigest()
 
 
-def _likelihood(encoding: TargetEncoding) -> Likelihood:
+def monte_carlo_error(pred: Any, y: Any) -> float | None:
+    """Returns how far the nll would move with other draws; None for a predictive that does not say."""
+    error = getattr(pred, "monte_carlo_error", None)
+    return None if error is None else float(error(y))
+
+
+def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
+    """Returns the figure that shows whether a prediction can be trusted: a reliability or a coverage plot."""
     if encoding.task == "regression":
-        return Gaussian()
-    return Bernoulli() if encoding.task == "binary" else Categorical(len(encoding.labels))
+        return plots.coverage(pred, y)
+    event = f"{encoding.target} = {encoding.labels[1]}" if encoding.task == "binary" else None
+    return plots.reliability(pred, y, event=event)
 
 
-def _described(encoding: TargetEncoding) -> str:
+def _described(encoding: Encoding) -> str:
     if encoding.task == "regression":
         return f"regression of {encoding.target!r}"
     if encoding.task == "binary":
@@ -147,28 +208,17 @@ def _described(encoding: TargetEncoding) -> str:
     return f"{len(encoding.labels)} classes of {encoding.target!r}"
 
 
-def _config(request: Request, recipe: Any, settings: dict[str, Any], encoding: TargetEncoding) -> dict[str, Any]:
-    """Returns every choice that was made, those of defaults included."""
-    loop = inspect.signature(fit).parameters
-    defaults = {
+def _defaults(recipe: Any) -> dict[str, Any]:
+    """Returns the settings that nobody gave."""
+    return {
         name: parameter.default
         for name, parameter in inspect.signature(recipe.factory).parameters.items()
         if parameter.default is None or isinstance(parameter.default, bool | int | float | str)
     }
-    return {
-        "format": 1,
-        "data": request.data,
-        "target": encoding.target,
-        "task": encoding.task,
-        "labels": list(encoding.labels),
-        "columns": list(encoding.columns),
-        "algorithm": recipe.name,
-        "settings": {**defaults, **settings},
-        "epochs": loop["epochs"].default if request.epochs is None else request.epochs,
-        "batch_size": loop["batch_size"].default if request.batch_size is None else request.batch_size,
-        "seed": request.seed,
-        "test_size": request.test_size,
-    }
+
+
+def _default_samples(posterior: Any) -> int:
+    return inspect.signature(posterior.predict).parameters["samples"].default
 
 
 def _write_csv(path: Path, table: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from lamu.data.arrays import Arrays, split
 from lamu.data.batch import Batch
 from lamu.data.bundled import load, names
+from lamu.data.encoding import Encoding
 from lamu.data.stream import Stream
-from lamu.data.table import DataError, Table, TargetEncoding
+from lamu.data.table import Table
+from lamu.data.wording import DataError
 
-__all__ = ["Arrays", "Batch", "DataError", "Stream", "Table", "TargetEncoding", "load", "names", "split"]
+__all__ = ["Arrays", "Batch", "DataError", "Encoding", "Stream", "Table", "load", "names", "split"]

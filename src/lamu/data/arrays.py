@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,12 +18,12 @@ from lamu.typing import Array
 
 __all__ = ["Arrays", "split"]
 
-_KEYS = ("x", "y", "weight")
+_KEYS = ("x", "y", "weight", "offset", "mask")
 
 
 @record
 class Arrays:
-    r"""N rows in memory: inputs, targets, and a weight a row.
+    r"""N rows in memory: inputs, targets, a weight a row and, where there is one, an offset.
 
     `Arrays.of` is the way in: it checks everything once, so that no later code has to. Floating inputs keep their dtype
     (float64 only where JAX has 64 bits enabled), whole numbers and truth values become the default float. Whole targets
@@ -32,6 +33,10 @@ class Arrays:
         x: inputs `[N, ...]`, floating.
         y: targets `[N]` or `[N, outputs]`.
         weight: what a row counts, `[N]`, of the dtype of x; ones unless given.
+        offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`, of the dtype
+            of x; None where there is none.
+        held_out: further rows, an `Arrays`, that were set aside for choices which the rows themselves cannot make; None
+            where there are none. They are no part of N.
 
     Examples:
         >>> from lamu.data import Arrays
@@ -43,30 +48,37 @@ class Arrays:
     x: Any
     y: Any
     weight: Any
+    offset: Any = None
+    held_out: Any = None
 
     @classmethod
     def of(cls, data: Any) -> Arrays:
         """Returns the data set that `data` describes.
 
         Args:
-            data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, or an `Arrays`, returned as is.
+            data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset` and `mask`, or an
+                `Arrays`, returned as is. A row whose mask is zero is no data: it is left out here, before anything in
+                it is looked at, so that N is the number of the others.
 
         Returns:
             The rows, on the default device.
 
         Raises:
             TypeError: if `data` is none of these, or an array holds something else than numbers.
-            ValueError: for rows that do not match, no rows, NaN or infinity, an unknown key, or a negative weight.
+            ValueError: for rows that do not match, no rows, NaN or infinity, an unknown key, a negative weight, or a
+                mask of something else than zeros and ones.
 
         Examples:
             >>> from lamu.data import Arrays
             >>> Arrays.of({"x": [[1, 2]], "y": [0.5], "weight": [2.0]}).weight.tolist()
             [2.0]
+            >>> Arrays.of({"x": [[1.0], [2.0]], "y": [0, 1], "offset": [0.5, 0.25], "mask": [0, 1]}).offset.tolist()
+            [0.25]
         """
         if isinstance(data, Arrays):
             return data
-        x, y, weight = _parts(data)
-        x, y = _numbers("x", x), _numbers("y", y)
+        given = _parts(data)
+        x, y = _numbers("x", given["x"]), _numbers("y", given["y"])
         if x.ndim == 0 or y.ndim == 0:
             raise ValueError(
                 "x and y need a leading axis of rows, but one of them is a single number; pass arrays [N, ...]"
@@ -75,24 +87,39 @@ class Arrays:
             raise ValueError(f"x has {len(x)} rows and y has {len(y)}; pass one target a row of x")
         if len(x) == 0:
             raise ValueError("x and y have no rows; pass at least one")
+        beside = {name: _numbers(name, given[name]) for name in _KEYS[2:] if given.get(name) is not None}
+        weight, offset, mask = (beside.get(name) for name in _KEYS[2:])
+        if weight is not None and weight.shape != (len(x),):
+            raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
+        if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(x)):
+            raise ValueError(
+                f"offset has the shape {offset.shape}; pass one number a row, the shape ({len(x)},), or one an output"
+            )
+        if mask is not None:
+            real = _real_rows(mask, len(x))
+            x, y = x[real], y[real]
+            weight, offset = (None if leaf is None else leaf[real] for leaf in (weight, offset))
         if x.size == 0 or y.size == 0:
             raise ValueError(f"x has the shape {x.shape} and y {y.shape}; pass at least one input and one target a row")
         x = _on_device("x", x, x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float))
         y = _on_device("y", y, x.dtype if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y))
+        offset = None if offset is None else _on_device("offset", offset, x.dtype)
         if weight is None:
-            return cls(x=x, y=y, weight=jnp.ones(len(x), x.dtype))
-        weight = _numbers("weight", weight)
-        if weight.shape != (len(x),):
-            raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
+            return cls(x=x, y=y, weight=jnp.ones(len(x), x.dtype), offset=offset)
         weight = _on_device("weight", weight, x.dtype)
         if bool(jnp.any(weight < 0)) or not bool(jnp.any(weight > 0)):
             raise ValueError(f"weights must not be negative nor all zero; the smallest is {float(jnp.min(weight)):g}")
-        return cls(x=x, y=y, weight=weight)
+        return cls(x=x, y=y, weight=weight, offset=offset)
 
     @property
     def count(self) -> int:
         """The number of rows N."""
         return self.y.shape[0]
+
+    def take(self, chosen: Any) -> Arrays:
+        """Returns some of the rows, by their indices `[n]`."""
+        chosen = jnp.asarray(chosen)
+        return jax.tree.map(lambda leaf: leaf[chosen], replace(self, held_out=None))
 
     def full(self) -> Batch:
         """Returns all rows as one batch."""
@@ -123,8 +150,9 @@ class Arrays:
         return self._rows(0, size)
 
     def _rows(self, start: int, size: int) -> Batch:
-        x, y, weight = (leaf[start : start + size] for leaf in (self.x, self.y, self.weight))
-        return Batch(x=x, y=y, mask=jnp.ones_like(weight), weight=weight).padded(size)
+        rows = jax.tree.map(lambda leaf: leaf[start : start + size], replace(self, held_out=None))
+        mask = jnp.ones_like(rows.weight)
+        return Batch(x=rows.x, y=rows.y, mask=mask, weight=rows.weight, offset=rows.offset).padded(size)
 
 
 def split(rows: Any, test_size: float = 0.2, seed: int = 0, stratify: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +206,7 @@ def split(rows: Any, test_size: float = 0.2, seed: int = 0, stratify: bool = Fal
     return np.sort(train_rows), np.sort(test_rows)
 
 
-def _parts(data: Any) -> tuple[Any, Any, Any]:
+def _parts(data: Any) -> Mapping[str, Any]:
     if isinstance(data, Mapping):
         for key in data:
             if key not in _KEYS:
@@ -186,16 +214,34 @@ def _parts(data: Any) -> tuple[Any, Any, Any]:
         for key in ("x", "y"):
             if key not in data:
                 raise ValueError(f"data has the keys {sorted(data)} and lacks {key!r}; pass x and y")
-        return data["x"], data["y"], data.get("weight")
+        return data
     if isinstance(data, tuple | list):
         if len(data) != 2:
             raise ValueError(
-                f"data is a {type(data).__name__} of {len(data)} parts; pass (x, y), or a mapping with x, y, weight"
+                f"data is a {type(data).__name__} of {len(data)} parts; pass (x, y), or a mapping with {_named()}"
             )
-        return data[0], data[1], None
-    raise TypeError(
-        f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys x, y and, optionally, weight"
-    )
+        return {"x": data[0], "y": data[1]}
+    raise TypeError(f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys {_named()}")
+
+
+def _named() -> str:
+    return f"x, y and, optionally, {', '.join(_KEYS[2:-1])} and {_KEYS[-1]}"
+
+
+def _real_rows(mask: Any, rows: int) -> np.ndarray:
+    """Returns the indices of the rows that are data."""
+    if mask.shape != (rows,):
+        raise ValueError(f"mask has the shape {mask.shape}; pass one truth value a row, the shape ({rows},)")
+    mask = np.asarray(mask)
+    strange = (mask != 0) & (mask != 1)
+    if strange.any():
+        raise ValueError(
+            f"mask is {mask[strange][0]} in row {strange.argmax()}; pass 1 for a row of data and 0 for none, and what "
+            "a row counts as its weight"
+        )
+    if not mask.any():
+        raise ValueError(f"mask is zero in all {rows} rows; pass at least one row of data")
+    return np.flatnonzero(mask)
 
 
 def _numbers(name: str, values: Any) -> Any:

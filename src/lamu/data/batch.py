@@ -1,7 +1,8 @@
-"""A batch: the rows that one step sees, with the mask that tells real rows from padding."""
+"""A batch: the rows that one step sees, with the mask that tells real rows from padding, and what is known of f."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "with_offset"]
 
 
 @record
@@ -25,6 +26,8 @@ class Batch:
         y: targets, leading axis `batch`.
         mask: one or zero for each row, floating.
         weight: the weight of each row, floating.
+        offset: a known part of the linear predictor (the log of an exposure), added to f and in its units, `[batch]` or
+            `[batch, outputs]`; None where there is none. One number a row is added to every output.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -37,14 +40,15 @@ class Batch:
     y: Any
     mask: Any
     weight: Any
+    offset: Any = None
 
     @classmethod
-    def of(cls, x: Any, y: Any) -> Batch:
+    def of(cls, x: Any, y: Any, offset: Any = None) -> Batch:
         """Returns a batch of real rows of weight one."""
         x, y = jnp.asarray(x), jnp.asarray(y)
         dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
         ones = jnp.ones(x.shape[0], dtype)
-        return cls(x=x, y=y, mask=ones, weight=ones)
+        return cls(x=x, y=y, mask=ones, weight=ones, offset=None if offset is None else jnp.asarray(offset, dtype))
 
     def padded(self, rows: int) -> Batch:
         """Returns the same batch with padding up to `rows` rows; padded rows repeat the first one, masked out."""
@@ -60,6 +64,7 @@ class Batch:
             y=pad(self.y, self.y[:1]),
             mask=pad(self.mask, jnp.zeros_like(self.mask[:1])),
             weight=pad(self.weight, self.weight[:1]),
+            offset=None if self.offset is None else pad(self.offset, self.offset[:1]),
         )
 
     @property
@@ -75,3 +80,31 @@ class Batch:
         """
         factor = (self.mask * self.weight).reshape(-1, *[1] * (values.ndim - 1)).astype(values.dtype)
         return jnp.sum(jnp.where(factor > 0, values, jnp.zeros_like(values)) * factor, axis=0)
+
+
+def with_offset(f: Array, offset: Any) -> Array:
+    """Returns the outputs with their known part added.
+
+    Args:
+        f: the network's outputs `[batch, outputs]`.
+        offset: `[batch]`, the same for every output, or `[batch, outputs]`; None for none.
+
+    Raises:
+        ValueError: for another shape.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.data.batch import with_offset
+        >>> with_offset(jnp.zeros((2, 2)), jnp.array([1.0, 2.0])).tolist()
+        [[1.0, 1.0], [2.0, 2.0]]
+    """
+    if offset is None:
+        return f
+    if offset.shape not in (f.shape[:1], f.shape):
+        # Rows are checked where data come in; here it is the outputs that may be new.
+        raise ValueError(
+            f"the offset has {math.prod(offset.shape[1:])} numbers a row and f has {f.shape[1]} outputs; give one "
+            "number a row, without an axis of outputs, or one an output"
+        )
+    columns = offset[:, None] if offset.ndim == 1 else offset
+    return f + jnp.broadcast_to(columns, f.shape).astype(f.dtype)

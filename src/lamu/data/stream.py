@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import jax
+
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 
@@ -12,10 +14,10 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """A re-iterable of batches: `Batch`, `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`.
+    """A re-iterable of batches: `Batch`, `(x, y)`, or a mapping with `x`, `y` and, optionally, what `Arrays.of` takes.
 
-    Every pass begins again at the front. Batches may differ in size; each is padded to the largest seen so far, so that
-    few shapes are compiled.
+    Every pass begins again at the front. Rows whose mask is zero are no data, and not among the N of `data_size`.
+    Batches may differ in size; each is padded to the largest seen so far, so that few shapes are compiled.
 
     Args:
         source: an object that can be iterated over more than once (a list, a class with `__iter__`; no generator).
@@ -52,12 +54,7 @@ class Stream:
             rows = batch.mask.shape[0]
             for start in range(0, rows, size):
                 end = min(start + size, rows)
-                piece = Batch(
-                    x=batch.x[start:end],
-                    y=batch.y[start:end],
-                    mask=batch.mask[start:end],
-                    weight=batch.weight[start:end],
-                )
+                piece: Batch = jax.tree.map(lambda leaf, a=start, b=end: leaf[a:b], batch)
                 yield piece.padded(size)
 
     def example(self, size: int) -> Batch:

@@ -109,7 +109,7 @@ class Quadrature:
         """Returns the expected value, gradient and Hessian, by quadrature."""
         _require_linear(loss, curvature, "Quadrature()")
         # The prior, where it is not in the belief exactly, and the network's state come with one pass at the mean.
-        outputs = loss.outputs(belief.mean, loss.batch.x)
+        outputs = loss.outputs(belief.mean)
         if outputs.shape[1] != 1:
             raise ValueError(f"Quadrature() integrates over one output a row, the network has {outputs.shape[1]}")
         jacobian = loss.jacobian(belief.mean)

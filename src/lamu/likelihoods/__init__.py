@@ -3,7 +3,8 @@
 from lamu.likelihoods.bernoulli import Bernoulli
 from lamu.likelihoods.categorical import Categorical
 from lamu.likelihoods.gaussian import Gaussian
+from lamu.likelihoods.heteroscedastic import HeteroscedasticGaussian
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.scaled import Scaled
 
-__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "Scaled"]
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood", "Scaled"]

@@ -103,6 +103,10 @@ class Gaussian:
         r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 
+    def widened(self, params: Params, factor: Number) -> Params:
+        """Returns the parameters of the same noise with every standard deviation times a factor."""
+        return jax.tree.map(lambda leaf: leaf + jnp.log(jnp.asarray(factor, leaf.dtype)), params)
+
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
         return jnp.sum(self._noise(params, f).log_prob(_columns(y, f)), axis=-1)

@@ -72,9 +72,9 @@ class Scaled:
         """Raises a ValueError unless the base takes the targets, and shift and scale have as many outputs as they."""
         self.base.check(y)
         for name, value in (("shift", self.shift), ("scale", self.scale)):
-            if jnp.ndim(value) == 1 and jnp.size(value) not in (1, self.outputs(y)):
+            if jnp.ndim(value) == 1 and jnp.size(value) not in (1, _count(y)):
                 raise ValueError(
-                    f"the {name} has {jnp.size(value)} values, but the targets have {self.outputs(y)} outputs; give one"
+                    f"the {name} has {jnp.size(value)} values, but the targets have {_count(y)} outputs; give one"
                     " value, or one for each output"
                 )
 
@@ -86,11 +86,16 @@ class Scaled:
         """Returns the base's initial parameters for the standardised targets."""
         y = jnp.asarray(y)
         y = y if jnp.issubdtype(y.dtype, jnp.floating) else y.astype(jnp.result_type(float))
-        return self.base.init(self._standardised(y, self.outputs(y), y.dtype))
+        return self.base.init(self._standardised(y, y.dtype))
 
     def log_prior(self, params: Params) -> Array:
         """Returns the base's log density of its dispersion parameters, a scalar in nats."""
         return self.base.log_prior(params)
+
+    def widened(self, params: Params, factor: Any) -> Params:
+        """Returns the parameters of the base with every noise deviation times a factor."""
+        base: Any = self.base
+        return base.widened(params, factor)
 
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's information: the Jacobian does not depend on the dispersion."""
@@ -98,8 +103,8 @@ class Scaled:
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log p_z((y - a)/b \mid f) - \sum_k \log b_k\) in nats, `[batch]`."""
-        z = self._standardised(y, f.shape[-1], f.dtype)
-        return self.base.log_prob(params, f, z) - self._log_jacobian(f)
+        z = self._standardised(y, f.dtype)
+        return self.base.log_prob(params, f, z) - self._log_jacobian(z)
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information: the Jacobian does not depend on f."""
@@ -112,11 +117,11 @@ class Scaled:
     def variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(b^2 \operatorname{Var}[z]\)."""
         variance = self.base.variance(params, f)
-        return variance * _units(self.scale, f.shape[-1], f.dtype) ** 2
+        return variance * _units(self.scale, _count(variance), f.dtype) ** 2
 
     def entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(H[z] + \sum_k \log b_k\) in nats, `[batch]`."""
-        return self.base.entropy(params, f) + self._log_jacobian(f)
+        return self.base.entropy(params, f) + self._log_jacobian(self.base.mean(params, f))
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         r"""Returns one draw \(a + b z\) a row."""
@@ -124,7 +129,7 @@ class Scaled:
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(P(z \le (y - a)/b \mid f)\)."""
-        return self.base.cdf(params, f, self._standardised(y, f.shape[-1], f.dtype))
+        return self.base.cdf(params, f, self._standardised(y, f.dtype))
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         r"""Returns \((a + b m, \; B C B)\), \(B = \operatorname{diag}(b)\), for the base's marginal \((m, C)\).
@@ -144,7 +149,8 @@ class Scaled:
         a, b = _entries(self.shift, m.shape[-1], m.dtype), _entries(self.scale, m.shape[-1], m.dtype)
         return a[None] + b[None] * m, b[None, :, None] * C * b[None, None, :]
 
-    def _standardised(self, y: Array, outputs: int, dtype: Any) -> Array:
+    def _standardised(self, y: Array, dtype: Any) -> Array:
+        outputs = _count(y)
         # The difference is taken in the precision of y: targets far from zero have few digits left in float32.
         given = jnp.result_type(y)
         wider = jnp.issubdtype(given, jnp.floating) and jnp.finfo(given).bits > jnp.finfo(dtype).bits
@@ -153,11 +159,16 @@ class Scaled:
         return z.astype(dtype)
 
     def _restored(self, z: Array) -> Array:
-        outputs = 1 if z.ndim == 1 else z.shape[-1]
+        outputs = _count(z)
         return _units(self.shift, outputs, z.dtype) + _units(self.scale, outputs, z.dtype) * z
 
-    def _log_jacobian(self, f: Array) -> Array:
-        return jnp.sum(jnp.log(_entries(self.scale, f.shape[-1], f.dtype)))
+    def _log_jacobian(self, z: Array) -> Array:
+        return jnp.sum(jnp.log(_entries(self.scale, _count(z), z.dtype)))
+
+
+def _count(y: Array) -> int:
+    """How many values a row of targets has, which the width of f need not be."""
+    return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[-1]
 
 
 def _entries(value: Any, outputs: int, dtype: Any) -> Array:

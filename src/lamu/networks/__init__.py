@@ -1,7 +1,22 @@
 """Networks f(θ, x): built-in architectures on Flax NNX, seen by the rest of the library as pure dictionaries."""
 
-from lamu.networks.interface import Network
+from lamu.networks.batch_norm import BatchNorm
+from lamu.networks.convolutional import ConvNet
+from lamu.networks.convolutions import holds_convolutions, loops_well
+from lamu.networks.embedded import Embedded
+from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, Linear
 from lamu.networks.standardised import Standardised
 
-__all__ = ["MLP", "Linear", "Network", "Standardised"]
+__all__ = [
+    "MLP",
+    "BatchNorm",
+    "ConvNet",
+    "Embedded",
+    "Linear",
+    "Network",
+    "Normaliser",
+    "Standardised",
+    "holds_convolutions",
+    "loops_well",
+]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
+from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
+from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["MLP", "Linear"]
-
-_ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
+__all__ = ["MLP", "Linear", "floating", "require_normaliser", "require_widths"]
 
 
 @record
@@ -24,12 +24,17 @@ class MLP:
     Inputs of any shape are flattened. The layers are Flax NNX's `Linear`; parameters stand at `layers/i/kernel` and
     `layers/i/bias`. Kernels start as He normals for the rectifiers, Glorot (Xavier) normals for tanh, biases at zero.
 
+    With a normaliser a hidden layer is \(a(\mathrm{norm}_i(W_i h))\), without a bias of its own: the normaliser has
+    one. Its parameters and state stand at `norms/i/...`.
+
     Attributes:
         widths: the widths of the hidden layers; the input and output widths come from data and likelihood.
         activation: "relu", "tanh", "gelu" or "silu".
+        normalise: what stands before every activation, for instance `BatchNorm()`; None for nothing.
 
     Raises:
         ValueError: for a width that is not a positive integer, or an unknown activation.
+        TypeError: for a `normalise` that is no normaliser.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -41,6 +46,7 @@ class MLP:
 
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
+    normalise: Normaliser | None = None
 
     linear = False
 
@@ -49,25 +55,39 @@ class MLP:
         """The path pattern of the last layer."""
         return f"layers/{len(self.widths)}/*"
 
+    @property
+    def masked(self) -> bool:
+        """Whether rows meet, so that it matters which are padding."""
+        return self.normalise is not None
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
-        for width in self.widths:
-            if not isinstance(width, int) or width < 1:
-                raise ValueError(f"a layer of width {width!r} cannot be built; widths are positive integers")
-        if self.activation not in _ACTIVATIONS:
-            raise ValueError(f"unknown activation {self.activation!r}; choose one of {', '.join(_ACTIVATIONS)}")
+        require_widths(self.widths)
+        require_activation(self.activation)
+        require_normaliser(self.normalise)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
-        """Returns fresh parameters for inputs like `x`, and the empty state."""
-        return _init(key, (_inputs(x), *self.widths, outputs), True, self.activation, _dtype(x)), {}
+        """Returns fresh parameters for inputs like `x`, and the normalisers' state; empty where there is none."""
+        sizes, dtype = (_inputs(x), *self.widths, outputs), floating(x)
+        if self.normalise is None:
+            return _init(key, sizes, (True,) * (len(sizes) - 1), self.activation, dtype), {}
+        params = _init(key, sizes, (*[False] * len(self.widths), True), self.activation, dtype)
+        norms = {index: self.normalise.init(width, dtype) for index, width in enumerate(self.widths)}
+        first, second = ({index: norm[part] for index, norm in norms.items()} for part in (0, 1))
+        return {**params, "norms": first}, {"norms": second}
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
-        """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
-        layers = _layers(params, _sizes(params, x), True)
-        hidden = _flat(x, params)
-        for layer in layers[:-1]:
-            hidden = _ACTIVATIONS[self.activation](layer(hidden))
-        return layers[-1](hidden), state
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
+        layers, hidden, norms = _layers(params, x), _flat(x, params), {}
+        for index, layer in enumerate(layers[:-1]):
+            hidden = layer(hidden)
+            if self.normalise is not None:
+                norm, before = params["norms"][index], state["norms"][index]
+                hidden, norms[index] = self.normalise.apply(norm, before, hidden, train, mask)
+            hidden = ACTIVATIONS[self.activation](hidden)
+        return layers[-1](hidden), state if self.normalise is None else {"norms": norms}
 
 
 @record
@@ -94,22 +114,40 @@ class Linear:
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
-        return _init(key, (_inputs(x), outputs), self.bias, "tanh", _dtype(x)), {}
+        return _init(key, (_inputs(x), outputs), (self.bias,), "tanh", floating(x)), {}
 
     def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
         """Returns W x + b of shape `[batch, outputs]`, and the state unchanged."""
-        (layer,) = _layers(params, _sizes(params, x), self.bias)
+        (layer,) = _layers(params, x)
         return layer(_flat(x, params)), state
 
 
-def _init(key: RandomKey, sizes: tuple[int, ...], bias: bool, activation: str, dtype: Any) -> Params:
+def require_widths(widths: tuple[Any, ...]) -> None:
+    """Raises a ValueError for a width that is not a positive integer."""
+    for width in widths:
+        if not isinstance(width, int) or width < 1:
+            raise ValueError(f"a layer of width {width!r} cannot be built; widths are positive integers")
+
+
+def require_normaliser(normalise: Any) -> None:
+    """Raises a TypeError for something that is neither None nor a normaliser."""
+    # A class has the methods too.
+    if normalise is not None and (isinstance(normalise, type) or not isinstance(normalise, Normaliser)):
+        raise TypeError(f"normalise={normalise!r} is no normaliser; give for instance BatchNorm()")
+
+
+def floating(x: Array) -> Any:
+    """Returns the dtype of parameters for inputs like `x`."""
+    return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+
+
+def _init(key: RandomKey, sizes: tuple[int, ...], biases: tuple[bool, ...], activation: str, dtype: Any) -> Params:
     from flax import nnx
 
-    draw = nnx.initializers.xavier_normal() if activation == "tanh" else nnx.initializers.he_normal()
-    rngs = nnx.Rngs(params=key)
+    draw, rngs = initial_weights(activation), nnx.Rngs(params=key)
     layers = [
         nnx.Linear(inputs, outputs, use_bias=bias, kernel_init=draw, param_dtype=dtype, rngs=rngs)
-        for inputs, outputs in itertools.pairwise(sizes)
+        for (inputs, outputs), bias in zip(itertools.pairwise(sizes), biases, strict=True)
     ]
     return {"layers": {index: nnx.to_pure_dict(nnx.state(layer)) for index, layer in enumerate(layers)}}
 
@@ -121,20 +159,13 @@ def _definition(inputs: int, outputs: int, bias: bool) -> Any:
     return nnx.graphdef(nnx.eval_shape(lambda: nnx.Linear(inputs, outputs, use_bias=bias, rngs=nnx.Rngs(0))))
 
 
-def _layers(params: Params, sizes: list[tuple[int, int]], bias: bool) -> list[Any]:
+def _layers(params: Params, x: Array) -> list[Any]:
     from flax import nnx
 
-    return [
-        nnx.merge(_definition(*size, bias), nnx.State(dict(params["layers"][index])))
-        for index, size in enumerate(sizes)
-    ]
-
-
-def _sizes(params: Params, x: Array) -> list[tuple[int, int]]:
-    shapes = [params["layers"][index]["kernel"].shape for index in range(len(params["layers"]))]
-    if shapes[0][0] != _inputs(x):
-        raise ValueError(f"inputs have {_inputs(x)} features, the network was made for {shapes[0][0]}")
-    return shapes
+    parts = [params["layers"][index] for index in range(len(params["layers"]))]
+    if parts[0]["kernel"].shape[0] != _inputs(x):
+        raise ValueError(f"inputs have {_inputs(x)} features, the network was made for {parts[0]['kernel'].shape[0]}")
+    return [nnx.merge(_definition(*part["kernel"].shape, "bias" in part), nnx.State(dict(part))) for part in parts]
 
 
 def _flat(x: Array, params: Params) -> Array:
@@ -142,11 +173,4 @@ def _flat(x: Array, params: Params) -> Array:
 
 
 def _inputs(x: Array) -> int:
-    size = 1
-    for length in x.shape[1:]:
-        size *= length
-    return size
-
-
-def _dtype(x: Array) -> Any:
-    return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+    return math.prod(x.shape[1:])

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.interface import Network
+from lamu.networks.interface import Network, outputs
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -46,13 +46,25 @@ class Standardised:
         """The path pattern of the base's last layer."""
         return self.base.head
 
+    @property
+    def masked(self) -> bool:
+        """Whether the base wants to know which rows are padding."""
+        return getattr(self.base, "masked", False)
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The indices of the columns that the base reads as codes."""
+        return getattr(self.base, "codes", ())
+
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the base's parameters and state."""
         return self.base.init(key, self._standardise(x), outputs)
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
-        """Returns the base's outputs at the standardised inputs, and its state."""
-        return self.base.apply(params, state, self._standardise(x), key, train)
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the base's outputs at the standardised inputs, and its new state."""
+        return outputs(self.base, params, state, self._standardise(x), key, train, mask)
 
     def _standardise(self, x: Array) -> Array:
         if x.shape[1:] != jnp.shape(self.shift):

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
 from lamu.objective.objective import Objective
 from lamu.objective.space import Everything, Weights
 from lamu.record import record, static
@@ -99,14 +99,13 @@ class BatchLoss:
         ones = jax.tree.map(jax.numpy.ones_like, coordinates)
         return jax.jvp(jax.grad(negative_log_prior), (coordinates,), (ones,))[1]
 
-    def outputs(self, coordinates: Params, x: Array) -> Array:
-        """Returns f(θ, x) in evaluation mode, shape `[batch, outputs]`."""
-        params = self.space.join(coordinates, self.rest)
-        return self.objective.model.outputs(params, self.network_state, x)[0]
+    def outputs(self, coordinates: Params) -> Array:
+        """Returns f(θ, x) of the batch's rows in evaluation mode, offset included, shape `[batch, outputs]`."""
+        return with_offset(self._outputs(coordinates, self.batch.x), self.batch.offset)
 
     def jacobian(self, coordinates: Params) -> Params:
         """Returns ∂f/∂θ for every row, leaves `[batch, outputs, ...]`, in evaluation mode."""
-        one = jax.jacrev(lambda theta, x: self.outputs(theta, x[None])[0])
+        one = jax.jacrev(lambda theta, x: self._outputs(theta, x[None])[0])
         return jax.vmap(one, in_axes=(None, 0))(coordinates, self.batch.x)
 
     def information(self, coordinates: Params, f: Array) -> Array:
@@ -114,3 +113,7 @@ class BatchLoss:
         dispersion = self.space.join(coordinates, self.rest)["likelihood"]
         weight = self.objective.row_factor(self.batch).astype(f.dtype)
         return self.objective.model.likelihood.information(dispersion, f) * weight[:, None, None]
+
+    def _outputs(self, coordinates: Params, x: Array) -> Array:
+        params = self.space.join(coordinates, self.rest)
+        return self.objective.model.outputs(params, self.network_state, x)[0]

@@ -1,7 +1,8 @@
 """p(y* | x*, D), and the rules that make it of a belief."""
 
+from lamu.predictives.deferred import Deferred
 from lamu.predictives.gaussian import GaussianPredictive
-from lamu.predictives.interface import Predictive, PredictiveRule
+from lamu.predictives.interface import Predictive, PredictiveRule, Prepared
 from lamu.predictives.linearised import ClosedForm, Linearised
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.pooled import Pooled, Pooling
@@ -9,6 +10,7 @@ from lamu.predictives.sampled import Sampled
 
 __all__ = [
     "ClosedForm",
+    "Deferred",
     "GaussianPredictive",
     "Linearised",
     "Mixture",
@@ -16,5 +18,6 @@ __all__ = [
     "Pooling",
     "Predictive",
     "PredictiveRule",
+    "Prepared",
     "Sampled",
 ]

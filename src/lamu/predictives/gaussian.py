@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from lamu.predictives.interface import Predictive
+from lamu.predictives.rows import row_keys
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 
@@ -75,9 +76,10 @@ class GaussianPredictive(Predictive):
         """Returns P(Y ≤ y) of every output."""
         return jax.scipy.stats.norm.cdf(y, self.centre, self.std)
 
-    def sample(self, key: RandomKey, n: int) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, correlated between a row's outputs and independent between rows."""
         rows, outputs = self.covariance.shape[:2]
-        noise = jax.random.normal(key, (n, rows, outputs), self.centre.dtype)
+        draw = lambda key: jax.random.normal(key, (outputs,), self.centre.dtype)
+        noise = jax.vmap(jax.vmap(draw))(jax.vmap(lambda key: row_keys(key, rows, first))(jax.random.split(key, n)))
         away = jnp.einsum("nkl,snl->snk", jnp.linalg.cholesky(self.covariance), noise)
         return self.centre[None] + away.reshape(n, *self.centre.shape)

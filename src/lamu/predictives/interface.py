@@ -8,11 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.model import Model
 from lamu.typing import Array, RandomKey, Rows
 
-__all__ = ["Predictive", "PredictiveRule"]
+__all__ = ["Predictive", "PredictiveRule", "Prepared"]
 
 
 class Predictive(ABC):
@@ -57,8 +58,48 @@ class Predictive(ABC):
         """Returns P(Y ≤ y) in the shape of the mean (regression)."""
 
     @abstractmethod
-    def sample(self, key: RandomKey, n: int) -> Array:
-        """Returns n draws of all targets, shape `[n, N]` or `[n, N, K]`."""
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws of all targets, shape `[n, N]` or `[n, N, K]`.
+
+        Args:
+            key: a random key.
+            n: how many.
+            first: the number of the first row, where these rows are a part of more: what is random in a row depends on
+                the key and on the row's number alone.
+        """
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        r"""Returns `log_prob(y)` with one draw of the parameters left out at a time.
+
+        Args:
+            y: targets.
+
+        Returns:
+            For each group of independent draws an array `[draws, N]`, in nats; nothing where there are no draws. A
+            group of one draw, without which nothing is left, is NaN.
+        """
+        return ()
+
+    def monte_carlo_error(self, y: Any) -> float:
+        r"""Returns the standard error of the mean log predictive density that comes from the finite number of draws.
+
+        The rows share the draws, so their errors do not average out. It is the jackknife over draws, with
+        \(\bar l_{-gs}\) the mean over rows of `log_prob(y)` without draw s of group g (a member of an ensemble),
+
+        \[ \sum_g \frac{S_g - 1}{S_g} \sum_s \Big( \bar l_{-gs} - \frac1{S_g} \sum_t \bar l_{-gt} \Big)^2 \]
+
+        the square of what is returned. It takes draws for independent; those of a chain are less than that.
+
+        Args:
+            y: targets.
+
+        Returns:
+            Nats a row, the error of `lamu.scores.nll`; zero where nothing is drawn (closed forms, quadrature, a point),
+            NaN where a group has one draw.
+
+        Source: Efron & Stein (1981).
+        """
+        return jackknife([mean_deviations(group) for group in self.left_out(y)])
 
     @property
     def std(self) -> Array:
@@ -149,11 +190,36 @@ class Predictive(ABC):
 
 
 @runtime_checkable
+class Prepared(Protocol):
+    """A belief that is ready to predict: its draws are taken, its matrices factored. A pytree."""
+
+    @property
+    def task(self) -> str:
+        """The likelihood's task."""
+        ...
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        """Returns the predictive of these rows, in memory; each row's depends on that row alone."""
+        ...
+
+
+@runtime_checkable
 class PredictiveRule(Protocol):
     """How a belief becomes a predictive."""
 
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns what can be done before the inputs are known."""
+        ...
+
     def predict(
-        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
+        self,
+        model: Model,
+        belief: Any,
+        network_state: Any,
+        x: Rows,
+        samples: int,
+        key: RandomKey,
+        offset: Rows | None = None,
     ) -> Predictive:
         """Returns the predictive at the inputs.
 
@@ -164,8 +230,29 @@ class PredictiveRule(Protocol):
             x: new inputs `[N, ...]`.
             samples: how many draws, where the rule needs draws.
             key: for the draws; draw i depends on the key and i alone, never on a row or a chunk.
+            offset: what is added to f, `[N]` or `[N, outputs]`.
         """
         ...
+
+
+def mean_deviations(left_out: Array, real: Array | None = None) -> Array:
+    """Returns the mean over rows of what each draw's absence changes, `[draws]`, in nats.
+
+    Args:
+        left_out: log densities without a draw, `[draws, N]`.
+        real: where given the sum over the rows that are real, `[N]`, in the place of the mean.
+    """
+    # Each row around its own centre: the differences are small beside the densities.
+    away = left_out - jnp.mean(left_out, axis=0)[None]
+    if real is None:
+        return jnp.mean(away, axis=1)
+    return jnp.sum(jnp.where(real[None], away, jnp.zeros_like(away)), axis=1)
+
+
+def jackknife(deviations: Any) -> float:
+    """Returns the standard error that groups of deviations `[draws]` tell, independent of each other."""
+    parts = (np.asarray(group, float) for group in deviations)
+    return float(np.sqrt(sum((len(group) - 1) / len(group) * np.sum(group**2) for group in parts)))
 
 
 def _probability(level: float) -> float:

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
 from lamu.model import Model
+from lamu.predictives.deferred import predictive
 from lamu.predictives.gaussian import GaussianPredictive
-from lamu.predictives.interface import Predictive
+from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["ClosedForm", "Linearised"]
@@ -40,35 +42,24 @@ class Linearised:
         Linearised()
     """
 
-    def predict(
-        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
-    ) -> Predictive:
-        """Returns the predictive of the tangent model."""
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the mean and the factored precision."""
         weights, dispersion = _parts(belief)
         weights = Gaussian(weights.mean, weights.precision.factored())
-        width = jax.eval_shape(lambda x: model.outputs(belief.mean, network_state, x)[0], x[:1]).shape[1]
-        row_bytes = width * tree.dimension(weights.mean) * jnp.dtype(jnp.result_type(float)).itemsize
-        rows = int(np.clip(_JACOBIAN_BYTES // max(row_bytes, 1), 1, 4096))
-        mean, covariance = in_chunks(
-            lambda rows: _tangent(model, weights, dispersion, network_state, rows), x, rows=rows
-        )
-        closed = model.likelihood.marginal(dispersion, mean, covariance)
-        if closed is not None:
-            centre, total = closed
-            noise = model.likelihood.variance(dispersion, mean)
-            return GaussianPredictive(centre.reshape(noise.shape), total, noise)
-        if width == 1:
-            nodes, node_weights = np.polynomial.hermite_e.hermegauss(_NODES)
-            noise = jnp.asarray(nodes, mean.dtype)[:, None]
-            log_weights = jnp.asarray(np.log(node_weights / node_weights.sum()), mean.dtype)
-        else:
-            noise = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), mean.dtype))(
-                jnp.arange(samples)
-            )
-            log_weights = jnp.full(samples, -np.log(samples), mean.dtype)
-        f = mean[None] + jnp.einsum("nkl,sl->snk", _root(covariance), noise)
-        repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape)), dispersion)
-        return Mixture(model.likelihood, repeated, f, log_weights)
+        return _Tangent(model, weights, dispersion, network_state, key, samples)
+
+    def predict(
+        self,
+        model: Model,
+        belief: Any,
+        network_state: Any,
+        x: Rows,
+        samples: int,
+        key: RandomKey,
+        offset: Rows | None = None,
+    ) -> Predictive:
+        """Returns the predictive of the tangent model."""
+        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
 
 
 @record
@@ -84,15 +75,75 @@ class ClosedForm:
         ClosedForm()
     """
 
-    def predict(
-        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
-    ) -> Predictive:
-        """Returns the exact Gaussian predictive."""
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the mean and the factored precision."""
         if not (model.network.linear and model.likelihood.quadratic):
             raise TypeError(
                 "a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()"
             )
-        return Linearised().predict(model, belief, network_state, x, samples, key)
+        return Linearised().prepare(model, belief, network_state, samples, key)
+
+    def predict(
+        self,
+        model: Model,
+        belief: Any,
+        network_state: Any,
+        x: Rows,
+        samples: int,
+        key: RandomKey,
+        offset: Rows | None = None,
+    ) -> Predictive:
+        """Returns the exact Gaussian predictive."""
+        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
+
+
+@record
+class _Tangent:
+    """The network's tangent at the mean, with the belief about its weights."""
+
+    model: Model
+    weights: Gaussian
+    dispersion: Params
+    network_state: Any
+    key: RandomKey
+    samples: int = static()
+
+    @property
+    def task(self) -> str:
+        return self.model.likelihood.task
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        likelihood, dispersion = self.model.likelihood, self.dispersion
+        mean, covariance = self._outputs(x)
+        mean = with_offset(mean, None if offset is None else jnp.asarray(offset))
+        closed = likelihood.marginal(dispersion, mean, covariance)
+        if closed is not None:
+            centre, total = closed
+            noise = likelihood.variance(dispersion, mean)
+            return GaussianPredictive(centre.reshape(noise.shape), total, noise)
+        width = mean.shape[1]
+        if width == 1:
+            nodes, node_weights = np.polynomial.hermite_e.hermegauss(_NODES)
+            noise = jnp.asarray(nodes, mean.dtype)[:, None]
+            log_weights = jnp.asarray(np.log(node_weights / node_weights.sum()), mean.dtype)
+        else:
+            key = jax.random.clone(self.key)  # the same draws for every chunk
+            noise = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), mean.dtype))(
+                jnp.arange(self.samples)
+            )
+            log_weights = jnp.full(self.samples, -np.log(self.samples), mean.dtype)
+        f = mean[None] + jnp.einsum("nkl,sl->snk", _root(covariance), noise)
+        repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape)), dispersion)
+        return Mixture(likelihood, repeated, f, log_weights, drawn=width > 1)
+
+    def _outputs(self, x: Rows) -> tuple[Array, Array]:
+        """The mean and the covariance of f, as many rows at a time as their Jacobians have room for."""
+        params = {"network": self.weights.mean, "likelihood": self.dispersion}
+        width = jax.eval_shape(lambda x: self.model.outputs(params, self.network_state, x)[0], x[:1]).shape[1]
+        row_bytes = width * tree.dimension(self.weights.mean) * jnp.dtype(jnp.result_type(float)).itemsize
+        rows = int(np.clip(_JACOBIAN_BYTES // max(row_bytes, 1), 1, 4096))
+        tangent = lambda rows: _tangent(self.model, self.weights, self.dispersion, self.network_state, rows)
+        return in_chunks(tangent, x, rows=rows)
 
 
 @jax.jit

@@ -10,21 +10,24 @@ from jax.scipy.special import logsumexp
 
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive
-from lamu.record import record
+from lamu.predictives.rows import row_keys
+from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "all_but_one"]
 
 
 @record
 class Mixture(Predictive):
-    r"""\(p(y^*) = \sum_s w_s\, p(y^* \mid f_s)\), over draws of the outputs or quadrature nodes.
+    r"""\(p(y^*) = \sum_s w_s\, p(y^* \mid f_s)\), over draws of the outputs, quadrature nodes, or one point.
 
     Attributes:
         likelihood: p(y | f).
         dispersion: the likelihood's parameters, one set a component: leaves `[S, ...]`.
         f: the outputs `[S, N, K]`.
         log_weights: log w, `[S]`, normalised.
+        drawn: whether the components are independent draws, all of one weight, whose number limits what is known of the
+            average; nodes and points are not.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -39,11 +42,12 @@ class Mixture(Predictive):
     dispersion: Params
     f: Array
     log_weights: Array
+    drawn: bool = static(default=False)
 
     @classmethod
-    def equal(cls, likelihood: Likelihood, dispersion: Params, f: Array) -> Mixture:
+    def equal(cls, likelihood: Likelihood, dispersion: Params, f: Array, drawn: bool = False) -> Mixture:
         """Returns the mixture with equal weights."""
-        return cls(likelihood, dispersion, f, jnp.full(f.shape[:1], -jnp.log(f.shape[0]), f.dtype))
+        return cls(likelihood, dispersion, f, jnp.full(f.shape[:1], -jnp.log(f.shape[0]), f.dtype), drawn)
 
     @property
     def task(self) -> str:
@@ -79,23 +83,38 @@ class Mixture(Predictive):
 
     def log_prob(self, y: Any) -> Array:
         """Returns log of the averaged density, in nats, shape `[N]`."""
-        y = jnp.asarray(y)
-        densities = jax.vmap(lambda params, f: self.likelihood.log_prob(params, f, y))(self.dispersion, self.f)
-        return logsumexp(densities + self.log_weights[:, None], axis=0)
+        return logsumexp(self._densities(y) + self.log_weights[:, None], axis=0)
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns log of the averaged density without each of the draws, `[S, N]` in a tuple; nothing without draws."""
+        if not self.drawn:
+            return ()
+        densities = self._densities(y)
+        others = all_but_one(densities)
+        # Without the only draw nothing is left, which is no density of zero.
+        lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)
+        return (others - jnp.asarray(lost, others.dtype),)
 
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
+        y = jnp.asarray(y)
         return self._average(jax.vmap(lambda params, f: self.likelihood.cdf(params, f, y))(self.dispersion, self.f))
 
-    def sample(self, key: RandomKey, n: int) -> Array:
-        """Returns n draws: a component, then targets from it."""
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws: a component, the same for all rows, then targets from it."""
         component_key, target_key = jax.random.split(key)
         components = jax.random.categorical(component_key, self.log_weights, shape=(n,))
 
         def draw(key: RandomKey, s: Array) -> Array:
-            return self.likelihood.sample(key, jax.tree.map(lambda leaf: leaf[s], self.dispersion), self.f[s])
+            dispersion = jax.tree.map(lambda leaf: leaf[s], self.dispersion)
+            one = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
+            return jax.vmap(one)(row_keys(key, self.f.shape[1], first), self.f[s])
 
         return jax.vmap(draw)(jax.random.split(target_key, n), components)
+
+    def _densities(self, y: Any) -> Array:
+        y = jnp.asarray(y)
+        return jax.vmap(lambda params, f: self.likelihood.log_prob(params, f, y))(self.dispersion, self.f)
 
     @property
     def _means(self) -> Array:
@@ -112,3 +131,27 @@ class Mixture(Predictive):
 
     def _average(self, values: Any) -> Array:
         return jnp.tensordot(jnp.exp(self.log_weights), values, axes=1)
+
+
+def all_but_one(values: Array) -> Array:
+    """Returns the log of the sum of the exponentials of all the others, for each of `[S, ...]`.
+
+    Sums from both ends, because a difference from the whole sum has no digits left where one of them is most of it.
+
+    Args:
+        values: logarithms.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.predictives.mixture import all_but_one
+        >>> jnp.exp(all_but_one(jnp.log(jnp.array([1.0, 2.0, 4.0])))).round(4).tolist()
+        [6.0, 5.0, 3.0]
+    """
+
+    def running(total: Array, value: Array) -> tuple[Array, Array]:
+        return jnp.logaddexp(total, value), total
+
+    nothing = jnp.full_like(values[0], -jnp.inf)
+    before = jax.lax.scan(running, nothing, values)[1]
+    after = jax.lax.scan(running, nothing, values, reverse=True)[1]
+    return jnp.logaddexp(before, after)

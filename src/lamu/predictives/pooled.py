@@ -12,7 +12,9 @@ from jax.scipy.special import logsumexp
 
 from lamu.families import Ensemble
 from lamu.model import Model
-from lamu.predictives.interface import Predictive, PredictiveRule
+from lamu.predictives.deferred import predictive
+from lamu.predictives.interface import Predictive, PredictiveRule, Prepared
+from lamu.predictives.mixture import all_but_one
 from lamu.record import record
 from lamu.typing import Array, RandomKey, Rows
 
@@ -74,12 +76,24 @@ class Pooled(Predictive):
         """Returns P(Y ≤ y), the members' average."""
         return self._average([part.cdf(y) for part in self.parts])
 
-    def sample(self, key: RandomKey, n: int) -> Array:
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns the log of the averaged density without each of a member's draws, a group for each member."""
+        groups = [part.left_out(y) for part in self.parts]
+        if not any(groups):
+            return ()
+        others = all_but_one(jnp.stack([part.log_prob(y) for part in self.parts]))
+        return tuple(
+            jnp.logaddexp(jnp.broadcast_to(rest[None], group.shape), group) - math.log(len(self.parts))
+            for rest, part in zip(others, groups, strict=True)
+            for group in part
+        )
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, each from a member that is drawn first."""
         member_key, draw_key = jax.random.split(key)
         members = jax.random.randint(member_key, (n,), 0, len(self.parts))
         keys = jax.random.split(draw_key, len(self.parts))
-        drawn = jnp.stack([part.sample(k, n) for part, k in zip(self.parts, keys, strict=True)])
+        drawn = jnp.stack([part.sample(k, n, first) for part, k in zip(self.parts, keys, strict=True)])
         return drawn[members, jnp.arange(n)]
 
     @property
@@ -108,10 +122,8 @@ class Pooling:
     of: PredictiveRule
     frozen: Any = None
 
-    def predict(
-        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
-    ) -> Predictive:
-        """Returns the average of the members' predictives; `samples` is shared out among them."""
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns every member's own preparation; `samples` is shared out among them."""
         if not isinstance(belief, Ensemble):
             raise TypeError(f"Pooling() averages an ensemble, not a {type(belief).__name__}; use its own rule")
         each = max(1, samples // belief.count)
@@ -119,8 +131,35 @@ class Pooling:
         for k, member in enumerate(belief.members):
             own = model if self.frozen is None else replace(model, frozen=_member(self.frozen, k))
             state = _member(network_state, k)
-            parts.append(self.of.predict(own, member, state, x, each, jax.random.fold_in(key, k)))
-        return Pooled(tuple(parts))
+            parts.append(self.of.prepare(own, member, state, each, jax.random.fold_in(key, k)))
+        return _Members(tuple(parts))
+
+    def predict(
+        self,
+        model: Model,
+        belief: Any,
+        network_state: Any,
+        x: Rows,
+        samples: int,
+        key: RandomKey,
+        offset: Rows | None = None,
+    ) -> Predictive:
+        """Returns the average of the members' predictives."""
+        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
+
+
+@record
+class _Members:
+    """The members' preparations."""
+
+    parts: tuple[Any, ...]
+
+    @property
+    def task(self) -> str:
+        return self.parts[0].task
+
+    def at(self, x: Rows, offset: Rows | None) -> Pooled:
+        return Pooled(tuple(part.at(x, offset) for part in self.parts))
 
 
 def _member(stacked: Any, index: int) -> Any:

@@ -8,11 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.data.batch import with_offset
+from lamu.families import Ensemble, Product
 from lamu.model import Model
-from lamu.predictives.interface import Predictive
+from lamu.predictives.deferred import predictive
+from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["Sampled"]
@@ -31,13 +34,48 @@ class Sampled:
         Sampled()
     """
 
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the draws."""
+        return _Drawn(model, network_state, _draws(belief, key, samples), random=not _is_certain(belief))
+
     def predict(
-        self, model: Model, belief: Any, network_state: Any, x: Rows, samples: int, key: RandomKey
+        self,
+        model: Model,
+        belief: Any,
+        network_state: Any,
+        x: Rows,
+        samples: int,
+        key: RandomKey,
+        offset: Rows | None = None,
     ) -> Predictive:
         """Returns the mixture over the draws."""
-        draws = _draws(belief, key, samples)
-        f = in_chunks(lambda rows: _outputs(model, network_state, draws, rows), x, rows=4096, axis=1)
-        return Mixture.equal(model.likelihood, draws["likelihood"], f)
+        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
+
+
+@record
+class _Drawn:
+    """Draws of the parameters; `random` unless they are a point, or points that stand for themselves."""
+
+    model: Model
+    network_state: Any
+    draws: Params
+    random: bool = static()
+
+    @property
+    def task(self) -> str:
+        return self.model.likelihood.task
+
+    def at(self, x: Rows, offset: Rows | None) -> Mixture:
+        outputs = lambda rows: _outputs(self.model, self.network_state, self.draws, *rows)
+        f = in_chunks(outputs, (x, offset), rows=4096, axis=1)
+        return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, self.random)
+
+
+def _is_certain(belief: Any) -> bool:
+    """Whether there is nothing random in what represents the belief."""
+    if isinstance(belief, Product):
+        return all(_is_certain(factor) for factor in belief.factors.values())
+    return _is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
 
 
 @partial(jax.jit, static_argnums=2)
@@ -46,6 +84,7 @@ def _draws(belief: Any, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(model: Model, network_state: Any, draws: Params, x: Array) -> Array:
+def _outputs(model: Model, network_state: Any, draws: Params, x: Array, offset: Array | None) -> Array:
     # One draw after the other: memory stays that of one pass, and a matrix product fills the cores already.
-    return jnp.asarray(jax.lax.map(lambda params: model.outputs(params, network_state, x)[0], draws))
+    f = lambda params: with_offset(model.outputs(params, network_state, x)[0], offset)
+    return jnp.asarray(jax.lax.map(f, draws))

@@ -2,10 +2,28 @@
 
 A prediction is what `posterior.predict` returns; of it, the scores read `task` ("regression", "binary" or "classes"),
 `mean`, `std`, `log_prob(y)`, `cdf(y)`, `interval(level)` and `prediction_set(level)`.
+
+A score of a few hundred rows is itself uncertain: `with_error` gives it with its standard error, and `difference`
+compares two predictions of the same rows, pair by pair.
 """
 
 from lamu.scores.densities import crps, nll
 from lamu.scores.errors import accuracy, brier, rmse
-from lamu.scores.frequencies import coverage, ece
+from lamu.scores.estimate import Estimate
+from lamu.scores.frequencies import Reliability, coverage, ece, reliability
+from lamu.scores.sampling import difference, with_error
 
-__all__ = ["accuracy", "brier", "coverage", "crps", "ece", "nll", "rmse"]
+__all__ = [
+    "Estimate",
+    "Reliability",
+    "accuracy",
+    "brier",
+    "coverage",
+    "crps",
+    "difference",
+    "ece",
+    "nll",
+    "reliability",
+    "rmse",
+    "with_error",
+]

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.scores.target import target
+from lamu.scores.target import by_row, target
 
-__all__ = ["crps", "nll"]
+__all__ = ["crps", "crps_of_rows", "nll", "surprise"]
 
 
 def nll(pred: Any, y: Any) -> float:
@@ -36,8 +36,13 @@ def nll(pred: Any, y: Any) -> float:
         >>> round(nll(pred, np.array([1])), 4)
         0.6931
     """
+    return float(np.mean(surprise(pred, y)))
+
+
+def surprise(pred: Any, y: Any) -> np.ndarray:
+    r"""Returns \(-\log p(y_i \mid x_i, D)\) of each row in nats, `[N]`, whose mean is `nll`."""
     y = target("nll", pred, y)
-    return -float(np.mean(np.asarray(pred.log_prob(jnp.asarray(y)), float)))
+    return -np.asarray(pred.log_prob(jnp.asarray(y)), float)
 
 
 def crps(pred: Any, y: Any, panels: int = 64) -> float:
@@ -68,6 +73,11 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
         >>> round(crps(pred, jnp.zeros(1)), 4)
         0.2337
     """
+    return float(np.mean(crps_of_rows(pred, y, panels)))
+
+
+def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
+    """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, "regression")
     mean, std = np.asarray(pred.mean, float), np.asarray(pred.std, float)
     nodes, weights = np.polynomial.legendre.leggauss(8)
@@ -81,4 +91,4 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
         F = np.asarray(jax.lax.map(pred.cdf, z), float)
         return np.abs(reach) * np.tensordot(weight, ((1.0 - F) if upper else F) ** 2, axes=1)
 
-    return float(np.mean(integral(below, upper=False) + integral(above, upper=True)))
+    return by_row(integral(below, upper=False) + integral(above, upper=True))

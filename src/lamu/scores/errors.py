@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lamu.scores.target import target
+from lamu.scores.target import by_row, target
 
-__all__ = ["accuracy", "brier", "rmse"]
+__all__ = ["accuracy", "brier", "right", "rmse", "squared_distance", "squared_error"]
 
 
 def accuracy(pred: Any, y: Any) -> float:
@@ -36,10 +36,15 @@ def accuracy(pred: Any, y: Any) -> float:
         >>> accuracy(pred, np.array([1, 0, 0, 0]))
         0.75
     """
+    return float(np.mean(right(pred, y)))
+
+
+def right(pred: Any, y: Any) -> np.ndarray:
+    """Returns 1 where a row's most probable label is the true one, else 0, `[N]`, whose mean is `accuracy`."""
     y = target("accuracy", pred, y, "binary", "classes")
     p = np.asarray(pred.mean, float)
     label = p > 0.5 if pred.task == "binary" else np.argmax(p, axis=1)
-    return float(np.mean(label == y))
+    return (label == y).astype(float)
 
 
 def brier(pred: Any, y: Any) -> float:
@@ -68,12 +73,17 @@ def brier(pred: Any, y: Any) -> float:
         >>> brier(SimpleNamespace(task="classes", mean=np.array([[0.5, 0.5, 0.0]])), np.array([0]))
         0.5
     """
+    return float(np.mean(squared_distance(pred, y)))
+
+
+def squared_distance(pred: Any, y: Any) -> np.ndarray:
+    """Returns the squared distance of each row's probabilities from its outcome, `[N]`, whose mean is `brier`."""
     y = target("brier", pred, y, "binary", "classes")
     p = np.asarray(pred.mean, float)
     if pred.task == "binary":
-        return float(np.mean((p - y) ** 2))
+        return (p - y) ** 2
     outcome = y[:, None] == np.arange(p.shape[1])[None]
-    return float(np.mean(np.sum((p - outcome) ** 2, axis=1)))
+    return np.sum((p - outcome) ** 2, axis=1)
 
 
 def rmse(pred: Any, y: Any) -> float:
@@ -98,5 +108,10 @@ def rmse(pred: Any, y: Any) -> float:
         >>> rmse(SimpleNamespace(task="regression", mean=np.zeros(2)), np.array([3.0, -3.0]))
         3.0
     """
+    return float(np.sqrt(np.mean(squared_error(pred, y))))
+
+
+def squared_error(pred: Any, y: Any) -> np.ndarray:
+    """Returns the squared error of each row, the mean of its outputs', `[N]`, whose mean is the square of `rmse`."""
     y = target("rmse", pred, y, "regression")
-    return float(np.sqrt(np.mean((np.asarray(pred.mean, float) - y) ** 2)))
+    return by_row((np.asarray(pred.mean, float) - y) ** 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["target"]
+__all__ = ["by_row", "target"]
 
 _NEEDS = {
     ("regression",): "regression (classes have accuracy and brier)",
@@ -47,3 +47,8 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
     if y.size == 0:
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
     return y
+
+
+def by_row(values: np.ndarray) -> np.ndarray:
+    """Returns the mean over the outputs of each row, `[N]`, of values `[N]` or `[N, K]`."""
+    return values.reshape(len(values), -1).mean(axis=1)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lamu.data.batch import Batch
 from lamu.families import Ensemble
+from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling
@@ -61,23 +62,44 @@ class DeepEnsemble:
         A batch may have a leading axis of members, as the loop makes it; without one, all members see the same rows.
         """
         keys = jax.random.split(key, self.members)
-        rows = 0 if batch.mask.ndim == 2 else None
-        state, info = jax.vmap(self.of.step, in_axes=(0, 0, rows, None))(keys, state, batch, objective)
+        apart = batch.mask.ndim == 2
+        model, one = objective.model, _member(batch, 0) if apart else batch
+        if loops_well(model.network, one.x, model.likelihood.outputs(one.y)):
+            state, info = jax.vmap(self.of.step, in_axes=(0, 0, 0 if apart else None, None))(
+                keys, state, batch, objective
+            )
+        else:
+            steps = [
+                self.of.step(keys[k], _member(state, k), _member(batch, k) if apart else batch, objective)
+                for k in range(self.members)
+            ]
+            state, info = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
         return state, Info(loss=jnp.mean(info.loss), residual=jnp.max(info.residual))
+
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns what the state predicts before any pass over the data: the members' previews as one ensemble."""
+        known = getattr(self.of, "preview", None)
+        of = known or (lambda key, state, objective: self.of.posterior(key, state, objective, None, None))
+        return _pooled([of(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
-        posteriors = [
-            self.of.posterior(jax.random.fold_in(key, k), _member(state, k), objective, data, None)
-            for k in range(self.members)
-        ]
-        beliefs, states, frozen = (
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-            for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)
+        keys = [jax.random.fold_in(key, k) for k in range(self.members)]
+        members = [_member(state, k) for k in range(self.members)]
+        return _pooled(
+            [self.of.posterior(k, m, objective, data, None) for k, m in zip(keys, members, strict=True)], key
         )
-        # A member whose posterior froze weights (a last layer's features) froze its own.
-        rule: Any = Pooling(posteriors[0].rule, frozen)
-        return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key)
+
+
+def _pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
+    """Returns the members' posteriors as one."""
+    beliefs, states, frozen = (
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+        for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)
+    )
+    # A member whose posterior froze weights (a last layer's features) froze its own.
+    rule: Any = Pooling(posteriors[0].rule, frozen)
+    return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key)
 
 
 def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble:
@@ -86,7 +108,7 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
     \[ q(\theta) = \frac1M \sum_{k=1}^M q_k(\theta) \]
 
     with each \(q_k\) the algorithm's own posterior from its own start, noise and order of the data. All members step
-    under one `vmap`: M gradients a step.
+    under one `vmap` (one after the other where a CPU meets convolutions): M gradients a step.
 
     Departures from the rule: the members' own; and each lives apart, without the responsibilities that the rule for a
     mixture would give (which vanish between modes that do not overlap).

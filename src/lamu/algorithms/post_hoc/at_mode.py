@@ -1,4 +1,4 @@
-r"""The Gaussian at a mode: one pass over the data for the curvature, the evidence, and the prior's unknown width.
+r"""The Gaussian at a mode: one pass over the data for the curvature, the evidence, and what nobody knew beforehand.
 
 \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
    \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
@@ -21,79 +21,118 @@ from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
-from lamu.priors import LearnedNormal
-from lamu.typing import Array, Params, RandomKey
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["gaussian_at_mode"]
+__all__ = ["Mode", "look_at_mode"]
 
 _JACOBIAN_BYTES = 256 * 2**20
-_NARROWEST, _WIDEST = 1e-3, 1e3
 
 
-def gaussian_at_mode(structure: Any, point: Posterior, key: RandomKey, objective: Objective, data: Any) -> Posterior:
-    """Returns the posterior that is Gaussian about the weights at a point's mean, with its evidence.
+@record
+class Mode:
+    r"""What one pass over the data finds at a mode; a Gaussian follows from it for any prior, without another pass.
+
+    Attributes:
+        params: the most probable parameters m.
+        network_state: the network's state there.
+        curvature: the Gauss–Newton matrix a row, of the structure that the precision will have, without the prior.
+        likelihood: \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows.
+        misfit: how much of it is due to the residuals, \(p \sum_i w_i r_i^2 / 2\sigma^2\) for a quadratic likelihood.
+        observed: how many numbers were observed, \(p \sum_i w_i\) times the outputs.
+
+    Examples:
+        >>> from lamu.algorithms.post_hoc.at_mode import Mode
+        >>> Mode({}, {}, curvature=None, likelihood=1.5, misfit=0.5, observed=1.0).likelihood
+        1.5
+    """
+
+    params: Params
+    network_state: Any
+    curvature: Any
+    likelihood: Any
+    misfit: Any
+    observed: Any
+
+    def posterior(self, objective: Objective, key: RandomKey) -> Posterior:
+        """Returns the posterior that is Gaussian about the weights, with its evidence.
+
+        Args:
+            objective: the loss, whose prior may be another one than that under which the mode was found.
+            key: the seed of the posterior's predictions.
+        """
+        gaussian, evidence = _gaussian(objective, self)
+        belief = Product({"network": gaussian, "likelihood": Point(self.params["likelihood"])})
+        return Posterior(objective.model, belief, self.network_state, Linearised(), key, evidence=evidence)
+
+    def widened(self, objective: Objective, factor: Number) -> Mode:
+        r"""Returns the mode with every noise deviation of a quadratic likelihood times a factor.
+
+        With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
+        and the curvature is divided by c².
+
+        Args:
+            objective: the loss.
+            factor: c.
+        """
+        likelihood: Any = objective.model.likelihood
+        params = {**self.params, "likelihood": likelihood.widened(self.params["likelihood"], factor)}
+        misfit = self.misfit / factor**2
+        value = self.likelihood - self.misfit + misfit + self.observed * jnp.log(factor)
+        curvature = self.curvature.scale(1 / factor**2)
+        return replace(self, params=params, curvature=curvature, likelihood=value, misfit=misfit)
+
+
+def look_at_mode(structure: Any, point: Posterior, objective: Objective, data: Any) -> Mode:
+    """Returns what one pass over the data finds at a posterior's mean.
 
     Args:
         structure: the operator class of the precision.
         point: a posterior whose mean is the mode.
-        key: the seed of the posterior's predictions.
         objective: the loss that the mode is of.
         data: the data.
     """
-    mean, dispersion = point.mean["network"], point.mean["likelihood"]
-    total, value, seen = None, 0.0, 0.0
+    params, state = point.mean, point.network_state
+    total: Any = None
     for batch in data.batches(_rows_at_once(objective, point, data)):
-        part, loss, count = _batch_sums(structure, objective, point.network_state, mean, dispersion, batch)
+        part = _batch_sums(structure, objective, state, params, batch)
         total = part if total is None else jax.tree.map(jnp.add, total, part)
-        value, seen = value + loss, seen + count
+    curvature, *sums, seen = total
     # The sums are over the rows that there are; the objective may count N differently.
-    likelihood = jnp.asarray(value / seen * objective.data_size)
-    curvature = jax.tree.map(lambda leaf: leaf / jnp.asarray(seen, leaf.dtype), total)
-
-    prior = objective.model.prior
-    if isinstance(prior, LearnedNormal):
-        scale = _scale_of_most_evidence(prior, objective, point.mean, curvature, likelihood)
-        objective = replace(objective, model=replace(objective.model, prior=prior.at(scale)))
-    gaussian, evidence = _gaussian(objective, point.mean, curvature, likelihood)
-    belief = Product({"network": gaussian, "likelihood": Point(dispersion)})
-    return Posterior(objective.model, belief, point.network_state, Linearised(), key, evidence=evidence)
+    likelihood, misfit, observed = (value / seen * objective.data_size for value in sums)
+    curvature = jax.tree.map(lambda leaf: leaf / jnp.asarray(seen, leaf.dtype), curvature)
+    return Mode(params, state, curvature, likelihood, misfit, observed)
 
 
 @jax.jit
-def _gaussian(objective: Objective, params: Params, curvature: Any, likelihood: Array) -> tuple[Gaussian, Array]:
-    """Returns the Gaussian and the evidence, for the mean curvature and the sum of negative log likelihoods."""
-    mean = params["network"]
-    precision = jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(_prior_curvature(objective, mean)))
-    gaussian = Gaussian(mean, precision.scale(objective.concentration))
-    energy = (likelihood - objective.model.log_prior(params)) / objective.temperature
+def _gaussian(objective: Objective, mode: Mode) -> tuple[Gaussian, Array]:
+    """Returns the Gaussian and the evidence."""
+    mean = mode.params["network"]
+    prior = type(mode.curvature).from_diagonal(_prior_curvature(objective, mean))
+    gaussian = Gaussian(mean, jax.tree.map(jnp.add, mode.curvature, prior).scale(objective.concentration))
+    energy = (mode.likelihood - objective.model.log_prior(mode.params)) / objective.temperature
     volume = tree.dimension(mean) / 2 * math.log(2 * math.pi) - gaussian.precision.logdet(mean) / 2
     return gaussian, volume - energy
 
 
-def _scale_of_most_evidence(
-    prior: LearnedNormal, objective: Objective, params: Params, curvature: Any, likelihood: Array
-) -> float:
-    """Returns the prior's width of greatest evidence, the mode and the curvature of the data held."""
-    from scipy.optimize import minimize_scalar
-
-    def loss(log_scale: float) -> float:
-        model = replace(objective.model, prior=prior.at(math.exp(log_scale)))
-        return -float(_gaussian(replace(objective, model=model), params, curvature, likelihood)[1])
-
-    bounds = (math.log(_NARROWEST), math.log(_WIDEST))
-    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.01}).x)
-
-
 @partial(jax.jit, static_argnums=0)
 def _batch_sums(
-    structure: Any, objective: Objective, network_state: Any, mean: Params, dispersion: Params, batch: Batch
-) -> tuple[Any, Array, Array]:
-    """Returns the sums over the batch's rows of the curvature and of the negative log likelihood, and the rows."""
+    structure: Any, objective: Objective, network_state: Any, params: Params, batch: Batch
+) -> tuple[Any, Array, Array, Array, Array]:
+    """Returns the sums over the batch's rows of what a mode is made of, and the number of rows."""
+    mean, dispersion = params["network"], params["likelihood"]
     loss = BatchLoss(objective, batch, network_state, Weights(), dispersion, conjugate=True)
-    params = {"network": mean, "likelihood": dispersion}
     value, _ = objective.negative_log_likelihood(params, batch, network_state)
     count = batch.count.astype(value.dtype)
-    return GaussNewton().matrix(loss, mean, structure).scale(count), value * count, count
+    f = loss.outputs(mean)
+    likelihood = objective.model.likelihood
+    observed = jnp.sum(objective.row_factor(batch)).astype(value.dtype) * f.shape[1]
+    misfit = jnp.zeros_like(value)
+    if likelihood.quadratic:
+        peak = likelihood.log_prob(dispersion, f, likelihood.mean(dispersion, f))
+        misfit = value + jnp.sum(objective.row_factor(batch).astype(value.dtype) * peak)
+    curvature = GaussNewton().matrix(loss, mean, structure).scale(count)
+    return curvature, value * count, misfit * count, observed * count, count
 
 
 def _prior_curvature(objective: Objective, mean: Params) -> Params:

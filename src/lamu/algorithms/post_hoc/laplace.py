@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import gaussian_at_mode
+from lamu.algorithms.post_hoc.at_mode import look_at_mode
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights
+from lamu.algorithms.post_hoc.unknowns import settled
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
@@ -61,13 +62,20 @@ class Laplace:
         """Returns the next state of what finds the mode."""
         return self.of.step(key, state, batch, objective)
 
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns what the state predicts before the pass over the data: the point."""
+        return self.of.posterior(key, state, objective, None, None)
+
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian at the mode, after one pass over the data."""
         point = self.of.posterior(key, state, objective, data, trace)
         model, point = self.weights.select(objective.model, point)
         small = tree.dimension(point.mean["network"]) <= _LARGEST_DENSE
         structure = self.structure or (Dense if small else Diagonal)
-        return gaussian_at_mode(structure, point, key, replace(objective, model=model), data)
+        objective = replace(objective, model=model)
+        mode = look_at_mode(structure, point, objective, data)
+        mode, objective = settled(mode, objective, key, getattr(data, "held_out", None))
+        return mode.posterior(objective, key)
 
 
 def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:

@@ -45,7 +45,7 @@ class GaussNewton:
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
-        information = loss.information(theta, loss.outputs(theta, loss.batch.x))
+        information = loss.information(theta, loss.outputs(theta))
         likelihood = structure.from_jacobian(loss.jacobian(theta), information)
         prior = loss.prior_curvature(theta)
         return likelihood if prior is None else jax.tree.map(jnp.add, likelihood, structure.from_diagonal(prior))

@@ -53,12 +53,13 @@ class SquaredGradients:
         # The power of the likelihood multiplies the curvature once, as it does any Fisher information, not squared.
         plain = replace(loss.objective, likelihood_power=1.0)
 
-        def row(x: Array, y: Array) -> Params:
-            one = jax.tree.map(jnp.asarray, Batch.of(x[None], y[None]))
+        def row(x: Array, y: Array, offset: Array | None) -> Params:
+            one = Batch.of(x[None], y[None], None if offset is None else offset[None])
+            one = jax.tree.map(jnp.asarray, one)
             alone = BatchLoss(plain, one, loss.network_state, loss.space, loss.rest, conjugate=True)
             return alone.gradient(theta, key).coordinates
 
-        rows = jax.vmap(row)(loss.batch.x, loss.batch.y)
+        rows = jax.vmap(row)(loss.batch.x, loss.batch.y, loss.batch.offset)
         factor = loss.objective.row_factor(loss.batch)
         rows = jax.tree.map(lambda leaf: jnp.where(_like(factor > 0, leaf), leaf, jnp.zeros_like(leaf))[:, None], rows)
         square = structure.from_jacobian(rows, factor[:, None, None])

@@ -17,7 +17,7 @@ class Progress:
         show: True, False, or None to ask the terminal.
 
     Examples:
-        >>> from lamu.progress import Progress
+        >>> from lamu.running.progress import Progress
         >>> with Progress(total=10, show=False) as bar:
         ...     bar.update(5, loss=0.3)
     """

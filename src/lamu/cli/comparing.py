@@ -1,0 +1,239 @@
+"""`lamu compare`: several algorithms on the same splits with the same budget, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
+from lamu.cli.recipes import build, find, parse, recipes
+from lamu.cli.training import Request, learning_rows
+from lamu.data.spelling import nearest
+from lamu.scores import Estimate
+
+__all__ = ["compare"]
+
+WIDE = 110  # characters in which everything fits in one table
+
+
+def compare(request: Request, names: str, settings: Sequence[str] = (), splits: int = 1, as_json: bool = False) -> bool:
+    """Compares algorithms on the same rows and prints a table: scores, paired differences, time and memory.
+
+    Args:
+        request: the data and the budget.
+        names: the names of the algorithms, with commas between them; the others are compared with the first.
+        settings: `algorithm.key=value`, one a setting.
+        splits: how many splits into training and test rows.
+        as_json: whether to print one JSON document in place of a table.
+
+    Returns:
+        Whether every algorithm came to an end; one that does not has a row that says why.
+
+    Raises:
+        ValueError: for data, a name or a setting that cannot be used, before anything is computed.
+    """
+    request.check()
+    if splits < 1:
+        raise ValueError(f"--splits is {splits}; give a whole number that is not below 1")
+    chosen = _chosen(names, settings)
+    table = request.read()
+    parts = [learning_rows(table, request, request.seed + s)[1:] for s in range(splits)]
+    answers = {}
+    for index, (name, words) in enumerate(chosen.items()):
+        if sys.stderr.isatty():
+            print(f"{name} ({index + 1} of {len(chosen)})", file=sys.stderr)
+        answers[name] = run({"request": asdict(request), "algorithm": name, "settings": words, "splits": splits})
+    rows = [_summary(name, answer, answers[next(iter(chosen))]) for name, answer in answers.items()]
+    complete = all("failure" not in row for row in rows)
+    about = {
+        "data": request.data,
+        "target": table.encoding.target,
+        "task": table.encoding.task,
+        "rows": {"train": len(parts[0][0]), "test": len(parts[0][1])},
+        "splits": splits,
+        "seed": request.seed,
+        "budget": _budget(request, chosen),
+        "notes": list(table.notes),
+    }
+    if as_json:
+        show_document({**about, "complete": complete, "algorithms": rows})
+        return complete
+    show_notes(table.notes)
+    _show(about, rows, answers)
+    return complete
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """Returns the answer of one algorithm, from a process of its own that has ended.
+
+    Args:
+        task: what `lamu.cli.contestant` reads.
+
+    Raises:
+        KeyboardInterrupt: if it was interrupted.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
+        asked.write_text(dump(task), encoding="utf-8")
+        seen = sys.stderr.isatty()  # then the process shows its progress there
+        ran = subprocess.run(
+            [sys.executable, "-m", "lamu.cli.contestant", str(asked), str(answer)],
+            stdout=subprocess.DEVNULL,
+            stderr=None if seen else subprocess.PIPE,
+            check=False,
+        )
+        if ran.returncode == 130:
+            raise KeyboardInterrupt
+        if ran.returncode == 0:
+            return json.loads(answer.read_text(encoding="utf-8"))
+    if ran.returncode < 0:
+        return {"failure": f"its process was ended by signal {-ran.returncode}, as when memory is short"}
+    last = (ran.stderr or b"").decode(errors="replace").strip().splitlines()[-1:] or ["no reason was given"]
+    return {"failure": f"its process ended with code {ran.returncode}: {last[0]}"}
+
+
+def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the settings of each algorithm, once everything about them has been found right."""
+    chosen: dict[str, list[str]] = {}
+    for name in (part.strip() for part in names.split(",")):
+        if not name:
+            raise ValueError(f"--algorithms is {names!r}; give names with one comma between two")
+        if name in chosen:
+            raise ValueError(f"--algorithms has {name!r} twice; give each algorithm once")
+        find(name)
+        chosen[name] = []
+    for word in settings:
+        name, point, rest = word.partition(".")
+        if not point or name not in chosen:
+            asked = name if point else word
+            hint = nearest(asked, chosen) if point or asked in recipes() else f"write --set {next(iter(chosen))}.{word}"
+            raise ValueError(f"the setting {word!r} does not begin with an algorithm of --algorithms; {hint}")
+        chosen[name].append(rest)
+    for name, words in chosen.items():
+        build(find(name), parse(words, find(name)))
+    return chosen
+
+
+def _budget(request: Request, chosen: dict[str, list[str]]) -> dict[str, Any]:
+    """Returns what each algorithm is given that has no length of its own."""
+    budget: dict[str, Any] = {}
+    for name, words in chosen.items():
+        budget |= request.loop(build(find(name), parse(words, find(name))))
+    return budget
+
+
+def _summary(name: str, answer: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+    """Returns an algorithm's row: means over rows or splits, and the paired difference to the first algorithm."""
+    if "failure" in answer:
+        return {"algorithm": name, "failure": answer["failure"]}
+    splits = answer["splits"]
+    scores = {score: _over([split["scores"][score] for split in splits]) for score in splits[0]["scores"]}
+    if len(splits) == 1:
+        errors = splits[0]["standard_errors"]
+        scores = {score: Estimate(each.value, _number(errors[score])) for score, each in scores.items()}
+    row = {
+        "algorithm": name,
+        "scores": {score: each.value for score, each in scores.items()},
+        "standard_errors": {score: each.error for score, each in scores.items()},
+        "nll_difference": None,
+        "steps": splits[0]["steps"],
+        "streams": answer["streams"],
+        "seconds": float(np.mean([split["seconds"] for split in splits])),
+        "memory": answer["memory"],
+    }
+    if "failure" not in first:
+        apart = [
+            np.asarray(split["nll"], float) - np.asarray(other["nll"], float)
+            for split, other in zip(splits, first["splits"], strict=True)
+        ]
+        found = _over(apart[0] if len(apart) == 1 else [float(np.mean(each)) for each in apart])
+        row["nll_difference"] = {"value": found.value, "standard_error": found.error}
+    return row
+
+
+def _over(values: Any) -> Estimate:
+    """Returns the mean of values and its standard error."""
+    values = np.asarray(values, float)
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+    return Estimate(float(np.mean(values)), error)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _show(about: dict[str, Any], rows: list[dict[str, Any]], answers: dict[str, Any]) -> None:
+    """Prints the rows as one table, or as two where a line is short."""
+    ended = [row for row in rows if "failure" not in row]
+    splits, first = about["splits"], rows[0]["algorithm"]
+    where = (
+        f"{about['rows']['test']} test rows" if splits == 1 else f"{splits} splits of {about['rows']['test']} test rows"
+    )
+    if ended:
+        names = list(ended[0]["scores"])
+        heads = ("algorithm", *names, f"nll − {first}'s")
+        scores = [
+            (
+                row["algorithm"],
+                *(str(Estimate(row["scores"][name], row["standard_errors"][name])) for name in names),
+                _difference(row, first),
+            )
+            for row in ended
+        ]
+        costs = [(_steps(row), f"{row['seconds']:.1f}", _mebibytes(row["memory"])) for row in ended]
+        cost_heads = ("steps", "seconds", "MiB")
+        title = f"{about['target']} of {about['data']}, {where}"
+        if width() >= WIDE:
+            show_table(title, (*heads, *cost_heads), [(*a, *b) for a, b in zip(scores, costs, strict=True)])
+        else:
+            show_table(title, heads, scores)
+            costs = [(row["algorithm"], *cost) for row, cost in zip(ended, costs, strict=True)]
+            show_table("what it cost", ("algorithm", *cost_heads), costs)
+        for line in _legend(about, first, splits, answers):
+            show_line(line)
+    for row in rows:
+        if "failure" in row:
+            show_line(f"{row['algorithm']} failed: {row['failure']}")
+
+
+def _difference(row: dict[str, Any], first: str) -> str:
+    found = row["nll_difference"]
+    if row["algorithm"] == first or found is None:
+        return "-"
+    text = str(Estimate(found["value"], _number(found["standard_error"])))
+    return text if text.startswith("-") else f"+{text}"
+
+
+def _steps(row: dict[str, Any]) -> str:
+    return f"{row['steps']}" if row["streams"] == 1 else f"{row['streams']} × {row['steps']}"
+
+
+def _mebibytes(memory: int | None) -> str:
+    return "-" if memory is None else f"{memory / 2**20:.0f}"
+
+
+def _legend(about: dict[str, Any], first: str, splits: int, answers: dict[str, Any]) -> list[str]:
+    budget = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about["budget"].items())
+    over = "test rows; the difference is taken row by row"
+    if splits > 1:
+        over = "splits, whose training rows overlap; the difference is taken split by split"
+    lines = [
+        f"±: one standard error over the {over}; below zero is better than {first}",
+        f"the same budget for each: {budget}",
+    ]
+    together = [name for name, answer in answers.items() if answer.get("streams", 1) > 1]
+    if together:
+        lines[1] += f"; {', '.join(together)} steps several members at once"
+    alone = [name for name, answer in answers.items() if "splits" in answer and answer["epochs"] is None]
+    if alone:
+        lines[1] += f"; {', '.join(alone)} takes its own number of steps"
+    return [*lines, "seconds: one fit, with compilation; MiB: the most that the whole process held"]

@@ -1,0 +1,104 @@
+"""One algorithm of `lamu compare` in a process of its own: `python -m lamu.cli.contestant TASK ANSWER`.
+
+A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
+files; the answer is there when the process ends well, whether or not the algorithm did.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lamu.cli.modelling import budget, model_for
+from lamu.cli.predictions import estimates, score_rows
+from lamu.cli.printing import dump
+from lamu.cli.recipes import build, find, parse
+from lamu.cli.training import Request, learning_rows
+from lamu.data import Arrays
+from lamu.loop import fit
+
+__all__ = ["contest", "main"]
+
+
+def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits: int) -> dict[str, Any]:
+    """Fits an algorithm on each split and scores it on the rest.
+
+    Args:
+        request: the data and the budget; split s is that of the seed plus s, for everything random.
+        algorithm: its name.
+        settings: its settings, `key=value` each.
+        splits: how many splits.
+
+    Returns:
+        `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the
+        number of `steps` and the `seconds` of the fit with its compilation; `streams`, the members that step at once;
+        `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
+    """
+    recipe = find(algorithm)
+    learner = build(recipe, parse(settings, recipe))
+    # One with a length of its own keeps it, whatever the others are given.
+    loop = {name: value for name, value in request.loop(learner).items() if name in budget(learner)}
+    whole = request.read()
+    found = []
+    for seed in range(request.seed, request.seed + splits):
+        table, train, test = learning_rows(whole, request, seed)
+        data = Arrays.of((table.x, table.y))
+        x, y = data.x[train], data.y[train]
+        model = model_for(table.encoding, x, y)
+        start = time.perf_counter()
+        fitted = fit(model, (x, y), learner, seed=seed, **loop)
+        seconds = time.perf_counter() - start
+        if fitted.interrupted:
+            raise KeyboardInterrupt
+        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test])
+        scores = estimates(rows)
+        found.append(
+            {
+                "scores": {name: each.value for name, each in scores.items()},
+                "standard_errors": {name: each.error for name, each in scores.items()},
+                "nll": rows["nll"],
+                "steps": len(fitted.history["loss"]),
+                "seconds": seconds,
+            }
+        )
+    return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": _peak()}
+
+
+def _peak() -> int | None:
+    """Returns the most bytes of memory that this process held; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def main(task: str, answer: str) -> int:
+    """Reads the task, runs it and writes the answer, which for an algorithm that fails says why in one sentence.
+
+    Args:
+        task: a JSON file.
+        answer: a JSON file to make.
+
+    Returns:
+        The exit code: 130 after an interruption, else 0.
+    """
+    asked = json.loads(Path(task).read_text(encoding="utf-8"))
+    try:
+        found = contest(Request(**asked["request"]), asked["algorithm"], tuple(asked["settings"]), asked["splits"])
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # whatever it is, it is this algorithm's row of the table
+        reason = " ".join(str(error).split())
+        ours = isinstance(error, ValueError | TypeError | RuntimeError) and "\n" not in str(error) and reason
+        found = {"failure": reason if ours else f"{type(error).__name__}: {reason}"}
+    Path(answer).write_text(dump(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

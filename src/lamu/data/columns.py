@@ -1,0 +1,189 @@
+"""What a column holds: numbers, or words that are levels, or what a person must first turn into one of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.data import dates
+from lamu.data.wording import DataError, at, quoted
+
+__all__ = ["Words", "kind", "numbers", "refuse_word", "words"]
+
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")
+_TEXT = ("string", "mixed-integer", "mixed")
+_LEVELS = ("boolean", "categorical")
+# What a person reads as a number and a program does not: 1,5 and 1,000.50 and 12 % and $5.
+_WRITTEN = re.compile(r"[-+]?\s*[$€£]?\s*[-+]?(\d+([.,]\d+)?|\d{1,3}([.,' ]\d{3})+([.,]\d+)?)\s*[%€$£]?")
+NEARLY_ALL = 0.9
+
+
+def kind(values: Any) -> str:
+    """Returns what a column of a frame holds: "numbers", "text", "levels", "dates" or the name of something else.
+
+    Text may turn out to be numbers or dates; truth values and pandas categories are levels, whatever they look like.
+
+    Args:
+        values: the column, a pandas Series.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.columns import kind
+        >>> [kind(pd.Series(values)) for values in ([1, 2.5], ["a", None], [True, False], [b"raw"])]
+        ['numbers', 'text', 'levels', 'bytes']
+    """
+    from pandas.api.types import infer_dtype
+
+    found = infer_dtype(values, skipna=True)
+    if found == "categorical" and kind(values.cat.categories.to_series()) == "dates":
+        return "dates"
+    if found == "mixed" and not all(isinstance(value, str | bool | int | float) for value in values.dropna()):
+        return "mixed objects"
+    for name, kinds in (("numbers", _NUMBERS), ("text", _TEXT), ("levels", _LEVELS), ("dates", dates.TYPES)):
+        if found in kinds:
+            return name
+    return found
+
+
+def numbers(values: Any) -> np.ndarray:
+    """Returns a column of numbers as float64, NaN where a value is missing.
+
+    Args:
+        values: the column, a pandas Series.
+
+    Raises:
+        DataError: for a number that no float holds.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.columns import numbers
+        >>> numbers(pd.Series([1, None, 3])).tolist()
+        [1.0, nan, 3.0]
+    """
+    try:
+        return values.to_numpy(np.float64, na_value=np.nan)
+    except OverflowError as error:
+        raise DataError(f"the column {values.name!r} has a number beyond 1e308; correct it or drop the column") from (
+            error
+        )
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of words: its levels, and where each stands.
+
+    Attributes:
+        levels: the different words, sorted.
+        codes: the position of each row's word in `levels`, `[rows]`; -1 where it is missing.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.columns import words
+        >>> found = words(pd.Series(["b", "a", None, "b"]))
+        >>> found.levels, found.codes.tolist(), found.counts.tolist()
+        (('a', 'b'), [1, 0, -1, 1], [1, 2])
+    """
+
+    levels: tuple[str, ...]
+    codes: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How often each level stands in the column."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels))
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Each level as a number, which may be infinite; NaN where it is none."""
+        import pandas as pd
+
+        levels: Any = pd.Series(self.levels, dtype=object)
+        return np.asarray(pd.to_numeric(levels, errors="coerce"), float)
+
+    @property
+    def texts(self) -> list[str | None]:
+        """The words, row by row; None where one is missing."""
+        return np.asarray([*self.levels, None], object)[self.codes].tolist()
+
+    @property
+    def parsed(self) -> np.ndarray:
+        """The words as numbers, row by row, NaN where one is missing or is none."""
+        return np.append(self.numbers, np.nan)[self.codes]
+
+    def dated(self) -> bool:
+        """Returns whether nearly all of the words are dates or times."""
+        return dates.look_like_dates(self.levels, self.counts.tolist())
+
+    def stray(self) -> tuple[str, int] | None:
+        """Returns the first word, and its row, of a column that is nearly all numbers; None for another column.
+
+        What a person reads as a number and a program does not (1,5 or 12 % or $5) counts as a number that is a word.
+        """
+        number = ~np.isnan(self.numbers)
+        written = number | np.asarray([_WRITTEN.fullmatch(level) is not None for level in self.levels], bool)
+        return self.first(number) if self._share(written) >= NEARLY_ALL and not number.all() else None
+
+    def first(self, number: np.ndarray) -> tuple[str, int]:
+        """Returns the first word that is no number, and its row.
+
+        Args:
+            number: which levels are numbers.
+        """
+        row = int(np.flatnonzero((self.codes >= 0) & ~number[self.codes])[0])
+        return self.levels[self.codes[row]], row
+
+    def _share(self, chosen: np.ndarray) -> float:
+        return float(self.counts[chosen].sum()) / max(1, int(self.counts.sum()))
+
+
+def words(values: Any) -> Words:
+    """Returns a column as words: truth values are "True" and "False", whole numbers have no point.
+
+    Args:
+        values: the column, a pandas Series.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.columns import words
+        >>> words(pd.Series([True, False])).levels, words(pd.Series([2.0, 1.5])).levels
+        (('False', 'True'), ('1.5', '2'))
+    """
+    import pandas as pd
+
+    codes, uniques = pd.factorize(values)
+    texts = [_text(value) for value in uniques.tolist()]
+    levels = sorted(set(texts))
+    position = {level: index for index, level in enumerate(levels)}
+    places = np.asarray([*(position[text] for text in texts), -1], np.int64)  # the last is where missing values are
+    return Words(tuple(levels), places[codes])
+
+
+def refuse_word(source: str, column: str, word: str, row: int) -> DataError:
+    """Returns the error about a word that stands among numbers.
+
+    Args:
+        source: how messages call the table.
+        column: the column.
+        word: the value.
+        row: its row.
+
+    Examples:
+        >>> from lamu.data.columns import refuse_word
+        >>> print(refuse_word("the table", "age", "six", 3))  # doctest: +ELLIPSIS
+        the table has 'six' in row 3 (the first is 0) of the column 'age', which is of numbers; correct it, or leave...
+    """
+    way = (
+        "write it with a decimal point and no other sign"
+        if _WRITTEN.fullmatch(word)
+        else "correct it, or leave the field empty if it is missing"
+    )
+    return DataError(f"{source} has {quoted(word)} {at(row)} of the column {column!r}, which is of numbers; {way}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,169 @@
+"""What a fitted table's numbers mean: enough to read another table the same way, and to name its predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lamu.data.wording import DataError, listed, quoted
+from lamu.record import record, static
+
+__all__ = ["Encoding"]
+
+TASKS = ("regression", "binary", "classes")
+
+
+@record
+class Encoding:
+    """The meaning of x and y, learned from the training rows.
+
+    A word is the position of its level, counted from 1, and 0 where the training rows have no such level. With
+    imputation, a missing number is the median of the training rows, and x has one further column (1 where the number
+    was missing, 0 elsewhere) for each column that a training row lacks; missing words are a level of their own.
+
+    Attributes:
+        target: the name of the target column.
+        task: "regression", "binary" or "classes".
+        labels: the original value of each class, in the order of the indices; empty for regression. For a binary target
+            the probability is that of the second label.
+        columns: the names of the features, as the file has them.
+        levels: the levels of each feature that are known from training; empty for a feature that is a number.
+        fills: what a missing number becomes, for each feature; None for a feature of words. Empty without imputation.
+        indicators: the features whose missing values have a column of their own.
+
+    Raises:
+        ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
+
+    Examples:
+        >>> from lamu.data import Encoding
+        >>> encoding = Encoding("species", "binary", ("cat", "dog"), ("weight", "coat"), ((), ("long", "short")))
+        >>> encoding.encode(["dog", "cat"]).tolist(), encoding.decode([1, 1]).tolist()
+        ([1, 0], ['dog', 'dog'])
+        >>> encoding.cardinalities
+        (0, 2)
+    """
+
+    target: str = static()
+    task: str = static()
+    labels: tuple[Any, ...] = static()
+    columns: tuple[str, ...] = static()
+    levels: tuple[tuple[str, ...], ...] = static(default=())
+    fills: tuple[float | None, ...] = static(default=())
+    indicators: tuple[str, ...] = static(default=())
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            object.__setattr__(self, "levels", ((),) * len(self.columns))
+        for name, values in (("levels", self.levels), ("fills", self.fills or self.columns)):
+            if len(values) != len(self.columns):
+                raise ValueError(f"{name} has the length {len(values)} for {len(self.columns)} columns; give one each")
+        if not set(self.indicators) <= set(self.columns):
+            raise ValueError(f"indicators has {listed(self.indicators)}; each is one of {listed(self.columns)}")
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Encoding:
+        """Returns the encoding that `describe` put into words.
+
+        Args:
+            described: what `describe` returned, also after a round through JSON, and among further entries.
+
+        Returns:
+            The encoding.
+
+        Raises:
+            KeyError: for an entry that is not there.
+            TypeError: for an entry of another kind.
+            ValueError: for entries that do not fit together.
+
+        Examples:
+            >>> from lamu.data import Encoding
+            >>> Encoding.of({"target": "y", "task": "regression", "labels": [], "columns": ["a"], "seed": 0}).columns
+            ('a',)
+        """
+        levels = tuple(tuple(map(_text, known)) for known in described.get("levels", ()))
+        fills = tuple(None if fill is None else float(fill) for fill in described.get("fills", ()))
+        task = _text(described["task"])
+        if task not in TASKS:
+            raise ValueError(f"there is no task {task!r}; choose one of {listed(TASKS)}")
+        return cls(
+            target=_text(described["target"]),
+            task=task,
+            labels=tuple(described["labels"]),
+            columns=tuple(map(_text, described["columns"])),
+            levels=levels,
+            fills=fills,
+            indicators=tuple(map(_text, described.get("indicators", ()))),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the encoding as plain data that `json.dumps` accepts and `of` reads back.
+
+        Examples:
+            >>> from lamu.data import Encoding
+            >>> encoding = Encoding("y", "regression", (), ("a",), (("x", "y"),))
+            >>> Encoding.of(encoding.describe()) == encoding
+            True
+        """
+        return {
+            "target": self.target,
+            "task": self.task,
+            "labels": list(self.labels),
+            "columns": list(self.columns),
+            "levels": [list(known) for known in self.levels],
+            "fills": list(self.fills),
+            "indicators": list(self.indicators),
+        }
+
+    @property
+    def imputes(self) -> bool:
+        """Whether missing values are filled."""
+        return bool(self.fills)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of x: the features, then the indicators."""
+        return (*self.columns, *(f"{name} is missing" for name in self.indicators))
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """The number of levels of each column of x, whose codes go from 0, the unknown, to it; 0 for numbers."""
+        return (*(len(known) for known in self.levels), *(0 for _ in self.indicators))
+
+    def encode(self, values: Any) -> np.ndarray:
+        """Returns original target values as y: indices of classes, int32, or numbers for regression.
+
+        Args:
+            values: original values `[rows]`.
+
+        Raises:
+            DataError: for a value that is none of the labels.
+        """
+        if self.task == "regression":
+            return np.asarray(values, float)
+        index = {label: position for position, label in enumerate(self.labels)}
+        plain = values if isinstance(values, list) else np.asarray(values).tolist()
+        unknown = next((value for value in plain if value not in index), None)
+        if unknown is not None:
+            raise DataError(
+                f"the target {self.target!r} has the value {quoted(unknown)}, which is none of the classes "
+                f"{listed(self.labels)}; correct it or remove the column"
+            )
+        return np.asarray([index[value] for value in plain], np.int32)
+
+    def decode(self, y: Any) -> np.ndarray:
+        """Returns the original target values of y (`encode` undone), `[rows]`.
+
+        Args:
+            y: indices of classes, or numbers for regression.
+        """
+        if self.task == "regression":
+            return np.asarray(y)
+        return np.asarray(self.labels)[np.asarray(y)]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} stands where a text belongs")
+    return value

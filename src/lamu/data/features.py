@@ -1,0 +1,192 @@
+"""Features as they were read: numbers, and words as positions among their levels; what is missing is still missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.data import dates
+from lamu.data.columns import Words, kind, numbers, refuse_word, words
+from lamu.data.sources import Source
+from lamu.data.wording import DataError, at, quoted
+
+__all__ = ["Features", "matched", "refuse_dates", "told"]
+
+MOST_LEVELS = 50  # a column with more, of which more than half the rows have one of their own, is an identifier
+_TRUTH = {"True", "False"}
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of a table before anything was learned from them.
+
+    Attributes:
+        columns: their names.
+        values: numbers, and positions among the levels, float64 `[rows, columns]`; NaN where a value is missing.
+        levels: the levels of each column, sorted; empty for a column of numbers.
+        notes: one sentence for each column whose kind leaves a doubt.
+
+    Examples:
+        >>> from lamu.data.features import told
+        >>> from lamu.data.sources import open_source
+        >>> found = told(open_source("iris"), ["petal width (cm)"])
+        >>> found.values.shape, found.levels
+        ((150, 1), ((),))
+    """
+
+    columns: tuple[str, ...]
+    values: np.ndarray
+    levels: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def told(source: Source, columns: Sequence[str]) -> Features:
+    """Returns the features to learn from; the values tell which columns are numbers and which are words.
+
+    Args:
+        source: the table.
+        columns: the features.
+
+    Raises:
+        DataError: for dates, identifiers, lists and bytes, a word in a column of numbers, an infinite number.
+
+    Examples:
+        >>> from lamu.data.features import told
+        >>> from lamu.data.sources import open_source
+        >>> told(open_source("diabetes"), ["age", "sex"]).columns
+        ('age', 'sex')
+    """
+    notes: list[str] = []
+    read: list[tuple[np.ndarray, tuple[str, ...]]] = []
+    for name in columns:
+        values = source.frame[name]
+        found = _kind(source, name)
+        if found == "numbers":
+            read.append((numbers(values), ()))
+            continue
+        column = words(values)
+        if column.dated():
+            raise refuse_dates(source, name, column.levels[0])
+        number = ~np.isnan(column.numbers) if found == "text" else None
+        if number is not None and number.all():
+            notes.append(f"the column {name!r} is text and holds only numbers, taken as numbers")
+            read.append((column.parsed, ()))
+            continue
+        _refuse_words(source, name, column, number)
+        if number is not None and number.any():
+            word, _ = column.first(number)
+            notes.append(f"the column {name!r} has numbers and words such as {quoted(word)}, all taken as categories")
+        read.append(_positions(column))
+    return _joined(source, columns, read, notes)
+
+
+def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, ...]]) -> Features:
+    """Returns the features of a table to predict, each of the kind that it had when the model was fitted.
+
+    Args:
+        source: the table.
+        columns: the features.
+        levels: the levels of each in training; empty for a column of numbers.
+
+    Raises:
+        DataError: for a word where numbers were, an infinite number, dates, lists and bytes.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.features import matched
+        >>> from lamu.data.sources import Source
+        >>> source = Source("the table", pd.DataFrame({"floor": [3, 1]}), None)
+        >>> matched(source, ["floor"], [("1", "2", "3+")]).levels, matched(source, ["floor"], [()]).levels
+        ((('1', '3'),), ((),))
+    """
+    read: list[tuple[np.ndarray, tuple[str, ...]]] = []
+    for name, known in zip(columns, levels, strict=True):
+        values = source.frame[name]
+        found = _kind(source, name)
+        if known:
+            read.append(_positions(_spelled(words(values)) if set(known) <= _TRUTH else words(values)))
+        elif found == "text":
+            column = words(values)
+            number = ~np.isnan(column.numbers)
+            if not number.all():
+                raise refuse_word(source.name, name, *column.first(number))
+            read.append((column.parsed, ()))
+        else:
+            read.append((numbers(values), ()))
+    return _joined(source, columns, read, [])
+
+
+def refuse_dates(source: Source, column: str, value: Any = None) -> DataError:
+    """Returns the error about a column of dates or times.
+
+    Args:
+        source: the table.
+        column: its column.
+        value: one of the values; None where the type alone tells.
+
+    Examples:
+        >>> from lamu.data.features import refuse_dates
+        >>> from lamu.data.sources import open_source
+        >>> "such as '2019-03-31'; turn it into numbers" in str(refuse_dates(open_source("iris"), "day", "2019-03-31"))
+        True
+    """
+    such = "" if value is None else f" such as {quoted(value)}"
+    return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {dates.ADVICE}")
+
+
+def _kind(source: Source, name: str) -> str:
+    found = kind(source.frame[name])
+    if found == "dates":
+        present = source.frame[name].dropna()
+        raise refuse_dates(source, name, str(present.iloc[0]) if len(present) else None)
+    if found not in ("numbers", "text", "levels"):
+        raise DataError(
+            f"{source.name} has the column {name!r} of {found}, which are neither numbers nor text; drop it"
+        )
+    return found
+
+
+def _refuse_words(source: Source, name: str, column: Words, number: np.ndarray | None) -> None:
+    """Refuses words that are no levels: numbers with a few words among them, and identifiers."""
+    stray = column.stray() if number is not None else None
+    levels, present = len(column.levels), int(column.counts.sum())
+    many = levels > MOST_LEVELS and 2 * levels > present
+    if stray is None and many and number is not None and 2 * column.counts[number].sum() > present:
+        stray = column.first(number)
+    if stray is not None:
+        raise refuse_word(source.name, name, *stray)
+    if many:
+        raise DataError(
+            f"{source.name} has {levels} different texts in {present} rows of the column {name!r}, such as "
+            f"{quoted(column.levels[0])}, which look like identifiers; drop the column"
+        )
+
+
+def _positions(column: Words) -> tuple[np.ndarray, tuple[str, ...]]:
+    return np.where(column.codes < 0, np.nan, column.codes), column.levels
+
+
+def _spelled(column: Words) -> Words:
+    """Returns truth values that were read as text as they are written elsewhere: TRUE and true are True."""
+    import pandas as pd
+
+    capital = {text: text.title() for text in column.levels if text.title() in _TRUTH}
+    return words(pd.Series([text if text is None else capital.get(text, text) for text in column.texts], dtype=object))
+
+
+def _joined(
+    source: Source, columns: Sequence[str], read: list[tuple[np.ndarray, tuple[str, ...]]], notes: Sequence[str]
+) -> Features:
+    values = np.stack([column for column, _ in read], axis=1).astype(np.float64)
+    infinite = np.argwhere(np.isinf(values))
+    if len(infinite):
+        row, column = infinite[0].tolist()
+        more = "" if len(infinite) == 1 else f", the first of {len(infinite)} infinite values"
+        raise DataError(
+            f"{source.name} has {values[row, column]} {at(row)} of the column {columns[column]!r}{more}; "
+            "replace it or drop the row"
+        )
+    return Features(tuple(columns), values, tuple(levels for _, levels in read), tuple(notes))

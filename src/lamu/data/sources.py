@@ -1,0 +1,246 @@
+"""Where tables come from: a CSV, Parquet or .npz file, or a bundled set, each opened as one frame of named columns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lamu.data import bundled
+from lamu.data.spelling import nearest
+from lamu.data.wording import DataError, listed, plural
+
+__all__ = ["MISSING", "Source", "open_source"]
+
+# The words that mean a missing value. "None" is not among them: it is a level of more than one questionnaire.
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
+TYPES = (".csv", ".csv.gz", ".parquet", ".npz")
+KNOWN = "a .csv, .parquet or .npz file"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened table, before anybody asks what its columns mean.
+
+    Attributes:
+        name: how messages call it.
+        frame: a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values.
+        target: the target's column, where the kind of source fixes it.
+        notes: what was left out.
+
+    Examples:
+        >>> from lamu.data.sources import open_source
+        >>> source = open_source("iris")
+        >>> source.name, source.target, len(source.names)
+        ("the bundled set 'iris'", 'target', 5)
+    """
+
+    name: str
+    frame: Any
+    target: str | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.frame.columns)
+
+
+def open_source(data: str | os.PathLike[str], text: Collection[str] = ()) -> Source:
+    """Opens a table.
+
+    Args:
+        data: a file, or the name of a bundled set.
+        text: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: for a file that is missing, empty, unreadable, irregular or of an unknown type.
+
+    Examples:
+        >>> from lamu.data.sources import open_source
+        >>> open_source("diabetes").frame.shape
+        (442, 11)
+    """
+    if str(data) in bundled.names():
+        return _bundled(str(data))
+    path = Path(data)
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; give {KNOWN}, or the name of a bundled set")
+    if not path.exists():
+        if path.suffix or len(path.parts) > 1:
+            raise DataError(f"there is no file {str(path)!r}; check the path")
+        raise DataError(f"there is no file and no bundled set {str(path)!r}; {nearest(str(path), bundled.names())}")
+    kind = next((kind for kind in TYPES if path.name.lower().endswith(kind)), None)
+    if kind is None:
+        raise DataError(f"{str(path)!r} has the unknown type {path.suffix!r}; give {KNOWN}")
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(f"{str(path)!r} is empty; give a file with a header and rows")
+        source = _npz(path) if kind == ".npz" else _parquet(path) if kind == ".parquet" else _csv(path, text)
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read ({error.strerror or error}); check its permissions") from error
+    return Source(source.name, _cleaned(source.frame), source.target, source.notes)
+
+
+def _bundled(name: str) -> Source:
+    import pandas as pd
+
+    x, y = bundled.load(name)
+    frame = pd.DataFrame(x, columns=list(bundled.columns(name)))
+    frame["target"] = y
+    return Source(f"the bundled set {name!r}", frame, "target")
+
+
+def _csv(path: Path, text: Collection[str]) -> Source:
+    import pandas as pd
+
+    name = repr(str(path))
+    try:
+        with _lines(path) as file:
+            first = file.readline()
+        separator = max(",;\t", key=first.count)
+        header = next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])
+        header = [column.strip() for column in header]
+        if not any(header):
+            raise DataError(f"{name} has an empty first line; put the names of the columns there")
+        if all(_is_number(column) for column in header):
+            raise DataError(f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names")
+        _no_column_twice(name, header)
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            encoding="utf-8-sig",
+            skipinitialspace=True,
+            keep_default_na=False,
+            na_values=list(MISSING),
+            dtype=dict.fromkeys((header.index(column) for column in text if column in header), str),
+            low_memory=False,
+        )
+        if not isinstance(frame.index, pd.RangeIndex) or len(frame.columns) != len(header):
+            raise DataError(f"{name} has rows of more fields than its header's {len(header)}; give all rows the same")
+        if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
+            _no_short_rows(name, path, separator, len(header))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is not text in UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except EOFError as error:
+        raise DataError(f"{name} is a compressed file that ends too early; copy it again") from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
+        raise DataError(
+            f"{name} is no regular table ({' '.join(str(error).split())}); give all rows the same fields"
+        ) from error
+    frame.columns = header
+    nameless = header.count("")
+    if nameless:
+        notes = (f"left out {nameless} {plural('column', nameless)} without a name",)
+        return Source(name, frame.loc[:, [bool(column) for column in header]], None, notes)
+    return Source(name, frame, None)
+
+
+def _lines(path: Path) -> Any:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _no_short_rows(name: str, path: Path, separator: str, width: int) -> None:
+    """Refuses a row that ends before the last column: pandas would take what it lacks for missing values."""
+    with _lines(path) as file:
+        for line, fields in enumerate(csv.reader(file, delimiter=separator, skipinitialspace=True)):
+            if fields and any(fields) and len(fields) < width:
+                raise DataError(
+                    f"{name} has {len(fields)} {plural('field', fields)} in row {line - 1} (the first is 0) where its "
+                    f"header has {width}; give all rows the same fields"
+                )
+
+
+def _parquet(path: Path) -> Source:
+    import pyarrow
+    import pyarrow.parquet
+
+    name = repr(str(path))
+    try:
+        # One file, and no folder above it, says what the columns are. Of the metadata of pandas only the categories
+        # count: without the rest, an index is a column like the others and integers that may be missing are floats.
+        with pyarrow.parquet.ParquetFile(path) as file:
+            content = file.read()
+    except (pyarrow.ArrowException, ValueError) as error:
+        why = " ".join(str(error).split()).rstrip(".")[:120]
+        raise DataError(f"{name} is no whole Parquet file ({why}); write it again") from error
+    header = [str(column) for column in content.column_names]
+    _no_column_twice(name, header)
+    frame = content.to_pandas(ignore_metadata=True)
+    said = (content.schema.pandas_metadata or {}).get("columns", ())
+    categories = [column["field_name"] for column in said if column.get("pandas_type") == "categorical"]
+    frame = frame.astype(dict.fromkeys((column for column in categories if column in frame), "category"))
+    frame.columns = header
+    return Source(
+        name, frame[[column for column in header if column and not column.startswith("__index_level_")]], None
+    )
+
+
+def _npz(path: Path) -> Source:
+    import zipfile
+
+    import pandas as pd
+
+    name = repr(str(path))
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            keys = list(archive.files) if isinstance(archive, np.lib.npyio.NpzFile) else []
+            arrays = {key: archive[key] for key in keys if key in ("X", "x", "Y", "y")}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{name} is no .npz file of plain arrays ({error}); write it with numpy.savez") from error
+    x = arrays.get("X", arrays.get("x"))
+    y = arrays.get("y", arrays.get("Y"))
+    if x is None:
+        raise DataError(f"{name} has the arrays {listed(keys)} and no 'X'; name the features X and the target y")
+    if x.ndim == 1:
+        x = x[:, None]
+    if x.ndim != 2:
+        raise DataError(f"X in {name} has the shape {x.shape}; a table needs [rows, columns]")
+    frame = pd.DataFrame(x, columns=[f"x{index}" for index in range(x.shape[1])])
+    if y is not None:
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        if y.shape != x.shape[:1]:
+            raise DataError(f"X and y in {name} have the shapes {x.shape} and {y.shape}; give one target a row")
+        frame["y"] = y
+    others = [key for key in keys if key not in ("X", "x", "Y", "y")]
+    notes = (f"ignored the {plural('array', others)} {listed(others)}",) if others else ()
+    return Source(name, frame, None if y is None else "y", notes)
+
+
+def _cleaned(frame: Any) -> Any:
+    """Returns the frame with text stripped of blanks, and the words that mean a missing value taken for one."""
+    import pandas as pd
+    from pandas.api.types import infer_dtype
+
+    cleaned = {}
+    for name in frame.columns:
+        values = frame[name]
+        if infer_dtype(values, skipna=True) == "string" and not isinstance(values.dtype, pd.CategoricalDtype):
+            stripped = values.str.strip()
+            cleaned[name] = stripped.mask(stripped.isin(MISSING))
+    return frame.assign(**cleaned) if cleaned else frame
+
+
+def _no_column_twice(name: str, header: list[str]) -> None:
+    twice = sorted({column for column in header if column and header.count(column) > 1})
+    if twice:
+        raise DataError(f"{name} has more than one column {twice[0]!r}; give every column its own name")
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

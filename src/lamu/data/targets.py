@@ -1,0 +1,147 @@
+"""The target: whether it is a number or a class, decided by its type unless somebody says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lamu.data.columns import kind, numbers, refuse_word, words
+from lamu.data.encoding import TASKS, Encoding
+from lamu.data.features import refuse_dates
+from lamu.data.sources import Source
+from lamu.data.spelling import nearest
+from lamu.data.wording import DataError, at, plural, quoted
+
+__all__ = ["decide", "targets"]
+
+MOST_CLASSES = 20  # more distinct values than this are taken for numbers, or for identifiers where they are text
+
+
+def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[Any, ...], tuple[str, ...]]:
+    """Returns the task of a target, its labels, and a note where its type leaves a doubt.
+
+    Args:
+        source: the table; the target has no missing values.
+        target: the target's column.
+        task: "regression", "binary" or "classes"; None where the type decides.
+
+    Raises:
+        DataError: for an unknown task, dates, a constant, a word among numbers, identifiers, and a task that does not
+            suit the values.
+
+    Examples:
+        >>> from lamu.data.sources import open_source
+        >>> from lamu.data.targets import decide
+        >>> decide(open_source("iris"), "target", "regression")
+        ('regression', (), ())
+    """
+    if task is not None and task not in TASKS:
+        raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
+    number = _is_of_numbers(source, target, task)
+    labels = _labels(source.frame[target])
+    count = len(labels)
+    if count == 1:
+        raise DataError(
+            f"the target {target!r} is {quoted(labels[0])} in every row, which leaves nothing to learn; choose another"
+        )
+    whole = number and all(float(label).is_integer() for label in labels)
+    chosen, notes = task, ()
+    if chosen is None:
+        rare = number and count > 2 and _rarest(source.frame[target]) == 1  # a class of one row can only be a count
+        if number and (count > MOST_CLASSES or isinstance(labels[0], float) or rare):
+            chosen = "regression"
+        elif count > MOST_CLASSES:
+            raise DataError(
+                f"the target {target!r} has {count} different texts, such as {quoted(labels[0])}, which look like "
+                "identifiers; choose another column, or say that the task is classes"
+            )
+        else:
+            chosen = "binary" if count == 2 else "classes"
+        if whole and count <= MOST_CLASSES and not (count == 2 and chosen == "binary"):
+            other = "regression" if chosen == "classes" else "binary" if count == 2 else "classes"
+            notes = (f"the target {target!r} has {count} whole values, taken as {chosen}; --task {other} overrides",)
+    if chosen == "regression":
+        return chosen, (), notes
+    if chosen == "binary" and count != 2:
+        raise DataError(
+            f"the target {target!r} has {count} distinct values and a binary task has two; take another task"
+        )
+    if number and not whole:
+        value = next(label for label in labels if not float(label).is_integer())
+        raise DataError(f"the target {target!r} has the value {value!r}, which is no class; take regression")
+    return chosen, tuple(int(label) for label in labels) if number else labels, notes
+
+
+def targets(source: Source, encoding: Encoding) -> np.ndarray:
+    """Returns y: float64 for regression, the indices of the classes, int32, otherwise.
+
+    Args:
+        source: the table; the target has no missing values.
+        encoding: the target's name, task and labels.
+
+    Raises:
+        DataError: for a value that is no number, or infinite, or none of the labels.
+
+    Examples:
+        >>> from lamu.data import Encoding
+        >>> from lamu.data.sources import open_source
+        >>> from lamu.data.targets import targets
+        >>> targets(open_source("iris"), Encoding("target", "classes", (2, 1, 0), ()))[:3].tolist()
+        [2, 2, 2]
+    """
+    values, target = source.frame[encoding.target], encoding.target
+    if encoding.task != "regression":
+        if any(isinstance(label, str) for label in encoding.labels):
+            return encoding.encode(words(values).texts)
+        return encoding.encode(values.tolist())
+    if kind(values) == "numbers":
+        y = numbers(values)
+    else:
+        column = words(values)
+        number = ~np.isnan(column.numbers)
+        if not number.all():
+            word, row = column.first(number)
+            raise DataError(
+                f"the target {target!r} has {quoted(word)} {at(row)} and regression needs numbers; correct it or take "
+                "classes"
+            )
+        y = column.parsed
+    infinite = np.flatnonzero(~np.isfinite(y))
+    if len(infinite):
+        raise DataError(
+            f"the target {target!r} is {y[infinite[0]]} {at(int(infinite[0]))} and infinite in {len(infinite)} "
+            f"{plural('row', infinite)}; replace it or drop them"
+        )
+    return y
+
+
+def _is_of_numbers(source: Source, target: str, task: str | None) -> bool:
+    values = source.frame[target]
+    found = kind(values)
+    if found == "numbers":
+        return True
+    if found not in ("text", "levels"):
+        if found == "dates":
+            raise refuse_dates(source, target, str(values.iloc[0]))
+        raise DataError(f"{source.name} has the target {target!r} of {found}; choose another column")
+    column = words(values)
+    if column.dated():
+        raise refuse_dates(source, target, column.levels[0])
+    stray = column.stray() if task is None and found == "text" and len(column.levels) > 2 else None
+    if stray is not None:
+        raise refuse_word(source.name, target, *stray)
+    return False
+
+
+def _rarest(values: Any) -> int:
+    return int(values.value_counts().min())
+
+
+def _labels(values: Any) -> tuple[Any, ...]:
+    """Returns the different values as Python's own numbers, truth values or texts, in their order."""
+    if kind(values) == "text" or hasattr(values, "cat"):
+        return words(values).levels
+    found = values.drop_duplicates().tolist()
+    whole = all(isinstance(value, int) for value in found)
+    return tuple(sorted(value if whole else float(value) for value in found))

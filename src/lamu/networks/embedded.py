@@ -1,0 +1,122 @@
+"""A network whose inputs hold categories beside numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.networks.interface import Network, outputs
+from lamu.networks.multilayer import floating
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Embedded"]
+
+_WIDEST = 16
+
+
+@record
+class Embedded:
+    r"""The network \(x \mapsto f(\text{numbers},\, E_{c_1},\, E'_{c_2}, \dots)\): each category has a learned vector.
+
+    A column of codes holds 1 to K for the categories of the training data, and 0 for any other: a category never seen.
+    What is no such code (out of range, not whole, NaN) counts as 0. Codes come as floating numbers, beside the numeric
+    columns, and `Model.standardised` leaves them alone.
+
+    Parameters stand at `embeddings/<column>/table`, `[K + 1, width]`, and `base/...`; the width is half of K + 2, at
+    most 16. Rows 1 to K start normal with the variance 1 / width, so that a category weighs as much as one standardised
+    number.
+
+    **The unknown category.** Row 0 starts at zero, the mean of a centred prior. No training row touches it, so an
+    estimate of a point leaves it there, and predicts as for an average category. A belief keeps the prior's width
+    there, and so says that it does not know: `laplace` at once, `ivon` and `vogn` as their running curvature forgets
+    where it started. A prior of its own for the tables, `Normal({"embeddings/*": 0.5, "*": 1.0})`, says how much
+    categories differ.
+
+    Attributes:
+        base: f, on the numeric columns followed by the embeddings, in the order of the columns.
+        levels: one integer a column of x: 0 for a number, K for codes of K categories.
+
+    Raises:
+        ValueError: for levels that are no whole numbers of at least 0, or that hold no column of codes, and for inputs
+            with another number of columns.
+
+    Source: Guo & Berkhahn (2016).
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import MLP, Embedded
+        >>> network = Embedded(MLP((8,)), levels=(0, 3))
+        >>> x = jnp.array([[0.5, 1.0], [-0.5, 3.0], [0.1, 0.0]])  # a number, and one of three categories
+        >>> params, state = network.init(jax.random.key(0), x, outputs=1)
+        >>> params["embeddings"][1]["table"].shape, params["base"]["layers"][0]["kernel"].shape
+        ((4, 2), (3, 8))
+        >>> network.apply(params, state, x, None, False)[0].shape
+        (3, 1)
+    """
+
+    base: Network
+    levels: tuple[int, ...] = static()
+
+    linear = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", tuple(self.levels))
+        for count in self.levels:
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ValueError(f"levels={self.levels} holds {count!r}; give 0 for a number, or how many categories")
+        if not self.codes:
+            raise ValueError(f"levels={self.levels} holds no column of categories; use the base network alone")
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The indices of the columns that hold codes."""
+        return tuple(column for column, count in enumerate(self.levels) if count)
+
+    @property
+    def head(self) -> str:
+        """The path pattern of the base's last layer."""
+        return f"base/{self.base.head}"
+
+    @property
+    def masked(self) -> bool:
+        """Whether the base wants to know which rows are padding."""
+        return getattr(self.base, "masked", False)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the tables with the base's parameters, and the base's state."""
+        base_key, tables_key = jax.random.split(key)
+        dtype, tables = floating(x), {}
+        for column, each in zip(self.codes, jax.random.split(tables_key, len(self.codes)), strict=True):
+            count = self.levels[column]
+            width = min(_WIDEST, (count + 2) // 2)
+            known = jax.random.normal(each, (count, width), dtype) * width**-0.5
+            tables[column] = {"table": jnp.concatenate([jnp.zeros((1, width), dtype), known])}
+        base, state = self.base.init(base_key, self._read(tables, x), outputs)
+        return {"base": base, "embeddings": tables}, state
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the base's outputs at numbers and embeddings, and its new state."""
+        return outputs(self.base, params["base"], state, self._read(params["embeddings"], x), key, train, mask)
+
+    def _read(self, tables: Params, x: Array) -> Array:
+        if x.shape[1:] != (len(self.levels),):
+            raise ValueError(f"inputs have the shape {x.shape[1:]} a row, the network has levels={self.levels}")
+        dtype = tables[self.codes[0]]["table"].dtype
+        numbers = np.array([column for column, count in enumerate(self.levels) if not count], int)
+        return jnp.concatenate(
+            [x[:, numbers].astype(dtype), *(_rows(tables[column]["table"], x[:, column]) for column in self.codes)],
+            axis=1,
+        )
+
+
+def _rows(table: Array, codes: Array) -> Array:
+    """Returns the rows of the table: a product with ones and zeros, whose gradient needs no scatter."""
+    known = codes[:, None] == jnp.arange(1, table.shape[0], dtype=codes.dtype)[None]
+    unknown = ~jnp.any(known, axis=1, keepdims=True)
+    return jnp.concatenate([unknown, known], axis=1).astype(table.dtype) @ table

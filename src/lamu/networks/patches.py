@@ -1,0 +1,42 @@
+r"""Convolutions as patches times a matrix.
+
+\[ y_{nijo} = \sum_{a b c} x_{n,\, i + a,\, j + b,\, c}\, K_{abco} \]
+
+is one product of the matrix of all patches with the kernel as a matrix. On a CPU the gradient of a convolution inside a
+compiled loop takes many times what it takes outside; that of a product does not, a product under `vmap` is a product
+again, and every mode of differentiation and every reader of a jaxpr knows it. The price is memory: the patches are as
+large as the images times the area of the kernel.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from lamu.typing import Array
+
+__all__ = ["convolve"]
+
+
+def convolve(images: Array, kernel: Array) -> Array:
+    """Returns the images convolved with a kernel, with zeros around them so that they keep their size ("SAME").
+
+    Args:
+        images: `[batch, height, width, channels]`.
+        kernel: `[kernel height, kernel width, channels, features]`.
+
+    Returns:
+        `[batch, height, width, features]`, the same as `jax.lax.conv_general_dilated` in the layout NHWC, HWIO.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks.patches import convolve
+        >>> convolve(jnp.ones((1, 3, 3, 1)), jnp.ones((3, 3, 1, 1)))[0, :, :, 0].tolist()
+        [[4.0, 6.0, 4.0], [6.0, 9.0, 6.0], [4.0, 6.0, 4.0]]
+    """
+    batch, height, width, _ = images.shape
+    tall, wide, channels, features = kernel.shape
+    around = [((size - 1) // 2, size // 2) for size in (tall, wide)]
+    padded = jnp.pad(images, ((0, 0), *around, (0, 0)))
+    offsets = [padded[:, a : a + height, b : b + width] for a in range(tall) for b in range(wide)]
+    patches = jnp.stack(offsets, axis=3).reshape(-1, tall * wide * channels)
+    return (patches @ kernel.reshape(-1, features)).reshape(batch, height, width, features)

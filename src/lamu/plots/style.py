@@ -1,0 +1,72 @@
+"""What all pictures look like. Nothing here touches matplotlib's global settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ACCENT", "GREY", "INK", "IN_RANGE", "MARGIN", "PALE", "canvas", "head", "likely_range", "tidy"]
+
+INK, GREY, PALE, ACCENT = "#1f2933", "#8a94a0", "#e1e6eb", "#1b6ca8"
+MARGIN = 0.04
+IN_RANGE = "90 % range if calibrated"
+
+
+def canvas(width: float, height: float) -> Any:
+    """Returns an empty figure, its size in inches, that no window and no other figure knows of.
+
+    Examples:
+        >>> from lamu.plots.style import canvas
+        >>> canvas(4.0, 3.0).axes
+        []
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=200, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Any) -> None:
+    """Leaves of the frame what is read: the left and the lower axis, thin, with small outward ticks."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GREY)
+        axes.spines[side].set_linewidth(0.8)
+    axes.tick_params(colors=INK, labelsize=8, color=GREY, width=0.8, length=3)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=INK, fontsize=9)
+
+
+def head(axes: Any, name: str, aside: str = "") -> None:
+    """Writes what a panel shows above its left end, and a number above its right end."""
+    axes.set_title(name, loc="left", fontsize=10, color=INK, fontweight="bold")
+    axes.set_title(aside, loc="right", fontsize=8, color=INK)
+
+
+def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any, Any]:
+    r"""Returns where the frequency of an event of this probability lies in `count` rows, with probability `level`.
+
+    Quantiles of the binomial distribution, divided by the count.
+
+    Args:
+        probability: of the event, any shape.
+        count: the rows, of a shape that broadcasts with it.
+        level: of the range.
+
+    Returns:
+        The lower and the upper ends.
+
+    Examples:
+        >>> from lamu.plots.style import likely_range
+        >>> [float(end) for end in likely_range(0.5, 100)]
+        [0.42, 0.58]
+    """
+    from scipy.stats import binom
+
+    probability, count = np.clip(np.asarray(probability, float), 0.0, 1.0), np.asarray(count)
+    lower, upper = (binom.ppf(q, count, probability) / count for q in ((1 - level) / 2, (1 + level) / 2))
+    return np.maximum(lower, 0.0), upper

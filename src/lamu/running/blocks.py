@@ -1,0 +1,197 @@
+"""How a run is cut into blocks of steps, chosen here alone.
+
+What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution inside
+a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step there; and a
+block should be long enough to hide its dispatch, yet short enough for a person who waits at the keyboard.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.data.stream import Stream
+from lamu.networks import loops_well
+from lamu.objective import Objective
+from lamu.protocol import Info, Traits
+from lamu.running.pieces import one_step, order, picked_step, scan_batches, scan_whole
+from lamu.typing import RandomKey
+
+__all__ = ["Block", "array_blocks", "passes_over", "run_length", "stream_blocks"]
+
+_SHORT, _LONG = 64, 1024
+_EPOCHS = 50
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some steps at once.
+
+    Attributes:
+        run: takes the state, which it is given away, and returns the next one with what there is to see of each step.
+        end: how many steps of the whole run are done after it.
+        passes: how many times the data were seen then, a whole number at the end of an epoch.
+    """
+
+    run: Callable[[Any], tuple[Any, Info]]
+    end: int
+    passes: float
+
+    @property
+    def ends_an_epoch(self) -> bool:
+        """Whether a pass over the data is complete after it."""
+        return self.passes == int(self.passes)
+
+
+def run_length(traits: Traits, count: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
+    """Returns the number of steps that a run over arrays takes."""
+    if traits.length is not None or traits.batching == "once":
+        if epochs is not None or steps is not None:
+            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
+        return traits.length if traits.length is not None else math.ceil(count / batch_size)
+    _require_positive(epochs, steps)
+    per_epoch = 1 if traits.batching == "full" else math.ceil(count / batch_size)
+    return steps if steps is not None else (_EPOCHS if epochs is None else epochs) * per_epoch
+
+
+def passes_over(traits: Traits, epochs: int | None, steps: int | None) -> int | None:
+    """Returns the number of passes over batches that come in their own order; None where steps say when it ends."""
+    if traits.batching == "full":
+        raise ValueError("this algorithm needs all the data at every step; give it as (x, y), not in batches")
+    if traits.batching == "once":
+        if epochs is not None or steps is not None:
+            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
+        return 1
+    _require_positive(epochs, steps)
+    return None if steps is not None else (_EPOCHS if epochs is None else epochs)
+
+
+def _require_positive(epochs: int | None, steps: int | None) -> None:
+    for name, value in (("epochs", epochs), ("steps", steps)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value!r} does nothing; give at least 1")
+
+
+def array_blocks(
+    algorithm: Any,
+    traits: Traits,
+    objective: Objective,
+    rows: Arrays,
+    batch_size: int,
+    total: int,
+    done: int,
+    step_key: RandomKey,
+    order_key: RandomKey,
+) -> Iterator[Block]:
+    """Yields the blocks of a run over arrays: whole epochs, as many as are worth a dispatch, or pieces of a long one.
+
+    Args:
+        algorithm: the algorithm's handle.
+        traits: its traits.
+        objective: the loss.
+        rows: the data.
+        batch_size: rows a step.
+        total: the steps of the whole run.
+        done: the steps that were done before (a resumed run). A step depends on its number, never on its block.
+        step_key: the key that a step's number is folded into.
+        order_key: the key that an epoch's number is folded into.
+    """
+    whole = traits.batching == "full" or batch_size >= rows.count
+    per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
+    if per_epoch <= _LONG:
+        at_once = per_epoch * _largest_divisor(max(total // per_epoch, 1), _SHORT // per_epoch)
+    else:
+        at_once = math.ceil(per_epoch / math.ceil(per_epoch / _LONG))
+    model, example = objective.model, rows.example(1)
+    in_scans = loops_well(model.network, example.x, model.likelihood.outputs(example.y))
+    start = done
+    while start < total:
+        within = start % max(at_once, per_epoch)
+        length = min(at_once - within % at_once, max(at_once, per_epoch) - within, total - start)
+
+        def run(state: Any, start: int = start, length: int = length) -> tuple[Any, Info]:
+            if not in_scans:
+                return _one_by_one(
+                    algorithm, traits, state, objective, rows, whole, batch_size, start, length, step_key, order_key
+                )
+            if whole:
+                return scan_whole(algorithm, state, objective, rows.full(), start, step_key, length)
+            touched = (start + length - 1) // per_epoch - start // per_epoch + 1
+            shuffled = traits.batching != "once"
+            return scan_batches(
+                algorithm, state, objective, rows, start, step_key, order_key, length, batch_size, shuffled, touched
+            )
+
+        start += length
+        yield Block(run, start, start / per_epoch)
+
+
+def _one_by_one(
+    algorithm: Any,
+    traits: Traits,
+    state: Any,
+    objective: Objective,
+    rows: Arrays,
+    whole: bool,
+    batch_size: int,
+    start: int,
+    length: int,
+    step_key: RandomKey,
+    order_key: RandomKey,
+) -> tuple[Any, Info]:
+    """Returns what a scan would, by single compiled steps: the same steps in the same order."""
+    infos = []
+    per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
+    plan: Any = None
+    for t in range(start, start + length):
+        if whole:
+            state, info = one_step(algorithm, state, objective, rows.full(), jax.random.fold_in(step_key, t))
+        else:
+            if plan is None or t % per_epoch == 0:
+                shuffled = traits.batching != "once"
+                plan = order(rows.count, batch_size, traits.streams, t // per_epoch, order_key, shuffled)
+            chosen, real = (leaf[t % per_epoch] for leaf in plan)
+            state, info = picked_step(algorithm, state, objective, rows, chosen, real, t, step_key)
+        infos.append(info)
+    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *infos)
+
+
+def stream_blocks(
+    algorithm: Any,
+    objective: Objective,
+    rows: Stream,
+    passes: int | None,
+    steps: int | None,
+    done: int,
+    step_key: RandomKey,
+) -> Iterator[Block]:
+    """Yields the steps of a run over batches that come in their own order; those done before are passed over."""
+    end = 0
+    for number in itertools.count() if passes is None else range(passes):
+        batches = iter(rows)
+        batch = next(batches, None)
+        while batch is not None:
+            if end == steps:
+                return
+            following = next(batches, None)
+
+            def run(state: Any, batch: Batch = batch, t: int = end) -> tuple[Any, Info]:
+                return one_step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+
+            end += 1
+            if end > done:
+                yield Block(run, end, number + (1.0 if following is None else 0.5))
+            batch = following
+
+
+def _largest_divisor(n: int, most: int) -> int:
+    """Returns the largest divisor of n up to `most`: blocks of one length compile once."""
+    return next((d for d in range(min(n, max(most, 1)), 0, -1) if n % d == 0), 1)

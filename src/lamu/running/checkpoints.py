@@ -1,0 +1,342 @@
+"""Checkpoints of a run: the state of everything at some step, whole on disk or not there at all.
+
+One folder a step, which holds `about.json` (what the leaves are, the facts, and a checksum of everything) and `arrays`,
+which Orbax writes: the leaves of one dtype end to end, since an optimiser's state may have hundreds of small ones and a
+file costs more than its bytes. The structure is not saved: it comes back from `like`, a state of the same kind, so that
+named tuples of other libraries need no registration here. A folder is made under another name and renamed when it is
+whole; one to be removed is renamed first. A process that is killed leaves at worst a draft, which the next save clears.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["CheckpointError", "Checkpoints"]
+
+FORMAT = "lamu-checkpoint-1"
+_ABOUT, _ARRAYS, _STEP, _DRAFT = "about.json", "arrays", "step-", ".draft-"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged, of something else, or that could not be written."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run, in one folder.
+
+    Attributes:
+        folder: where they are; made with the first one.
+        last: how many of the newest are kept.
+        best: how many of the lowest scores are kept beside them.
+        every: the seconds between two of them, where a run decides when to write; zero for after every block of steps.
+
+    Raises:
+        ValueError: unless at least one of the newest is kept.
+
+    Examples:
+        >>> import jax.numpy as jnp, tempfile
+        >>> from lamu.running.checkpoints import Checkpoints
+        >>> keeper = Checkpoints(tempfile.mkdtemp())
+        >>> for step, score in ((10, 0.5), (20, 0.25), (30, 0.75)):
+        ...     keeper.save(step, {"weights": jnp.full(2, score)}, score, facts={"seed": 0})
+        >>> keeper.steps(), keeper.latest(), keeper.lowest()
+        ([20, 30], 30, 20)
+        >>> content, facts, _ = keeper.restore(20, like={"weights": jnp.zeros(2)})
+        >>> content["weights"].tolist(), facts
+        ([0.25, 0.25], {'seed': 0})
+    """
+
+    folder: str | os.PathLike[str]
+    last: int = 1
+    best: int = 1
+    every: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.last < 1 or self.best < 0:
+            raise ValueError(
+                f"last={self.last!r} and best={self.best!r}: keep at least one of the newest, and zero or more"
+            )
+
+    def save(
+        self,
+        step: int,
+        content: Any,
+        score: float | None = None,
+        facts: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a checkpoint, then removes those that are no longer kept; when it returns, all is on disk.
+
+        Args:
+            step: the number of steps done, larger than that of every checkpoint there is.
+            content: a pytree of arrays, random keys and numbers.
+            score: what "best" is by, lower is better; None or NaN where there is none.
+            facts: data for `json.dumps`, for instance what identifies the run.
+            extra: arrays by name whose shapes may differ from checkpoint to checkpoint (a history).
+
+        Raises:
+            CheckpointError: if it cannot be written, or the step is not a new one. What was there before stays.
+            TypeError: for a leaf that is no number.
+        """
+        newest = self.latest()
+        if newest is not None and step <= newest:
+            raise CheckpointError(
+                f"step {step} is not beyond {newest}, the last checkpoint in {str(self.folder)!r}; resume from that "
+                "one, or choose another folder"
+            )
+        leaves = {**_named(content), **{f"extra {name}": value for name, value in (extra or {}).items()}}
+        described, vectors = _packed(leaves)
+        score = None if score is None or math.isnan(score) else float(score)
+        sums = {name: hashlib.sha256(vector.view(np.uint8).data).hexdigest() for name, vector in vectors.items()}
+        body = {"step": step, "score": score, "facts": dict(facts or {}), "leaves": described, "sums": sums}
+        body = json.loads(json.dumps(body))  # as it will be read, so that its checksum is of that
+        folder = Path(self.folder)
+        draft = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._clear_drafts()
+            draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=folder))
+            draft.chmod(0o755)
+            (draft / _ARRAYS).mkdir()
+            if vectors:
+                _write(draft / _ARRAYS, vectors)
+            with open(draft / _ABOUT, "w", encoding="utf-8") as file:
+                json.dump({"format": FORMAT, "sum": _sum(body), "body": body}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(draft, self._place(step))
+            _sync(folder)
+        except BaseException as error:
+            if draft is not None:
+                shutil.rmtree(draft, ignore_errors=True)
+            if isinstance(error, (OSError, ValueError)):
+                raise CheckpointError(
+                    f"the checkpoint of step {step} could not be written to {str(folder)!r} ({_first_line(error)}); "
+                    "make room or choose another folder"
+                ) from error
+            raise
+        self._forget()
+
+    def steps(self) -> list[int]:
+        """Returns the steps of which there is a checkpoint, ascending."""
+        folder = Path(self.folder)
+        if not folder.is_dir():
+            return []
+        names = [place.name.removeprefix(_STEP) for place in folder.iterdir() if place.name.startswith(_STEP)]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def latest(self) -> int | None:
+        """Returns the last step of which there is a checkpoint, or None."""
+        return max(self.steps(), default=None)
+
+    def lowest(self) -> int | None:
+        """Returns the step with the lowest score, or None where no checkpoint has a score."""
+        return next(iter(self._ranked()), None)
+
+    def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any], dict[str, np.ndarray]]:
+        """Reads a checkpoint back, bit for bit.
+
+        Args:
+            step: one of `steps()`.
+            like: a pytree of the structure, shapes and dtypes that were saved (arrays or `jax.ShapeDtypeStruct`). Its
+                kinds of leaves come back: JAX arrays, NumPy arrays, Python numbers, random keys.
+
+        Returns:
+            The content, the facts, and the extra arrays.
+
+        Raises:
+            CheckpointError: if there is none of this step, it is damaged, or it is of something else than `like`.
+        """
+        body, arrays = self._read(step)
+        saved = {name: leaf for name, leaf in arrays.items() if not name.startswith("extra ")}
+        wanted, structure = jax.tree_util.tree_flatten_with_path(like)
+        names = [jax.tree_util.keystr(path) for path, _ in wanted]
+        if names != list(saved):
+            odd = next((name for name in [*names, *saved] if (name in saved) != (name in names)), names[0])
+            where = "is missing in it" if odd in names else "is in it alone"
+            raise self._foreign(step, f"leaf {odd} {where}")
+        leaves = []
+        for entry, (_, leaf) in zip(body["leaves"], wanted, strict=False):  # those of extra come last
+            name, dtype, shape = entry[0], entry[1], tuple(entry[2])
+            own_dtype, own_shape = _kind(leaf)
+            if shape != own_shape:
+                raise self._foreign(step, f"leaf {name} has shape {shape} and not {own_shape}")
+            if dtype != own_dtype:
+                raise self._foreign(step, f"leaf {name} has dtype {dtype} and not {own_dtype}")
+            leaves.append(_as(leaf, saved[name], implementation=entry[5]))
+        extra = {name.removeprefix("extra "): leaf for name, leaf in arrays.items() if name.startswith("extra ")}
+        return jax.tree.unflatten(structure, leaves), body["facts"], extra
+
+    def _place(self, step: int) -> Path:
+        return Path(self.folder) / f"{_STEP}{step:012d}"
+
+    def _about(self, step: int) -> dict[str, Any]:
+        place = self._place(step)
+        if not place.is_dir():
+            found = self.steps()
+            hint = f"there are {found}" if found else "there is none"
+            raise CheckpointError(f"{str(self.folder)!r} has no checkpoint of step {step}; {hint}")
+        try:
+            about = json.loads((place / _ABOUT).read_bytes())
+            form, body = about["format"], about["body"]
+            whole = form != FORMAT or about["sum"] == _sum(body)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(step) from error
+        if form != FORMAT:
+            raise CheckpointError(f"{str(place)!r} has the format {form!r}; this version reads {FORMAT!r}")
+        if not whole:
+            raise self._damaged(step)
+        return body
+
+    def _read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        body = self._about(step)
+        try:
+            vectors = _load(self._place(step) / _ARRAYS) if body["sums"] else {}
+            for name, total in body["sums"].items():
+                if hashlib.sha256(vectors[name].view(np.uint8).data).hexdigest() != total:
+                    raise self._damaged(step)
+            return body, _unpacked(body["leaves"], vectors)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(step) from error
+
+    def _ranked(self) -> list[int]:
+        """The steps that have a score, best first; what cannot be read has none."""
+        scores = {}
+        for step in self.steps():
+            with suppress(CheckpointError):
+                scores[step] = self._about(step)["score"]
+        return sorted((step for step in scores if scores[step] is not None), key=lambda step: (scores[step], step))
+
+    def _forget(self) -> None:
+        kept = {*self.steps()[-self.last :], *self._ranked()[: self.best]}
+        for step in set(self.steps()) - kept:
+            # Renamed first: what is half removed must not look whole.
+            gone = Path(self.folder) / f"{_DRAFT}{step}"
+            os.rename(self._place(step), gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _clear_drafts(self) -> None:
+        for place in Path(self.folder).glob(f"{_DRAFT}*"):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _damaged(self, step: int) -> CheckpointError:
+        return CheckpointError(
+            f"{str(self._place(step))!r} is no checkpoint, or was truncated or altered; remove it to use another one"
+        )
+
+    def _foreign(self, step: int, what: str) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoint of step {step} in {str(self.folder)!r} is of another model or algorithm: {what}; resume "
+            "with what it was made with, or choose another folder"
+        )
+
+
+def _named(content: Any) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(content)[0]}
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _kind(leaf: Any) -> tuple[str, tuple[int, ...]]:
+    """Returns the name of a leaf's dtype, and its shape."""
+    leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    return (str(leaf.dtype) if _is_key(leaf) else leaf.dtype.name), tuple(leaf.shape)
+
+
+def _packed(leaves: Mapping[str, Any]) -> tuple[list[list[Any]], dict[str, np.ndarray]]:
+    """Returns what each leaf is, and the leaves of each dtype end to end."""
+    described, parts = [], {}
+    for name, leaf in leaves.items():
+        data = np.asarray(jax.random.key_data(jax.random.clone(leaf)) if _is_key(leaf) else leaf)
+        if not (jnp.issubdtype(data.dtype, np.number) or data.dtype == bool):
+            raise TypeError(f"leaf {name} is a {type(leaf).__name__}, which is no number; keep it out of a checkpoint")
+        implementation = str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
+        described.append([name, *_kind(leaf), data.dtype.name, data.shape, implementation])
+        parts.setdefault(data.dtype.name, []).append(data.ravel())
+    vectors = {name: np.concatenate(part) for name, part in parts.items()}
+    return described, {name: vector for name, vector in vectors.items() if vector.size}
+
+
+def _unpacked(described: list[list[Any]], vectors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the leaves again: a random key as its data."""
+    found, start = {}, dict.fromkeys((entry[3] for entry in described), 0)
+    for name, _, _, dtype, shape, _ in described:
+        end = start[dtype] + math.prod(shape)
+        vector = vectors[dtype] if dtype in vectors else np.empty(0, dtype)
+        found[name] = vector[start[dtype] : end].reshape(shape)
+        start[dtype] = end
+    return found
+
+
+def _as(like: Any, data: np.ndarray, implementation: str | None) -> Any:
+    """Returns the data as the kind of leaf that `like` is; JAX gets a copy, which it may give away."""
+    if _is_key(like):
+        return jax.random.wrap_key_data(jnp.array(data), impl=implementation)
+    if isinstance(like, jax.Array | jax.ShapeDtypeStruct):
+        return jnp.array(data)
+    if isinstance(like, np.ndarray):
+        return data.copy()
+    return data[()] if isinstance(like, np.generic) else data.item()
+
+
+def _sum(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _write(place: Path, vectors: dict[str, np.ndarray]) -> None:
+    with _orbax() as ocp:
+        # The handler and not a Checkpointer or a manager: the folder's own rename is what makes it atomic here.
+        ocp.PyTreeCheckpointHandler(use_ocdbt=False).save(place.absolute(), args=ocp.args.PyTreeSave(vectors))
+
+
+def _load(place: Path) -> dict[str, np.ndarray]:
+    with _orbax() as ocp:
+        return ocp.PyTreeCheckpointHandler(use_ocdbt=False).restore(place.absolute(), args=ocp.args.PyTreeRestore())
+
+
+@contextmanager
+def _orbax() -> Iterator[Any]:
+    """Orbax, imported where it is used; what it tells its log of every call is kept from the reader's screen."""
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        import orbax.checkpoint as ocp
+
+        yield ocp
+    finally:
+        log.setLevel(level)
+
+
+def _sync(folder: Path) -> None:
+    """Makes a rename last through a loss of power, where the system lets a folder be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]

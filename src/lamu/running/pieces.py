@@ -1,0 +1,149 @@
+"""The compiled pieces that a run is made of: the first state, one step, and scans over steps."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.objective import Objective
+from lamu.protocol import Info
+from lamu.record import record, static
+from lamu.typing import Array, RandomKey
+
+__all__ = ["handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start"]
+
+
+@record
+class _Opaque:
+    """An algorithm that is no pytree: one's own class. It is a constant of the compiled step."""
+
+    algorithm: Any = static()
+
+
+def handle(algorithm: Any) -> Any:
+    """Returns the algorithm as an argument of a compiled function: itself, or a constant around one's own class."""
+    return algorithm if not jax.tree_util.all_leaves([algorithm]) else _Opaque(algorithm)
+
+
+def opened(algorithm: Any) -> Any:
+    """Returns the algorithm that a handle stands for."""
+    return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
+
+
+@jax.jit
+def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    """Returns the algorithm's first state, in one compiled call."""
+    return opened(algorithm).init(key, objective, batch)
+
+
+@partial(jax.jit, donate_argnums=1)
+def one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+    """Returns the state after a step on a batch; the old state is given away."""
+    return opened(algorithm).step(key, state, batch, objective)
+
+
+@partial(jax.jit, donate_argnums=1)
+def picked_step(
+    algorithm: Any,
+    state: Any,
+    objective: Objective,
+    rows: Arrays,
+    chosen: Array,
+    real: Array,
+    t: Array | int,
+    step_key: RandomKey,
+) -> tuple[Any, Info]:
+    """Returns the state after step t on chosen rows, which are gathered inside; the old state is given away."""
+    batch = _picked(rows, chosen, real)
+    return opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
+
+
+@partial(jax.jit, static_argnums=6, donate_argnums=1)
+def scan_whole(
+    algorithm: Any, state: Any, objective: Objective, batch: Batch, start: Array | int, step_key: RandomKey, length: int
+) -> tuple[Any, Info]:
+    """Returns the state after `length` steps on one batch, and what there is to see of each."""
+
+    def body(state: Any, t: Array) -> tuple[Any, Info]:
+        return opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
+
+    return jax.lax.scan(body, state, start + jnp.arange(length))
+
+
+@partial(jax.jit, static_argnums=(7, 8, 9, 10), donate_argnums=1)
+def scan_batches(
+    algorithm: Any,
+    state: Any,
+    objective: Objective,
+    rows: Arrays,
+    start: Array | int,
+    step_key: RandomKey,
+    order_key: RandomKey,
+    length: int,
+    batch_size: int,
+    shuffled: bool,
+    epochs: int,
+) -> tuple[Any, Info]:
+    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches."""
+    per_epoch = math.ceil(rows.count / batch_size)
+    streams = opened(algorithm).traits.streams
+    numbers = start // per_epoch + jnp.arange(epochs)
+    plan, real = jax.vmap(lambda epoch: order(rows.count, batch_size, streams, epoch, order_key, shuffled))(numbers)
+    first = start % per_epoch
+
+    def cut(leaf: Array) -> Array:
+        leaf = leaf.reshape(-1, *leaf.shape[2:])
+        return leaf if leaf.shape[0] == length else jax.lax.dynamic_slice_in_dim(leaf, first, length)
+
+    def body(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Info]:
+        t, chosen, real = now
+        return opened(algorithm).step(jax.random.fold_in(step_key, t), state, _picked(rows, chosen, real), objective)
+
+    return jax.lax.scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 5))
+def order(
+    count: int, batch_size: int, streams: int, epoch: Array | int, order_key: RandomKey, shuffled: bool
+) -> tuple[Array, Array]:
+    """Returns the rows of an epoch's batches, and which of them are real.
+
+    The last batch is filled with rows from the epoch's beginning: they are masked, and networks that cannot see a mask
+    (batch statistics of one's own) still meet rows of the data.
+
+    Args:
+        count: N.
+        batch_size: rows a batch.
+        streams: how many orders; for several there is an axis of them, `[batches, streams, batch]`.
+        epoch: the number of the epoch.
+        order_key: the key of all orders.
+        shuffled: whether the rows are shuffled; else they come as they stand.
+
+    Returns:
+        Indices and mask, each `[batches, batch]`, or with the axis of streams.
+    """
+    per_epoch = math.ceil(count / batch_size)
+    padding = per_epoch * batch_size - count
+    if not shuffled:
+        orders = jnp.arange(count)[None]
+    else:
+        epoch_key = jax.random.fold_in(order_key, epoch)
+        keys = [epoch_key] if streams == 1 else jax.random.split(epoch_key, streams)
+        orders = jnp.stack([jax.random.permutation(key, count) for key in keys])
+    orders = jnp.concatenate([orders, orders[:, :padding]], axis=1).reshape(-1, per_epoch, batch_size)
+    real = (jnp.arange(per_epoch * batch_size) < count).reshape(1, per_epoch, batch_size)
+    real = jnp.broadcast_to(real, orders.shape)
+    if streams == 1:
+        return orders[0], real[0]
+    return jnp.swapaxes(orders, 0, 1), jnp.swapaxes(real, 0, 1)
+
+
+def _picked(rows: Arrays, chosen: Array, real: Array) -> Batch:
+    x, y, weight, offset = jax.tree.map(lambda leaf: leaf[chosen], (rows.x, rows.y, rows.weight, rows.offset))
+    return Batch(x=x, y=y, mask=real.astype(rows.weight.dtype), weight=weight, offset=offset)

@@ -1,0 +1,73 @@
+"""What the tests of the command line share: a command run in this process, small tables, and what a refusal is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lamu.cli import main
+from lamu.data import bundled, load
+
+QUICK = ("--epochs", "4", "--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "initial=1")
+TASKS = ("regression", "binary", "classes")
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+def runner(capsys, tmp_path, monkeypatch):
+    """Returns a function that runs a command in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str | Path) -> Ran:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return run
+
+
+def csv_of(name: str, rows: int = 120) -> pd.DataFrame:
+    x, y = load(name)
+    chosen = np.random.default_rng(0).permutation(len(x))[:rows]
+    return pd.DataFrame(x[chosen], columns=list(bundled.columns(name))).assign(target=y[chosen])
+
+
+def fit_each_task(tmp_path_factory) -> Path:
+    """Returns a folder with a table and a fitted run for each task, named after it; made once a process."""
+    folder = tmp_path_factory.getbasetemp() / "fitted"
+    if folder.exists():
+        return folder
+    folder.mkdir()
+    cancer = csv_of("breast_cancer").iloc[:, [0, 1, 2, 3, -1]]
+    cancer.assign(target=cancer["target"].map({0: "malignant", 1: "benign"})).to_csv(folder / "binary.csv", index=False)
+    csv_of("diabetes").to_csv(folder / "regression.csv", index=False)
+    csv_of("iris").to_csv(folder / "classes.csv", index=False)
+    for task in TASKS:
+        words = ["fit", folder / f"{task}.csv", "--target", "target", "--out", folder / task, *QUICK]
+        assert main([str(word) for word in words]) == 0
+    return folder
+
+
+def assert_refused(ran: Ran, *parts: str) -> None:
+    assert ran.code == 2, ran.out
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert ran.err.startswith("lamu: ")
+    assert "Traceback" not in ran.err
+    for part in parts:
+        assert part in ran.err

@@ -1,0 +1,247 @@
+"""`lamu fit`: the folder that it writes, what it prints, and what becomes of a folder that is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from lamu.cli import exchange as exchanging
+from lamu.cli.exchange import exchange
+from lamu.cli.folder import CONTENT, draft
+from lamu.data import load
+from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task, runner
+
+
+@pytest.fixture
+def lamu(capsys, tmp_path, monkeypatch):
+    return runner(capsys, tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory) -> Path:
+    return fit_each_task(tmp_path_factory)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "scores"),
+    [
+        ("regression", [], ["rmse", "nll", "coverage"]),
+        ("binary", ["benign", "malignant"], ["accuracy", "nll", "ece"]),
+        ("classes", [0, 1, 2], ["accuracy", "nll", "ece"]),
+    ],
+)
+def test_fit_writes_the_folder(fitted, task, labels, scores):
+    out = fitted / task
+    assert sorted(path.name for path in out.iterdir()) == sorted(CONTENT)
+    config = json.loads((out / "config.json").read_text())
+    metrics = json.loads((out / "metrics.json").read_text())
+    predictions = pd.read_csv(out / "predictions.csv")
+    table = pd.read_csv(fitted / f"{task}.csv")
+    assert (config["task"], config["target"], config["labels"]) == (task, "target", labels)
+    assert config["columns"] == list(table.columns[:-1])
+    assert config["settings"]["learning_rate"] == 0.1
+    assert (config["algorithm"], config["epochs"], config["seed"], config["test_size"]) == ("ivon", 4, 0, 0.2)
+    assert config["steps"] == 4 * 2
+    assert {"lamu", "jax", "numpy", "python"} <= set(config["versions"])
+    assert metrics["rows"] == {"train": 96, "test": 24}
+    assert list(metrics["scores"]) == scores
+    assert all(np.isfinite(value) for value in metrics["scores"].values())
+    assert list(metrics["standard_errors"]) == scores
+    assert all(0 < value < np.inf for value in metrics["standard_errors"].values())
+    error = predictions["log_prob"].std(ddof=1) / np.sqrt(24)
+    np.testing.assert_allclose(metrics["standard_errors"]["nll"], error, rtol=1e-4)
+    assert set(metrics["monte_carlo_errors"]) <= {"nll"}
+    assert len(predictions) == 24
+    assert predictions["target"].tolist() == table["target"].iloc[predictions["row"]].tolist()
+    np.testing.assert_allclose(-predictions["log_prob"].mean(), metrics["scores"]["nll"], rtol=1e-4)
+    if task == "regression":
+        assert (predictions["lower"] < predictions["mean"]).all()
+        assert (predictions["mean"] < predictions["upper"]).all()
+        inside = predictions["target"].between(predictions["lower"], predictions["upper"]).mean()
+        np.testing.assert_allclose(inside, metrics["scores"]["coverage"], atol=1e-6)
+    else:
+        probabilities = predictions[[f"p_{label}" for label in labels]]
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-5)
+        assert predictions["prediction"].tolist() == [labels[best] for best in probabilities.to_numpy().argmax(axis=1)]
+        accuracy = (predictions["prediction"] == predictions["target"]).mean()
+        np.testing.assert_allclose(accuracy, metrics["scores"]["accuracy"], atol=1e-6)
+        chosen = [predictions[f"p_{label}"][row] for row, label in enumerate(predictions["target"])]
+        np.testing.assert_allclose(np.exp(predictions["log_prob"]), chosen, rtol=1e-3)
+
+
+def test_fit_leaves_nothing_else_behind(fitted):
+    expected = {f"{task}{end}" for task in TASKS for end in ("", ".csv")}
+    assert {path.name for path in fitted.iterdir()} == expected
+
+
+def test_fit_prints_a_document_and_nothing_else(lamu, tmp_path):
+    ran = lamu("fit", "iris", "--out", "run", "--json", "--test-size", "0.3", "--seed", "7", "--samples", "5", *QUICK)
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["metrics"] == json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert document["config"] == json.loads((tmp_path / "run" / "config.json").read_text())
+    assert document["metrics"]["rows"] == {"train": 105, "test": 45}
+    assert "--task regression overrides" in document["config"]["notes"][0]
+    assert document["config"]["samples"] == 5
+    assert (document["config"]["impute"], document["config"]["data"]) == (False, "iris")
+    ran = lamu("predict", "run", "iris")
+    assert ran.code == 0, ran.err
+
+
+def test_fit_prints_what_it_decided(lamu):
+    ran = lamu("fit", "iris", "--out", "run", "--task", "regression", *QUICK)
+    assert ran.code == 0, ran.err
+    for part in ("regression of 'target'", "rmse", "lower is better", "30 test rows", "± stand", "written to run"):
+        assert part in ran.out
+    ran = lamu("fit", "iris", "--out", "again", "--batch-size", "500", *QUICK)
+    assert ran.code == 0, ran.err
+    assert "note: the target 'target' has 3 whole values, taken as classes; --task regression overrides" in ran.out
+
+
+def test_the_defaults_learn_a_regression(lamu):
+    ran = lamu("fit", "diabetes", "--out", "run", "--epochs", "20", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["metrics"]["scores"]["rmse"] < np.std(load("diabetes")[1])
+
+
+def test_the_same_seed_gives_the_same_predictions(lamu, tmp_path):
+    for name in ("one", "two"):
+        assert lamu("fit", "iris", "--out", name, "--seed", "3", *QUICK).code == 0
+    written = [(tmp_path / name / "predictions.csv").read_bytes() for name in ("one", "two")]
+    assert written[0] == written[1]
+
+
+def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lamu.cli.training.fit", interrupted)
+    ran = lamu("fit", "diabetes", "--out", "run", *QUICK)
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err == "lamu: interrupted, and nothing was written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fit_that_the_loop_broke_off_is_not_written(lamu, tmp_path, monkeypatch):
+    monkeypatch.setattr("lamu.cli.training.fit", lambda *arguments, **options: SimpleNamespace(interrupted=True))
+    assert lamu("fit", "iris", "--out", "run", *QUICK).code == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_our_own_faults_keep_their_traceback(lamu, tmp_path, monkeypatch):
+    def broken(*arguments, **options):
+        return np.ones(2) + np.ones(3)
+
+    monkeypatch.setattr("lamu.cli.training.score_rows", broken)
+    with pytest.raises(ValueError, match="broadcast"):
+        lamu("fit", "iris", "--out", "run", *QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_draft_does_not_replace_what_came_in_the_meantime(tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(FileExistsError, match="exists already"), draft(out) as folder:  # noqa: PT012
+        folder.mkdir()
+        out.write_text("mine")
+    assert out.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_picture_is_a_picture(fitted, task):
+    with Image.open(fitted / task / "calibration.png") as image:
+        pixels = np.asarray(image.convert("RGB"))
+    assert min(pixels.shape[:2]) > 500
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+
+
+def test_the_monte_carlo_error_is_kept_where_the_prediction_knows_it(lamu, tmp_path, monkeypatch):
+    monkeypatch.setattr("lamu.cli.training.monte_carlo_error", lambda pred, y: 0.0625)
+    ran = lamu("fit", "iris", "--out", "run", *QUICK)
+    assert "would move nll by about 0.06; --samples takes more" in ran.out
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["monte_carlo_errors"] == {"nll": 0.0625}
+
+
+# --force: a run in the place of a run
+
+
+def test_force_replaces_a_run_and_nothing_else(lamu, tmp_path):
+    assert lamu("fit", "iris", "--out", "run", "--seed", "1", *QUICK).code == 0
+    assert_refused(lamu("fit", "iris", "--out", "run", *QUICK), "'run' exists already", "--force")
+    ran = lamu("fit", "iris", "--out", "run", "--seed", "2", "--force", *QUICK)
+    assert ran.code == 0, ran.err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    assert_refused(lamu("fit", "iris", "--out", "run", "--force", *QUICK), "'run' also holds 'notes.txt'", "move it")
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 2
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "config"])
+def test_force_never_touches_what_is_no_run(lamu, tmp_path, kind):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("mine")
+    out = "precious"
+    if kind == "file":
+        out = "precious/thesis.tex"
+    elif kind == "link":
+        (tmp_path / "link").symlink_to(tmp_path / "precious")
+        out = "link"
+    elif kind == "config":
+        (tmp_path / "precious" / "config.json").write_text('{"format": 2}')
+    assert_refused(lamu("fit", "iris", "--out", out, "--force", *QUICK), f"'{out}' is no folder", "--force")
+    assert (tmp_path / "precious" / "thesis.tex").read_text() == "mine"
+
+
+def test_a_fit_that_fails_leaves_the_run_that_was_there(lamu, tmp_path, monkeypatch):
+    assert lamu("fit", "iris", "--out", "run", *QUICK).code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lamu.cli.training._write_csv", full)
+    ran = lamu("fit", "iris", "--out", "run", "--force", "--seed", "3", *QUICK)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("swap", ["in one step", "in three", "in three, failing"])
+def test_two_folders_change_places(tmp_path, monkeypatch, swap):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for path in (one, other):
+        path.mkdir()
+        (path / path.name).touch()
+    names = lambda path: [each.name for each in path.iterdir()]
+    if swap != "in one step":
+        monkeypatch.setattr(exchanging, "_in_one_step", lambda one, other: False)
+    if "failing" in swap:
+        rename = exchanging.os.rename
+
+        def fail(source, to):
+            if source == one:
+                raise OSError(5, "Input/output error")
+            rename(source, to)
+
+        monkeypatch.setattr(exchanging.os, "rename", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            exchange(one, other)
+        assert (names(one), names(other)) == (["one"], ["other"])
+        return
+    exchange(one, other)
+    assert (names(one), names(other)) == (["other"], ["one"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+def test_swapping_with_nothing_is_an_error(tmp_path):
+    (tmp_path / "one").mkdir()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "none")

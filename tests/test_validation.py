@@ -1,0 +1,162 @@
+"""Validation: what is set aside, when a run stops, and which state is returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamu
+from lamu.data import Arrays
+from lamu.priors import LearnedNormal, Normal
+from lamu.running.held_out import Best, set_aside, validation_nll
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 3))
+Y = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=60)
+LABELS = (Y > 0).astype(np.int32)
+LINEAR = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
+WILD = lamu.Model(lamu.networks.MLP((40,)), lamu.likelihoods.Gaussian(), Normal(10.0))
+
+
+def test_a_share_is_set_aside_by_the_seed_and_never_learned_from() -> None:
+    rows = Arrays.of((X, np.arange(60.0)))
+    kept, held = set_aside(rows, 0.2, "regression", seed=1)
+    assert held is not None
+    assert (kept.count, held.count) == (48, 12)
+    np.testing.assert_array_equal(np.sort(np.concatenate([kept.y, held.y])), np.arange(60.0))
+    np.testing.assert_array_equal(np.asarray(held.x), X[np.asarray(held.y, int)])
+    again, other = (set_aside(rows, 0.2, "regression", seed=seed)[1] for seed in (1, 2))
+    assert again is not None
+    assert other is not None
+    np.testing.assert_array_equal(again.y, held.y)
+    assert not np.array_equal(other.y, held.y)
+
+
+def test_classes_keep_their_shares_where_they_can() -> None:
+    labels = np.repeat([0, 1], [50, 10]).astype(np.int32)
+    _, held = set_aside(Arrays.of((X, labels)), 0.2, "binary", seed=0)
+    assert held is not None
+    assert np.bincount(np.asarray(held.y)).tolist() == [10, 2]
+    labels[0] = 7  # a class of one row
+    _, held = set_aside(Arrays.of((X, labels)), 0.2, "classes", seed=0)
+    assert held is not None
+    assert held.count == 12
+
+
+def test_the_validation_is_the_score_of_the_posterior_on_those_rows() -> None:
+    fit = lamu.fit(LINEAR, (X[:40], Y[:40]), lamu.algorithms.adam(0.05), epochs=3, validation=(X[40:], Y[40:]))
+    assert fit.history["validation_step"][-1] == len(fit.history["loss"])
+    nll = lamu.scores.nll(fit.posterior.predict(X[40:]), Y[40:])
+    np.testing.assert_allclose(fit.history["validation_nll"].min(), nll, rtol=1e-10)
+
+
+def test_weights_count_in_the_validation() -> None:
+    """Each row counts by its weight: two rows of weight one and zero are the first row alone."""
+    algorithm = lamu.algorithms.adam(0.05)
+    fit = lamu.fit(LINEAR, (X, Y), algorithm, epochs=1)
+    objective, key = lamu.objective.Objective(LINEAR, 60), lamu.fit(LINEAR, (X, Y), algorithm, epochs=1).posterior.key
+    both = Arrays.of({"x": X[:2], "y": Y[:2], "weight": [1.0, 0.0]})
+    one = Arrays.of((X[:1], Y[:1]))
+    weighted = validation_nll(algorithm, key, fit.state, objective, both)
+    np.testing.assert_allclose(weighted, validation_nll(algorithm, key, fit.state, objective, one), rtol=1e-12)
+
+
+def test_the_posterior_is_that_of_the_best_state() -> None:
+    fit = lamu.fit(WILD, (X, Y), lamu.algorithms.adam(0.1), epochs=60, batch_size=16, validation=0.3)
+    nll = fit.history["validation_nll"]
+    assert nll[-1] > nll.min() + 0.1  # it overfits, and the end is not the best
+    _, held = set_aside(Arrays.of((X, Y)), 0.3, "regression", seed=0)
+    assert held is not None
+    found = lamu.scores.nll(fit.posterior.predict(np.asarray(held.x)), np.asarray(held.y))
+    np.testing.assert_allclose(found, nll.min(), rtol=1e-8)
+
+
+def test_a_run_stops_where_the_validation_no_longer_improves() -> None:
+    options: dict[str, Any] = {"epochs": 60, "batch_size": 16, "validation": 0.3}
+    whole = lamu.fit(WILD, (X, Y), lamu.algorithms.adam(0.1), **options)
+    short = lamu.fit(WILD, (X, Y), lamu.algorithms.adam(0.1), stop=20, **options)
+    assert len(short.history["loss"]) < len(whole.history["loss"])
+    np.testing.assert_array_equal(short.history["loss"], whole.history["loss"][: len(short.history["loss"])])
+    steps, nll = (short.history[name] for name in ("validation_step", "validation_nll"))
+    assert steps[-1] - steps[nll.argmin()] >= 20 * 3  # three steps an epoch
+    called = lamu.fit(WILD, (X, Y), lamu.algorithms.adam(0.1), stop=lambda seen: len(seen["loss"]) >= 50, **options)
+    assert 50 <= len(called.history["loss"]) < len(whole.history["loss"])
+
+
+def test_streams_validate_at_the_end_of_each_pass() -> None:
+    batches = [(X[:20], Y[:20]), (X[20:40], Y[20:40])]
+    fit = lamu.fit(LINEAR, batches, lamu.algorithms.sgd(0.05), epochs=3, data_size=40, validation=(X[40:], Y[40:]))
+    assert fit.history["validation_step"].tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize("of", [None, "laplace"])
+def test_ensembles_are_validated_as_one(of: str | None) -> None:
+    members = None if of is None else lamu.algorithms.laplace(lamu.algorithms.adam(0.05))
+    algorithm = lamu.algorithms.deep_ensemble(members, members=2)
+    fit = lamu.fit(LINEAR, (X[:40], Y[:40]), algorithm, epochs=2, validation=(X[40:], Y[40:]))
+    assert np.isfinite(fit.history["validation_nll"]).all()
+    if of is None:
+        nll = lamu.scores.nll(fit.posterior.predict(X[40:]), Y[40:])
+        np.testing.assert_allclose(fit.history["validation_nll"].min(), nll, rtol=1e-10)
+
+
+def test_laplace_chooses_the_width_of_the_prior_on_the_rows_set_aside() -> None:
+    """No other width of a grid predicts them better, by more than the search's tolerance."""
+    model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Bernoulli(), LearnedNormal(1.0))
+    algorithm = lamu.algorithms.laplace(lamu.algorithms.adam(0.05))
+    fit = lamu.fit(model, (X[:40], LABELS[:40]), algorithm, epochs=30, validation=(X[40:], LABELS[40:]))
+    chosen = fit.posterior.model.prior.scale
+
+    def nll(scale: float) -> float:
+        rows = Arrays.of((X[:40], LABELS[:40]))
+        from dataclasses import replace
+
+        from lamu.objective import Objective
+
+        objective = Objective(replace(model, prior=Normal(scale)), 40)
+        state = {"network": fit.posterior.mean["network"], "likelihood": {}}
+        from lamu.algorithms.post_hoc.at_mode import look_at_mode
+        from lamu.families import Point
+        from lamu.operators import Dense
+        from lamu.posterior import Posterior
+        from lamu.predictives import Sampled
+
+        point = Posterior(objective.model, Point(state), {}, Sampled(), fit.posterior.key)
+        found = look_at_mode(Dense, point, objective, rows).posterior(objective, fit.posterior.key)
+        return lamu.scores.nll(found.predict(X[40:]), LABELS[40:])
+
+    best = nll(float(chosen))
+    assert all(best <= nll(scale) + 1e-3 for scale in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0))
+
+
+def test_best_keeps_the_first_of_equals_and_counts_passes() -> None:
+    best = Best(stop=2)
+    for passes, nll in ((1, 0.5), (2, 0.5), (3, float("nan"))):
+        best.see({"w": passes}, nll, passes)
+    assert best.state == {"w": 1}
+    assert not best.enough(2, {})
+    assert best.enough(3, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stop": 3}, "validation=0.1"),
+        ({"stop": 0, "validation": 0.1}, "stop=0"),
+        ({"validation": 1.5}, "1.5"),
+        ({"validation": (X[:3], Y[:2])}, "x has 3 rows and y has 2"),
+        ({"resume": True}, "checkpoint=folder"),
+    ],
+)
+def test_what_cannot_be_is_said(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+        lamu.fit(LINEAR, (X, Y), lamu.algorithms.adam(), epochs=1, **options)
+
+
+def test_samplers_and_shares_of_streams_are_refused() -> None:
+    with pytest.raises(ValueError, match="leave validation out"):
+        lamu.fit(LINEAR, (X, Y), lamu.mcmc.nuts(chains=1, warmup=10, draws=1), validation=0.1)
+    with pytest.raises(ValueError, match="no rows to set aside"):
+        lamu.fit(LINEAR, [(X, Y)], lamu.algorithms.adam(), data_size=60, validation=0.1, epochs=1)
