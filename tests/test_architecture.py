@@ -25,11 +25,7 @@ FLOORS = [[name.strip() for name in floor.split("|")] for floor in CONTRACTS[0][
 HEIGHT = {name: len(FLOORS) - index for index, floor in enumerate(FLOORS) for name in floor}
 LONGEST = 400
 # Files that are longer, each with its reason. The list may only become shorter.
-LONG = {
-    "data/table.py": "a reader of tables that somebody else's file made, with a sentence for each way it can be wrong",
-    "test_cli.py": "one command line, from a file to a prediction",
-    "test_data.py": "one sentence for each way a table can be wrong",
-}
+LONG = {}
 
 
 def imported(tree: ast.Module) -> list[str]:

@@ -19,8 +19,8 @@ import optax
 import pytest
 
 import lamu
-from lamu import checkpoints
 from lamu.record import record
+from lamu.running import checkpoints
 from lamu.running.checkpoints import CheckpointError, Checkpoints
 
 PARAMS = {"w": jnp.linspace(-1.0, 1.0, 6).reshape(2, 3), "b": jnp.asarray(0.1, jnp.float32)}

@@ -152,7 +152,6 @@ def test_what_only_python_can_get_wrong():
         library.algorithms.adam(-1.0)
 
 
-@pytest.mark.xfail(reason="nothing compares the widths yet: a Gaussian fails inside JAX, a Bernoulli not at all")
 @pytest.mark.parametrize("likelihood", ["Gaussian", "Bernoulli"])
 def test_a_network_of_another_width_than_the_likelihoods(likelihood):
     @record

@@ -17,10 +17,12 @@ LAWS = Path(__file__).parent / "laws"
 PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, name), ModuleType)]
 # What is no floor of mathematics is held by tests of its own rather than by laws.
 TESTED_ELSEWHERE = {
-    "lamu": "test_loop, test_model, test_store",
-    "lamu.data": "test_data",
+    "lamu": "test_loop, test_validation, test_resume, test_checkpoints, test_model, test_store",
+    "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores",
-    "lamu.networks": "laws/protocol, test_model",
+    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state",
+    "lamu.plots": "test_plots",
+    "lamu.rate": "laws/protocol, test_rate",
     "lamu.predictives": "laws/posteriors, test_predictives",
     "lamu.rule": "laws/rule, laws/protocol",
     "lamu.tree": "test_record, test_tree",

@@ -64,6 +64,7 @@ class Model:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
+        self._check_width(weights, state, batch)
         # On all weights, also those to be frozen: a pattern that is about frozen leaves alone is no mistake.
         self.prior.check(weights)
         if self.frozen is not None:
@@ -71,6 +72,17 @@ class Model:
                 lambda held, free: free if held is None else None, self.frozen, weights, is_leaf=_is_none
             )
         return {"network": weights, "likelihood": self.likelihood.init(batch.y)}, state
+
+    def _check_width(self, weights: Params, state: Any, batch: Batch) -> None:
+        """Raises a ValueError where the network's outputs are not what the likelihood reads; only shapes are traced."""
+        wanted = self.likelihood.outputs(batch.y)
+        found = jax.eval_shape(lambda x: outputs(self.network, weights, state, x, None, False, None), batch.x)[0]
+        if found.shape[1:] != (wanted,):
+            raise ValueError(
+                f"the network {type(self.network).__name__} returns outputs of shape {found.shape[1:]} a row, but the "
+                f"likelihood {type(self.likelihood).__name__} reads {wanted} a row; give a network whose `init` heeds "
+                "`outputs`"
+            )
 
     def freeze(self, params: Params, *patterns: str) -> Model:
         """Returns the model with the weights whose path matches a pattern held at the given values.
@@ -113,8 +125,9 @@ class Model:
         (with the Jacobian of the scaling) and intervals stay in the units of the data.
 
         Args:
-            x: training inputs, `[N, ...]`. Constant columns are only shifted; columns that the network reads as codes
-                of categories (`codes`) are neither shifted nor scaled.
+            x: training inputs, `[N, ...]`. Constant columns are only shifted, and so are columns of zeros and ones:
+                scaled, the rare value would stand far out. Columns that the network reads as codes of categories
+                (`codes`) are neither shifted nor scaled.
             y: training targets.
 
         Examples:
@@ -126,6 +139,7 @@ class Model:
         x = jnp.asarray(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
         shift, scale = _moments(x)
+        scale[np.asarray(jnp.all((x == 0) | (x == 1), axis=0))] = 1.0
         codes = list(getattr(self.network, "codes", ()))
         if codes:
             shift[codes], scale[codes] = 0.0, 1.0

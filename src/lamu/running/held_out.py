@@ -110,13 +110,13 @@ class Best:
         self.passes = 0.0
         self.stopped = False
 
-    def see(self, state: Any, nll: float, passes: float) -> None:
+    def see(self, state: Any, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
         if self.state is None or nll < self.nll:
             # A copy, because the next block is given the state away.
             self.state, self.nll, self.passes = jax.tree.map(_copy, state), nll, passes
 
-    def enough(self, passes: float, history: Mapping[str, Any]) -> bool:
+    def enough(self, passes: float | int, history: Mapping[str, Any]) -> bool:
         """Whether the run should stop."""
         if callable(self._stop):
             return bool(self._stop(history))

@@ -136,8 +136,8 @@ def estimate(score: Callable[..., float], rows: np.ndarray, **options: Any) -> E
         >>> import numpy as np
         >>> from lamu import scores
         >>> from lamu.scores.sampling import estimate
-        >>> estimate(scores.nll, np.array([0.0, 1.0]))
-        Estimate(value=0.5, error=0.5)
+        >>> str(estimate(scores.nll, np.array([0.0, 1.0])))
+        '0.50 ± 0.50'
     """
     value, deviations = _statistic(score, rows, **options)
     return Estimate(value, _norm(deviations))
