@@ -1,23 +1,73 @@
-"""The examples run, as a person would run them: in a process of their own, without the tests' strictness."""
+"""The examples run, as a person would run them: in a process of their own, without the tests' strictness.
+
+So do the blocks of Python in the pages, one after the other in one process; and the reference has every public name.
+"""
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "examples"
+import lamu
+
+ROOT = Path(__file__).parent.parent
 LONG = {"demo.py", "one_model_all_agree.py"}
 SCRIPTS = [
     pytest.param(path, id=path.name, marks=[pytest.mark.stress] if path.name in LONG else [])
-    for path in sorted(FOLDER.glob("*.py"))
+    for path in sorted((ROOT / "examples").glob("*.py"))
 ]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LONG_PAGES = {"README.md", "docs/index.md"}
+PAGES = {
+    str(path.relative_to(ROOT)): "\n".join(BLOCK.findall(path.read_text(encoding="utf-8")))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+
+
+def run(*words: str, folder: Path | None = None) -> str:
+    ran = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=600, check=False, cwd=folder
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 @pytest.mark.parametrize("path", SCRIPTS)
 def test_example_runs(path: Path) -> None:
-    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=600, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout
+    assert run(str(path))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.stress] if page in LONG_PAGES else [])
+        for page, blocks in PAGES.items()
+        if blocks
+    ],
+)
+def test_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
+    run("-c", PAGES[page], folder=tmp_path)
+
+
+def test_pages_with_code_are_found() -> None:
+    assert {"README.md", "docs/index.md", "docs/training.md"} <= {page for page, blocks in PAGES.items() if blocks}
+
+
+def test_the_reference_has_every_public_package_and_the_site_every_page() -> None:
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md")}
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for name in lamu.__all__:
+        value = getattr(lamu, name)
+        module = value.__name__ if isinstance(value, ModuleType) else "lamu"
+        page = name if isinstance(value, ModuleType) else "index"
+        assert f"::: {module}\n" in pages.get(page, ""), f"docs/api/{page}.md does not show {module}"
+    for page in pages:
+        assert f"api/{page}.md" in navigation, f"mkdocs.yml does not lead to docs/api/{page}.md"
+    for module in re.findall(r"^::: (\S+)$", "\n".join(pages.values()), re.MULTILINE):
+        assert importlib.import_module(module).__all__, f"{module} lists nothing to show"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         scores,
         tree,
     )
+    from lamu.folds import FoldedFit, fit_folds
     from lamu.loop import Diverged, Fit, fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
@@ -39,6 +40,7 @@ __all__ = [
     "Checkpoints",
     "Diverged",
     "Fit",
+    "FoldedFit",
     "Model",
     "Posterior",
     "algorithms",
@@ -47,6 +49,7 @@ __all__ = [
     "expectations",
     "families",
     "fit",
+    "fit_folds",
     "geometry",
     "likelihoods",
     "load",
@@ -68,6 +71,8 @@ _NAMES = {
     "Diverged": "lamu.loop",
     "Fit": "lamu.loop",
     "fit": "lamu.loop",
+    "FoldedFit": "lamu.folds",
+    "fit_folds": "lamu.folds",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",

@@ -128,6 +128,12 @@ def _fit(
     test_size: _TestSize = 0.2,
     samples: _Samples = None,
     impute: _Impute = False,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", help="An ensemble over K folds, or 0 for one run; five unless an algorithm is named."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -137,7 +143,7 @@ def _fit(
     refuse_existing(out, force)
     from lamu.cli.training import Request, train
 
-    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute)
+    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute, folds)
     train(request, out, algorithm, tuple(setting or ()), as_json, force)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu.cli.contestant import equal_budget
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.training import Request, learning_rows
@@ -61,7 +62,7 @@ def compare(request: Request, names: str, settings: Sequence[str] = (), splits: 
         "rows": {"train": len(parts[0][0]), "test": len(parts[0][1])},
         "splits": splits,
         "seed": request.seed,
-        "budget": _budget(request, chosen),
+        "budget": _budget(request, chosen, len(parts[0][0])),
         "notes": list(table.notes),
     }
     if as_json:
@@ -123,11 +124,11 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
     return chosen
 
 
-def _budget(request: Request, chosen: dict[str, list[str]]) -> dict[str, Any]:
+def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> dict[str, Any]:
     """Returns what each algorithm is given that has no length of its own."""
     budget: dict[str, Any] = {}
     for name, words in chosen.items():
-        budget |= request.loop(build(find(name), parse(words, find(name))))
+        budget |= equal_budget(request, build(find(name), parse(words, find(name))), rows)
     return budget
 
 

@@ -20,7 +20,7 @@ from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
 from lamu.loop import fit
 
-__all__ = ["contest", "main"]
+__all__ = ["contest", "equal_budget", "main"]
 
 
 def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits: int) -> dict[str, Any]:
@@ -39,8 +39,7 @@ def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits:
     """
     recipe = find(algorithm)
     learner = build(recipe, parse(settings, recipe))
-    # One with a length of its own keeps it, whatever the others are given.
-    loop = {name: value for name, value in request.loop(learner).items() if name in budget(learner)}
+    loop: dict[str, Any] = {}
     whole = request.read()
     found = []
     for seed in range(request.seed, request.seed + splits):
@@ -48,6 +47,7 @@ def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits:
         data = Arrays.of((table.x, table.y))
         x, y = data.x[train], data.y[train]
         model = model_for(table.encoding, x, y)
+        loop = equal_budget(request, learner, len(x))
         start = time.perf_counter()
         fitted = fit(model, (x, y), learner, seed=seed, **loop)
         seconds = time.perf_counter() - start
@@ -65,6 +65,18 @@ def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits:
             }
         )
     return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": _peak()}
+
+
+def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
+    """Returns the options of the loop under which algorithms are compared: no early stop, hence equal steps for all.
+
+    Args:
+        request: the budget that was asked for.
+        learner: the algorithm; one with a length of its own keeps it.
+        rows: how many rows there are to learn from.
+    """
+    kept = set(budget(learner, rows)) - {"stop"}
+    return {name: value for name, value in request.loop(learner, rows).items() if name in kept}
 
 
 def _peak() -> int | None:

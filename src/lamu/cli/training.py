@@ -12,14 +12,16 @@ from typing import Any
 
 from lamu import plots
 from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable
-from lamu.cli.modelling import budget, default_algorithm, model_for
+from lamu.cli.modelling import budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.versions import version
 from lamu.data import Arrays, Encoding, split
 from lamu.data.table import Table, read
+from lamu.folds import fit_folds
 from lamu.loop import fit
+from lamu.rate import Annealed
 
 __all__ = ["Request", "fingerprint", "learning_rows", "train"]
 
@@ -40,6 +42,7 @@ class Request:
         test_size: the share of the rows kept for the scores.
         samples: draws of a prediction, where it needs draws; None for the default.
         impute: whether missing values are filled.
+        folds: how many folds an ensemble is made over, zero for one run; None for the default.
     """
 
     data: str
@@ -51,6 +54,7 @@ class Request:
     test_size: float = 0.2
     samples: int | None = None
     impute: bool = False
+    folds: int | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -58,11 +62,14 @@ class Request:
             ("epochs", self.epochs, 0),
             ("batch-size", self.batch_size, 1),
             ("samples", self.samples, 1),
+            ("folds", self.folds, 0),
         ):
             if value is not None and value < least:
                 raise ValueError(
                     f"--{name} is {value}; give a whole number that is not {'below 1' if least else 'negative'}"
                 )
+        if self.folds == 1:
+            raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed is {self.seed}; give a whole number from 0 to {2**32 - 1}")
 
@@ -70,10 +77,20 @@ class Request:
         """Returns the table."""
         return read(self.data, self.target, self.task, impute=self.impute)
 
-    def loop(self, algorithm: Any) -> dict[str, Any]:
-        """Returns the options of the loop: what was asked, and the defaults where nothing was."""
+    def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
+        """Returns the options of the loop: what was asked, and the defaults where nothing was.
+
+        Args:
+            algorithm: what is run.
+            rows: how many rows there are to learn from.
+            folds: how many folds there are; 0 for one run.
+        """
         asked = {"epochs": self.epochs, "batch_size": self.batch_size}
-        return budget(algorithm) | {name: value for name, value in asked.items() if value is not None}
+        given = {name: value for name, value in asked.items() if value is not None}
+        options = budget(algorithm, rows, folds) | given
+        if "epochs" in given:  # who says how long means it
+            options.pop("stop", None)
+        return options
 
     def prediction(self) -> dict[str, Any]:
         """Returns the options of a prediction."""
@@ -114,32 +131,40 @@ def train(
     refuse_existing(out, force)
     request.check()
     recipe = find(default_algorithm() if algorithm is None else algorithm)
-    chosen = parse(settings, recipe)
+    chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
     learner = build(recipe, chosen)
     table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
     encoding = table.encoding
     data = Arrays.of((table.x, table.y))
     x, y = data.x[train_rows], data.y[train_rows]
     model = model_for(encoding, x, y)
-    loop = request.loop(learner)
+    folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
+    if folds and learner.traits.length is not None:
+        raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
+    loop = request.loop(learner, len(x), folds)
     refuse_unwritable(out)
     if not as_json:
         show_notes(table.notes)
     start = time.perf_counter()
-    fitted = fit(model, (x, y), learner, seed=request.seed, **loop)
+    if folds:
+        fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **loop)
+        fits = fitted.fits
+    else:
+        fitted = fit(model, (x, y), learner, seed=request.seed, **loop)
+        fits = (fitted,)
     seconds = time.perf_counter() - start
     if fitted.interrupted:  # the loop keeps what it has; a folder that holds less than it says would mislead
         raise KeyboardInterrupt
     y_test = data.y[test_rows]
     pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
     found = estimates(score_rows(pred, y_test))
-    noise = monte_carlo_error(pred, y_test)
+    noise = float(pred.monte_carlo_error(y_test))
     metrics = {
         "task": encoding.task,
         "rows": {"train": len(train_rows), "test": len(test_rows)},
         "scores": {name: each.value for name, each in found.items()},
         "standard_errors": {name: each.error for name, each in found.items()},
-        "monte_carlo_errors": {} if noise is None else {"nll": noise},
+        "monte_carlo_errors": {"nll": noise},
         "seconds": seconds,
     }
     predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
@@ -150,16 +175,17 @@ def train(
             "format": FORMAT,
             **encoding.describe(),
             "algorithm": recipe.name,
-            "settings": {**_defaults(recipe), **chosen},
+            "settings": {name: _plain(value) for name, value in {**_defaults(recipe), **chosen}.items()},
             **asdict(request),
             "target": encoding.target,
             "task": encoding.task,
-            "epochs": loop.get("epochs"),
-            "batch_size": loop.get("batch_size"),
+            "folds": folds,
+            **{name: loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
             "samples": request.samples or _default_samples(fitted.posterior),
-            "steps": len(fitted.history["loss"]),
+            "steps": sum(len(each.history["loss"]) for each in fits),
             "network": repr(model.network),
             "prior": repr(model.prior),
+            "prior_as_used": repr(fitted.posterior.model.prior),
             "standardised": True,
             "notes": list(table.notes),
             "posterior": fingerprint(folder / "posterior"),
@@ -173,10 +199,11 @@ def train(
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
     show_line(
-        f"{recipe.name} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s"
+        f"{recipe.name}{f' over {folds} folds' if folds else ''} on {request.data}: {_described(encoding)}; "
+        f"{len(train_rows)} rows fitted in {seconds:.1f} s"
     )
     show_scores(f"{len(test_rows)} test rows", found)
-    if noise is not None and noise > 0.0:
+    if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}")
 
@@ -184,12 +211,6 @@ def train(
 def fingerprint(posterior: Path) -> str:
     """Returns the SHA-256 of a saved posterior's own list of checksums, which no other posterior has."""
     return hashlib.sha256((posterior / "checksums.json").read_bytes()).hexdigest()
-
-
-def monte_carlo_error(pred: Any, y: Any) -> float | None:
-    """Returns how far the nll would move with other draws; None for a predictive that does not say."""
-    error = getattr(pred, "monte_carlo_error", None)
-    return None if error is None else float(error(y))
 
 
 def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
@@ -213,8 +234,13 @@ def _defaults(recipe: Any) -> dict[str, Any]:
     return {
         name: parameter.default
         for name, parameter in inspect.signature(recipe.factory).parameters.items()
-        if parameter.default is None or isinstance(parameter.default, bool | int | float | str)
+        if parameter.default is None or isinstance(parameter.default, bool | int | float | str | Annealed)
     }
+
+
+def _plain(value: Any) -> Any:
+    """Returns a setting as JSON knows it: what is an object in Python as it would be written there."""
+    return repr(value) if isinstance(value, Annealed) else value
 
 
 def _default_samples(posterior: Any) -> int:

@@ -18,7 +18,7 @@ from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
-__all__ = ["DeepEnsemble", "deep_ensemble"]
+__all__ = ["DeepEnsemble", "deep_ensemble", "pooled"]
 
 
 @record
@@ -80,19 +80,22 @@ class DeepEnsemble:
         """Returns what the state predicts before any pass over the data: the members' previews as one ensemble."""
         known = getattr(self.of, "preview", None)
         of = known or (lambda key, state, objective: self.of.posterior(key, state, objective, None, None))
-        return _pooled([of(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key)
+        return pooled([of(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
         keys = [jax.random.fold_in(key, k) for k in range(self.members)]
         members = [_member(state, k) for k in range(self.members)]
-        return _pooled(
-            [self.of.posterior(k, m, objective, data, None) for k, m in zip(keys, members, strict=True)], key
-        )
+        return pooled([self.of.posterior(k, m, objective, data, None) for k, m in zip(keys, members, strict=True)], key)
 
 
-def _pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
-    """Returns the members' posteriors as one."""
+def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
+    """Returns posteriors of one model as an ensemble, each with its own network state and frozen weights.
+
+    Args:
+        posteriors: the members'.
+        key: the seed of the ensemble's predictions.
+    """
     beliefs, states, frozen = (
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
         for parts in zip(*[(p.belief, p.network_state, p.model.frozen) for p in posteriors], strict=True)
