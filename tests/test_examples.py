@@ -31,9 +31,7 @@ PAGES = {
 
 
 def run(*words: str, folder: Path | None = None) -> str:
-    ran = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=600, check=False, cwd=folder
-    )
+    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, check=False, cwd=folder)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

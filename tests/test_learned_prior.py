@@ -1,25 +1,45 @@
-"""The prior's width by evidence, beside the evidence of linear regression, which is exact and known."""
+"""What nobody knew before the mode was found, the prior's width and the noise: beside evidence by hand in NumPy."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from scipy.optimize import minimize_scalar
 
-from lamu.algorithms import laplace, map_estimate
+import lamu
+from lamu.algorithms import adam, laplace, map_estimate
+from lamu.algorithms.post_hoc.at_mode import look_at_mode
+from lamu.algorithms.post_hoc.unknowns import settled
+from lamu.data import Arrays
+from lamu.families import Point
+from lamu.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Scaled
 from lamu.loop import fit
 from lamu.model import Model
-from lamu.operators import Dense
+from lamu.networks import MLP, Linear
+from lamu.objective import Objective
+from lamu.operators import Dense, Diagonal
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
 from lamu.priors import LearnedNormal, Normal
 from lamu.verification import problems, references
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 3))
+Y = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=60)
 
 
 def test_the_width_is_where_the_evidence_at_the_given_mode_is_greatest() -> None:
     """The mode is found under the first guess and held, so the evidence is that of a Gaussian around it, by hand."""
-    problem = problems.regression()
+    problem: Any = problems.regression()
     model = Model(problem.objective.model.network, problem.objective.model.likelihood, LearnedNormal(0.8))
     algorithm = laplace(of=map_estimate(optax.lbfgs()), structure=Dense)
-    posterior = fit(model, (problem.x, problem.y), algorithm, steps=60, batch_size=30).posterior
+    posterior: Any = fit(model, (problem.x, problem.y), algorithm, steps=60, batch_size=30).posterior
     mode, _, _ = references.linear_regression(problem.design, problem.y, problem.scale, 0.8**-2)
     gram = problem.design.T @ problem.design / problem.scale**2
 
@@ -28,8 +48,111 @@ def test_the_width_is_where_the_evidence_at_the_given_mode_is_greatest() -> None
         determinant = np.linalg.slogdet(gram + delta * np.eye(len(mode)))[1]
         return (delta * mode @ mode - len(mode) * np.log(delta) + determinant) / 2
 
-    expected = np.exp(minimize_scalar(negative_evidence, bounds=(-5, 5), method="bounded").x)
+    found: Any = minimize_scalar(negative_evidence, bounds=(-5, 5), method="bounded")
+    expected = np.exp(found.x)
     assert isinstance(posterior.model.prior, Normal)
     # The search stops at 0.01 in the logarithm.
     assert abs(np.log(posterior.model.prior.scale / expected)) < 0.02
     assert abs(np.log(expected / 0.8)) > 0.1
+
+
+def test_width_and_noise_are_where_the_evidence_at_the_given_mode_is_greatest() -> None:
+    """Ten rows and four weights: a mode that follows the rows leaves too little noise, and the evidence knows."""
+    x, y = X[:10], Y[:10]
+    model = Model(Linear(), Gaussian(), LearnedNormal(1.0))
+    posterior: Any = fit(model, (x, y), laplace(adam(0.05)), steps=400, batch_size=10).posterior
+    layer, width = posterior.mean["network"]["layers"][0], float(posterior.model.prior.scale)
+    mode = np.concatenate([np.ravel(layer["bias"]), np.ravel(layer["kernel"])])
+    noise = float(np.exp(posterior.mean["likelihood"]["log_scale"][0]))
+    design = np.column_stack([np.ones(10), x])
+    residual = y - design @ mode
+
+    def evidence(width: float, noise: float) -> float:
+        """The noise has the prior log σ ~ N(0, 9)."""
+        log_joint = -(residual @ residual) / (2 * noise**2) - 10 * np.log(noise) - 5 * np.log(2 * np.pi)
+        log_joint += -(mode @ mode) / (2 * width**2) - 4 * np.log(width) - 2 * np.log(2 * np.pi)
+        log_joint += -(np.log(noise) ** 2) / 18 - np.log(3) - np.log(2 * np.pi) / 2
+        precision = design.T @ design / noise**2 + np.eye(4) / width**2
+        return float(log_joint + 2 * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1] / 2)
+
+    assert posterior.evidence is not None
+    np.testing.assert_allclose(posterior.evidence, evidence(width, noise), rtol=1e-9)
+    grid = np.exp(np.linspace(-3.0, 3.0, 61))
+    assert all(evidence(width, noise) > evidence(width * s, noise * c) - 1e-3 for s in grid for c in grid)
+    assert noise > 1.1 * np.sqrt(np.mean(residual**2))
+
+
+def point(model: Model, params: Any) -> Posterior:
+    return Posterior(model, Point(params), {}, Sampled(), jax.random.key(3))
+
+
+TWO = np.column_stack([Y, 3 - 2 * Y + X[:, 0]])
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "structure"),
+    [(Gaussian(), Y, Dense), (Scaled(Gaussian(), TWO.mean(axis=0), TWO.std(axis=0)), TWO, Diagonal)],
+    ids=["one output", "two outputs in their units"],
+)
+def test_a_widened_mode_is_the_mode_of_the_widened_noise(likelihood: Any, y: Any, structure: Any) -> None:
+    """Looked at once more with other dispersions; rows that count differently, tempered, and N of two kinds."""
+    model = Model(MLP((3,), "tanh"), likelihood, Normal(0.7))
+    rows = Arrays.of({"x": X[:20], "y": y[:20], "weight": rng.uniform(0.2, 2.0, size=20)})
+    params, _ = jax.jit(model.init)(jax.random.key(0), rows.full())
+    params["likelihood"]["log_scale"] += jnp.linspace(-0.3, 0.2, len(params["likelihood"]["log_scale"]))
+    wider = {**params, "likelihood": jax.tree.map(lambda leaf: leaf + np.log(1.7), params["likelihood"])}
+    for size, power in ((20.0, 1.0), (35.0, 0.6)):
+        objective = Objective(model, size, temperature=0.8, likelihood_power=power)
+        found = look_at_mode(structure, point(model, params), objective, rows).widened(objective, 1.7)
+        again = look_at_mode(structure, point(model, wider), objective, rows)
+        assert jax.tree.structure(found) == jax.tree.structure(again)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+        one, other = (mode.posterior(objective, jax.random.key(0)).evidence for mode in (found, again))
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y"), [(Gaussian(), Y), (Bernoulli(), (Y > 0).astype(np.int32))], ids=["regression", "binary"]
+)
+def test_rows_set_aside_are_predicted_better_than_by_the_neighbours(likelihood: Any, y: Any) -> None:
+    """By more than the search's tolerance: of the width alone where there is no noise to learn, else of the pair."""
+    model = Model(MLP((8,), "tanh"), likelihood, LearnedNormal(1.0))
+    options: Any = {"steps": 60, "batch_size": 40, "validation": (X[40:], y[40:])}
+    posterior: Any = fit(model, (X[:40], y[:40]), laplace(adam(0.05)), **options).posterior
+    width, rows = float(posterior.model.prior.scale), Arrays.of((X[:40], y[:40]))
+    learned = bool(posterior.mean["likelihood"])
+
+    given = look_at_mode(Dense, point(model, posterior.mean), Objective(model, 40), rows)
+
+    def nll(s: float, c: float) -> float:
+        objective = Objective(replace(model, prior=Normal(width * s)), 40)
+        mode = given.widened(objective, c) if learned else given
+        pred = mode.posterior(objective, posterior.key).predict(X[40:], samples=32, key=jax.random.clone(posterior.key))
+        return lamu.scores.nll(pred, y[40:])
+
+    best, far = nll(1.0, 1.0), [nll(s, 1.0) for s in (0.01, 10.0)]
+    near = [nll(s, 1.0) for s in (0.7, 1.4)]
+    if learned:
+        near += [nll(s, c) for s, c in ((1.0, 0.7), (1.0, 1.4), (0.7, 0.7), (1.4, 1.4))]
+    assert all(best < other + 1e-3 for other in near + far)
+    assert max(far) > best + 0.01
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(), HeteroscedasticGaussian()], ids=["learned", "of the network"]
+)
+def test_what_is_known_stays(likelihood: Any) -> None:
+    """With a prior of known width mode and objective are returned as they were; the network's noise is no unknown."""
+    model, rows = Model(Linear(), likelihood, Normal(0.7)), Arrays.of((X, Y))
+    params, _ = model.init(jax.random.key(0), rows.full())
+    objective = Objective(model, 60)
+    mode = look_at_mode(Dense, point(model, params), objective, rows)
+    for held_out in (None, rows):
+        same, objective_after = settled(mode, objective, jax.random.key(0), held_out)
+        assert same is mode
+        assert objective_after is objective
+    unknown = replace(objective, model=replace(model, prior=LearnedNormal(0.7)))
+    other, after = settled(mode, unknown, jax.random.key(0), None)
+    assert isinstance(after.model.prior, Normal)
+    assert (other is mode) == isinstance(likelihood, HeteroscedasticGaussian)

@@ -13,6 +13,13 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 from lamu import scores
+from lamu.data import Batch
+from lamu.families import Point
+from lamu.likelihoods import Gaussian
+from lamu.model import Model
+from lamu.networks import Linear
+from lamu.predictives import Deferred, Sampled
+from lamu.record import record
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 200)
@@ -118,6 +125,28 @@ def test_crps_of_a_mixture_is_its_energy_form() -> None:
 
 def test_crps_of_a_sharp_prediction_is_the_absolute_error() -> None:
     assert np.isclose(scores.crps(normal([0.0], 1e-9), np.array([2.0])), 2.0, rtol=1e-6)
+
+
+def test_crps_of_a_deferred_prediction_is_that_of_the_same_in_memory() -> None:
+    """Five rows, two at a time, the last chunk smaller; chunks of one shape trace the distribution function once."""
+    traced = []
+
+    @record
+    class Counted(Gaussian):
+        def cdf(self, params, f, y):
+            traced.append(y.shape)
+            return super().cdf(params, f, y)
+
+    x, y = RANDOM.normal(size=(5, 2)), RANDOM.normal(size=5)
+    model = Model(Linear(), Counted(0.5))
+    params, state = model.init(jax.random.key(0), Batch.of(jnp.asarray(x), jnp.asarray(y)))
+    prepared = Sampled().prepare(model, Point(params), state, samples=1, key=jax.random.key(1))
+    expected = scores.crps(prepared.at(jnp.asarray(x), None), y)
+    del traced[:]
+    deferred = Deferred(prepared, x, None, rows=2)
+    assert scores.crps(deferred, y) == pytest.approx(expected, rel=1e-9)
+    assert scores.with_error(scores.crps, deferred, y).value == pytest.approx(expected, rel=1e-9)
+    assert traced == [(2,), (1,)]
 
 
 def test_proper_scores_prefer_the_truth() -> None:

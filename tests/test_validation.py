@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import lamu
 from lamu.data import Arrays
-from lamu.priors import LearnedNormal, Normal
+from lamu.priors import Normal
 from lamu.running.held_out import Best, set_aside, validation_nll
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
 Y = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=60)
-LABELS = (Y > 0).astype(np.int32)
 LINEAR = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
 WILD = lamu.Model(lamu.networks.MLP((40,)), lamu.likelihoods.Gaussian(), Normal(10.0))
 
@@ -102,33 +102,27 @@ def test_ensembles_are_validated_as_one(of: str | None) -> None:
         np.testing.assert_allclose(fit.history["validation_nll"].min(), nll, rtol=1e-10)
 
 
-def test_laplace_chooses_the_width_of_the_prior_on_the_rows_set_aside() -> None:
-    """No other width of a grid predicts them better, by more than the search's tolerance."""
-    model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Bernoulli(), LearnedNormal(1.0))
-    algorithm = lamu.algorithms.laplace(lamu.algorithms.adam(0.05))
-    fit = lamu.fit(model, (X[:40], LABELS[:40]), algorithm, epochs=30, validation=(X[40:], LABELS[40:]))
-    chosen = fit.posterior.model.prior.scale
+def test_a_preview_is_the_posterior_of_what_finds_the_mode() -> None:
+    """Of Laplace's method, and of an ensemble of it: no pass over the data, and the same keys."""
+    point, objective, key = lamu.algorithms.adam(0.05), lamu.objective.Objective(LINEAR, 60), jax.random.key(1)
+    rows = Arrays.of((X, Y))
+    for found, of in (
+        (lamu.algorithms.laplace(point), point),
+        (lamu.algorithms.last_layer(point), point),
+        (ensemble(lamu.algorithms.laplace(point)), ensemble(point)),
+        (ensemble(point), ensemble(point)),
+    ):
+        state = jax.jit(of.init)(jax.random.key(0), objective, rows.full())
+        keys = jax.random.clone(key), jax.random.clone(key)
+        one, other = found.preview(keys[0], state, objective), of.posterior(keys[1], state, objective, rows, None)
+        assert jax.tree.structure(one) == jax.tree.structure(other)
+        for a, b in zip(jax.tree.leaves(one.belief), jax.tree.leaves(other.belief), strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(one.predict(X[:5]).mean, other.predict(X[:5]).mean)
 
-    def nll(scale: float) -> float:
-        rows = Arrays.of((X[:40], LABELS[:40]))
-        from dataclasses import replace
 
-        from lamu.objective import Objective
-
-        objective = Objective(replace(model, prior=Normal(scale)), 40)
-        state = {"network": fit.posterior.mean["network"], "likelihood": {}}
-        from lamu.algorithms.post_hoc.at_mode import look_at_mode
-        from lamu.families import Point
-        from lamu.operators import Dense
-        from lamu.posterior import Posterior
-        from lamu.predictives import Sampled
-
-        point = Posterior(objective.model, Point(state), {}, Sampled(), fit.posterior.key)
-        found = look_at_mode(Dense, point, objective, rows).posterior(objective, fit.posterior.key)
-        return lamu.scores.nll(found.predict(X[40:]), LABELS[40:])
-
-    best = nll(float(chosen))
-    assert all(best <= nll(scale) + 1e-3 for scale in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0))
+def ensemble(of: Any) -> Any:
+    return lamu.algorithms.deep_ensemble(of, members=2)
 
 
 def test_best_keeps_the_first_of_equals_and_counts_passes() -> None:

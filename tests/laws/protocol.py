@@ -38,6 +38,7 @@ from lamu.algorithms import (
 )
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
+from lamu.likelihoods import HeteroscedasticGaussian
 from lamu.mcmc import nuts
 from lamu.networks import BatchNorm
 from lamu.objective import Objective
@@ -120,6 +121,12 @@ for name, algorithm, with_rate, traits in (
     if name not in ("conjugate", "vogn", "nuts", "von"):
         most = "" if name in ("adam", "ivon") else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
+
+# Two outputs a target, and no dispersions: the curvature of a row is a matrix. A larger rate leaves for where the noise
+# is so wide that nothing pulls it back.
+own_noise = replace(regression, model=replace(regression.model, likelihood=HeteroscedasticGaussian()))
+row("protocol", "ivon of own noise", ivon(0.01, b2=0.95), "full random", problem=own_noise)
+row("protocol", "laplace of own noise", laplace(adam(0.05)), "full", problem=own_noise)
 
 
 def key(seed: int) -> Any:

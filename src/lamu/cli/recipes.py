@@ -9,6 +9,7 @@ from typing import Any
 from lamu import algorithms, mcmc
 from lamu.data.spelling import nearest
 from lamu.protocol import Recipe
+from lamu.rate import Annealed
 
 __all__ = ["build", "find", "parse", "recipes"]
 
@@ -71,7 +72,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             raise ValueError(f"the setting {key!r} is given twice; give it once")
         value = _value(text)
         _check_kind(recipe.name, parameters[key], value, text)
-        whole_for_real = isinstance(parameters[key].default, float) and isinstance(value, int)
+        whole_for_real = isinstance(parameters[key].default, float | Annealed) and isinstance(value, int)
         settings[key] = float(value) if whole_for_real else value
     return settings
 
@@ -124,7 +125,7 @@ def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Any, text: 
         wanted = None if isinstance(value, bool) else "true or false"
     elif parameter.annotation in (int, "int"):
         wanted = None if number and isinstance(value, int) else "a whole number"
-    elif isinstance(default, int | float):
+    elif isinstance(default, int | float | Annealed):
         wanted = None if number else "a number"
     elif isinstance(default, str):
         wanted = None if isinstance(value, str) else "a word"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.scores.target import by_row, target
+from lamu.typing import Array
 
 __all__ = ["crps", "crps_of_rows", "nll", "surprise"]
 
@@ -79,16 +80,30 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
 def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, "regression")
+    # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.
+    parts = pred.chunks() if hasattr(pred, "chunks") else [(slice(None), pred)]
+    return np.concatenate([by_row(_integrals(part, y[rows], panels)) for rows, part in parts])
+
+
+def _integrals(pred: Any, y: np.ndarray, panels: int) -> np.ndarray:
     mean, std = np.asarray(pred.mean, float), np.asarray(pred.std, float)
     nodes, weights = np.polynomial.legendre.leggauss(8)
     unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
     weight = np.tile(weights / 2.0 / panels, panels)
     below = np.minimum(y, mean - 10.0 * std) - y
     above = np.maximum(y, mean + 10.0 * std) - y
+    # Predictives are arguments of a compiled function, so that chunks of one shape compile once; others are constants.
+    opaque = jax.tree_util.all_leaves([pred])
 
     def integral(reach: np.ndarray, upper: bool) -> np.ndarray:
         z = jnp.asarray(y + np.multiply.outer(unit, reach), jnp.result_type(float))
-        F = np.asarray(jax.lax.map(pred.cdf, z), float)
+        F = np.asarray(jax.lax.map(pred.cdf, z) if opaque else _cdf_at(pred, z), float)
         return np.abs(reach) * np.tensordot(weight, ((1.0 - F) if upper else F) ** 2, axes=1)
 
-    return by_row(integral(below, upper=False) + integral(above, upper=True))
+    return integral(below, upper=False) + integral(above, upper=True)
+
+
+@jax.jit
+def _cdf_at(pred: Any, z: Array) -> Array:
+    """Returns F at each of many targets of every row, `[points, ...]`."""
+    return jax.lax.map(pred.cdf, z)

@@ -15,6 +15,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling
 from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
@@ -117,7 +118,7 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
     mixture would give (which vanish between modes that do not overlap).
 
     Args:
-        of: the algorithm of every member; `adam(1e-2)` where none is given.
+        of: the algorithm of every member; `adam(Annealed(1e-2))` where none is given.
         members: M.
 
     Returns:
@@ -140,7 +141,7 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
     if of is None:
         from lamu.algorithms.optimisers.adam import adam
 
-        of = adam(1e-2)
+        of = adam(Annealed(1e-2))
     if not isinstance(members, int) or members < 1:
         raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
     if not isinstance(of, Algorithm):

@@ -14,6 +14,7 @@ from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
@@ -88,14 +89,15 @@ def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
     \(-\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S\). Prediction is linearised. After the steps that find the
     mode, one pass with one Jacobian a row; for a dense precision \(N K D^2\) more operations.
 
-    With the prior `LearnedNormal` the width of the prior is chosen by the evidence, the mode held: fifteen to thirty
-    determinants more.
+    With the prior `LearnedNormal` the width of the prior, and a factor of the noise where that is learned, are chosen
+    with the mode held: by the evidence, or, where `fit` has set rows aside, by their predictive density. That takes
+    fifteen to eighty determinants more.
 
     Departures from the rule: the Gauss–Newton matrix is an approximation of the Hessian (exact for linear networks with
     canonical likelihoods); it is computed once, where the optimiser stopped; learned dispersions stay a point.
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(1e-2)` where none is given.
+        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
         structure: the operator class of the precision, `Dense` or `Diagonal`; where none is given dense up to 4,096
             weights, diagonal above.
 
@@ -119,7 +121,7 @@ def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
 
 
 def mode_finder(of: Algorithm | None) -> Algorithm:
-    """Returns the algorithm that finds the mode, `adam(1e-2)` where none is given.
+    """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given.
 
     Raises:
         TypeError: for something that is no algorithm.
@@ -127,7 +129,7 @@ def mode_finder(of: Algorithm | None) -> Algorithm:
     if of is None:
         from lamu.algorithms.optimisers.adam import adam
 
-        return adam(1e-2)
+        return adam(Annealed(1e-2))
     if not isinstance(of, Algorithm):
         raise TypeError(f"of={of!r} is no algorithm that could find the mode; give for instance adam(1e-2)")
     return of

@@ -24,7 +24,7 @@ def last_layer(of: Algorithm | None = None) -> Laplace:
     Departures from the rule: the features are a point, and the belief is computed once, where the optimiser stopped.
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(1e-2)` where none is given.
+        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.

@@ -9,13 +9,15 @@ from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Price
 from lamu.operators import Diagonal
-from lamu.rate import decay, rate
+from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["ivon"]
 
 
-def ivon(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 1.0) -> Rule:
+def ivon(
+    learning_rate: Any = Annealed(0.2), b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 0.5
+) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 
     With \(\theta = m + \epsilon / \sqrt{\kappa P}\), \(\hat g\) the minibatch gradient of the mean negative log
@@ -32,7 +34,7 @@ def ivon(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: in
     Departures from the rule: the retraction (equal to the rule to O(ρ²)), momentum with bias correction, two rates.
 
     Args:
-        learning_rate: α, a number or a schedule of steps.
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
         b2: β₂, the decay of the averaged curvature.
         draws: how many Monte Carlo draws a step.

@@ -8,13 +8,15 @@ from lamu.departures import MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
-from lamu.rate import decay, rate
+from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["vogn"]
 
 
-def vogn(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 1.0) -> Rule:
+def vogn(
+    learning_rate: Any = Annealed(0.2), b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 0.5
+) -> Rule:
     r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
 
     With \(\theta \sim q\), \(g_i\) the gradient of row i's negative log likelihood at θ, and \(P = h + \delta/N\):
@@ -29,7 +31,7 @@ def vogn(learning_rate: Any = 0.1, b1: float = 0.9, b2: float = 0.999, draws: in
     correction; two rates.
 
     Args:
-        learning_rate: α, a number or a schedule of steps.
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
         b2: β₂, the decay of the averaged curvature.
         draws: how many Monte Carlo draws a step.
