@@ -100,10 +100,10 @@ def test_streams_are_resumed_where_they_were_left(tmp_path: Path) -> None:
 
 def test_a_run_may_be_made_longer(tmp_path: Path) -> None:
     keeper = Checkpoints(tmp_path / "run")
-    lamu.fit(MODEL, (X, Y), A.ivon(), steps=4, batch_size=16, checkpoint=keeper)
-    longer = lamu.fit(MODEL, (X, Y), A.ivon(), steps=9, batch_size=16, checkpoint=keeper, resume=True)
+    lamu.fit(MODEL, (X, Y), A.adam(), steps=4, batch_size=16, checkpoint=keeper)
+    longer = lamu.fit(MODEL, (X, Y), A.adam(), steps=9, batch_size=16, checkpoint=keeper, resume=True)
     np.testing.assert_allclose(
-        longer.history["loss"], lamu.fit(MODEL, (X, Y), A.ivon(), steps=9, batch_size=16).history["loss"], rtol=1e-12
+        longer.history["loss"], lamu.fit(MODEL, (X, Y), A.adam(), steps=9, batch_size=16).history["loss"], rtol=1e-12
     )
 
 

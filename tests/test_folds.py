@@ -1,0 +1,78 @@
+"""Ensembles over folds: who has seen what, which width is chosen, and what is pooled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import lamu
+from lamu.folds import folds_of
+from lamu.priors import LearnedNormal, Normal
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(30, 2))
+Y = X @ np.array([1.0, -1.0]) + 0.3 * rng.normal(size=30)
+MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.3))
+ADAM = lamu.algorithms.adam(0.05)
+GIVEN: dict[str, Any] = {"epochs": 20, "batch_size": 12}
+
+
+def test_folds_part_the_rows_and_spread_the_classes() -> None:
+    parts = folds_of(np.arange(11), 3, seed=1, stratify=False)
+    assert sorted(np.concatenate(parts)) == list(range(11))
+    assert [len(part) for part in parts] == [4, 4, 3]
+    labels = np.repeat([0, 1, 2], [10, 5, 5])
+    for part in folds_of(labels, 5, seed=0, stratify=True):
+        assert np.bincount(labels[part]).tolist() == [2, 1, 1]
+    assert not np.array_equal(parts[0], folds_of(np.arange(11), 3, seed=2, stratify=False)[0])
+
+
+def test_every_member_is_a_fit_without_its_fold_that_its_fold_validates() -> None:
+    found = lamu.fit_folds(MODEL, (X, Y), ADAM, folds=3, seed=4, **GIVEN)
+    for k, held in enumerate(folds_of(Y, 3, seed=4, stratify=False)):
+        learned = np.setdiff1d(np.arange(30), held)
+        alone = lamu.fit(MODEL, (X[learned], Y[learned]), ADAM, seed=4 + k, validation=(X[held], Y[held]), **GIVEN)
+        member = jax.tree.map(lambda leaf, k=k: leaf[k], found.posterior.belief.stacked)
+        for ours, theirs in zip(jax.tree.leaves(member), jax.tree.leaves(alone.posterior.belief), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_allclose(found.nll[k], lamu.scores.nll(alone.posterior.predict(X[held]), Y[held]))
+
+
+def test_the_ensemble_predicts_the_average_of_its_members() -> None:
+    found = lamu.fit_folds(MODEL, (X, Y), ADAM, folds=2, **GIVEN)
+    each = [np.exp(member.posterior.predict(X).log_prob(Y)) for member in found.fits]
+    np.testing.assert_allclose(np.exp(found.posterior.predict(X).log_prob(Y)), np.mean(each, axis=0))
+
+
+def test_the_width_of_least_out_of_fold_density_is_taken() -> None:
+    learned = lamu.Model(MODEL.network, MODEL.likelihood, LearnedNormal(0.02))
+    found = lamu.fit_folds(learned, (X, Y), ADAM, folds=2, **GIVEN)
+    assert list(found.widths) == [0.02, 0.04, 0.01]
+    best = min(found.widths, key=lambda width: found.widths[width])
+    assert best == 0.04  # weights of one are far out under each of them, least under the widest
+    for width, nll in found.widths.items():
+        known = lamu.Model(MODEL.network, MODEL.likelihood, Normal(width))
+        np.testing.assert_allclose(nll, lamu.fit_folds(known, (X, Y), ADAM, folds=2, **GIVEN).nll.mean())
+    np.testing.assert_allclose(found.nll.mean(), found.widths[best])
+    assert found.posterior.model.prior == Normal(best)
+
+
+def test_a_large_fold_decides_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamu.folds._ENOUGH_ROWS", 15)
+    learned = lamu.Model(MODEL.network, MODEL.likelihood, LearnedNormal(0.02))
+    found = lamu.fit_folds(learned, (X, Y), ADAM, folds=2, **GIVEN)
+    assert len(found.fits) == 2
+    np.testing.assert_allclose(found.widths[0.04], found.nll[0])
+
+
+def test_what_cannot_be_is_said() -> None:
+    for options, words in (
+        ({"folds": 1}, "folds=1"),
+        ({"folds": 31}, "folds=31"),
+        ({"validation": 0.1}, "validation=0.1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            lamu.fit_folds(MODEL, (X, Y), ADAM, **{**GIVEN, **options})
