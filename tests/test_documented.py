@@ -17,7 +17,7 @@ LAWS = Path(__file__).parent / "laws"
 PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, name), ModuleType)]
 # What is no floor of mathematics is held by tests of its own rather than by laws.
 TESTED_ELSEWHERE = {
-    "lamu": "test_loop, test_validation, test_resume, test_checkpoints, test_model, test_store",
+    "lamu": "test_loop, test_folds, test_validation, test_resume, test_checkpoints, test_model, test_store",
     "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores",
     "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state",

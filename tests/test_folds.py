@@ -43,6 +43,7 @@ def test_every_member_is_a_fit_without_its_fold_that_its_fold_validates() -> Non
 
 def test_the_ensemble_predicts_the_average_of_its_members() -> None:
     found = lamu.fit_folds(MODEL, (X, Y), ADAM, folds=2, **GIVEN)
+    assert isinstance(found, lamu.FoldedFit)
     each = [np.exp(member.posterior.predict(X).log_prob(Y)) for member in found.fits]
     np.testing.assert_allclose(np.exp(found.posterior.predict(X).log_prob(Y)), np.mean(each, axis=0))
 

@@ -139,9 +139,7 @@ def test_rows_set_aside_are_predicted_better_than_by_the_neighbours(likelihood: 
     assert max(far) > best + 0.01
 
 
-@pytest.mark.parametrize(
-    "likelihood", [Gaussian(), HeteroscedasticGaussian()], ids=["learned", "of the network"]
-)
+@pytest.mark.parametrize("likelihood", [Gaussian(), HeteroscedasticGaussian()], ids=["learned", "of the network"])
 def test_what_is_known_stays(likelihood: Any) -> None:
     """With a prior of known width mode and objective are returned as they were; the network's noise is no unknown."""
     model, rows = Model(Linear(), likelihood, Normal(0.7)), Arrays.of((X, Y))

@@ -125,7 +125,8 @@ def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.nd
     Examples:
         >>> import numpy as np
         >>> from lamu.folds import folds_of
-        >>> [sorted(np.array([0, 0, 0, 1, 1, 1])[part]) for part in folds_of(np.array([0, 0, 0, 1, 1, 1]), 3, 0, True)]
+        >>> labels = np.array([0, 0, 0, 1, 1, 1])
+        >>> [labels[part].tolist() for part in folds_of(labels, 3, seed=0, stratify=True)]
         [[0, 1], [0, 1], [0, 1]]
     """
     order = np.random.default_rng(seed).permutation(len(y))

@@ -166,7 +166,7 @@ class Scaled:
         return jnp.sum(jnp.log(_entries(self.scale, _count(z), z.dtype)))
 
 
-def _count(y: Array) -> int:
+def _count(y: Any) -> int:
     """How many values a row of targets has, which the width of f need not be."""
     return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[-1]
 

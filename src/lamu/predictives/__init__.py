@@ -2,10 +2,11 @@
 
 from lamu.predictives.deferred import Deferred
 from lamu.predictives.gaussian import GaussianPredictive
-from lamu.predictives.interface import Predictive, PredictiveRule, Prepared
+from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.linearised import ClosedForm, Linearised
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.pooled import Pooled, Pooling
+from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import Sampled
 
 __all__ = [

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.model import Model
 from lamu.typing import Array, RandomKey, Rows
 
-__all__ = ["Predictive", "PredictiveRule", "Prepared"]
+__all__ = ["Predictive", "Prepared"]
 
 
 class Predictive(ABC):
@@ -200,38 +199,6 @@ class Prepared(Protocol):
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         """Returns the predictive of these rows, in memory; each row's depends on that row alone."""
-        ...
-
-
-@runtime_checkable
-class PredictiveRule(Protocol):
-    """How a belief becomes a predictive."""
-
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
-        """Returns what can be done before the inputs are known."""
-        ...
-
-    def predict(
-        self,
-        model: Model,
-        belief: Any,
-        network_state: Any,
-        x: Rows,
-        samples: int,
-        key: RandomKey,
-        offset: Rows | None = None,
-    ) -> Predictive:
-        """Returns the predictive at the inputs.
-
-        Args:
-            model: network, likelihood and prior.
-            belief: q on all parameters.
-            network_state: the network's state.
-            x: new inputs `[N, ...]`.
-            samples: how many draws, where the rule needs draws.
-            key: for the draws; draw i depends on the key and i alone, never on a row or a chunk.
-            offset: what is added to f, `[N]` or `[N, outputs]`.
-        """
         ...
 
 

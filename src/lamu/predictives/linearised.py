@@ -12,11 +12,11 @@ from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
 from lamu.model import Model
-from lamu.predictives.deferred import predictive
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
+from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -27,7 +27,7 @@ _NODES = 32
 
 
 @record
-class Linearised:
+class Linearised(PredictiveRule):
     r"""\(f(\theta, x) \approx f(m, x) + J(x)(\theta - m)\), so that \(f(x^*) \sim N(f(m, x^*), J \Sigma J^\top)\).
 
     The target's distribution is then a closed form for Gaussian likelihoods, a Gauss–Hermite rule of 32 nodes where
@@ -48,22 +48,9 @@ class Linearised:
         weights = Gaussian(weights.mean, weights.precision.factored())
         return _Tangent(model, weights, dispersion, network_state, key, samples)
 
-    def predict(
-        self,
-        model: Model,
-        belief: Any,
-        network_state: Any,
-        x: Rows,
-        samples: int,
-        key: RandomKey,
-        offset: Rows | None = None,
-    ) -> Predictive:
-        """Returns the predictive of the tangent model."""
-        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
-
 
 @record
-class ClosedForm:
+class ClosedForm(PredictiveRule):
     """The exact rule of a linear-Gaussian model: the linearised rule, where nothing needs to be linearised.
 
     Raises:
@@ -82,19 +69,6 @@ class ClosedForm:
                 "a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()"
             )
         return Linearised().prepare(model, belief, network_state, samples, key)
-
-    def predict(
-        self,
-        model: Model,
-        belief: Any,
-        network_state: Any,
-        x: Rows,
-        samples: int,
-        key: RandomKey,
-        offset: Rows | None = None,
-    ) -> Predictive:
-        """Returns the exact Gaussian predictive."""
-        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
 
 
 @record

