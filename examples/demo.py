@@ -34,7 +34,7 @@ SETS = {
         (16,),
         lamu.likelihoods.Gaussian(),
         {"RMSE": scores.rmse, "in 90 %": scores.coverage},  # the share of targets inside their 90 % intervals
-        ("adam", "laplace", "ivon"),
+        ("adam", "laplace"),
     ),
 }
 

@@ -6,6 +6,7 @@ So do the blocks of Python in the pages, one after the other in one process; and
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,15 @@ HASTE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
 
 
 def run(*words: str, folder: Path | None = None) -> str:
-    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+    ran = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {HASTE}".strip()},
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

@@ -69,13 +69,16 @@ REST = {
     "conjugate": (A.conjugate(), LINEAR),
 }
 EVERY = {**ALGORITHMS, **REST}
+REPEATED = ("deep_ensemble", "map_estimate")  # what the others say too, in the long run
 
 
 def options(name: str) -> dict[str, Any]:
     return {} if name in ("nuts", "conjugate") else {"epochs": 47, "batch_size": 16, "validation": 0.2}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.stress] if name in REPEATED else []) for name in ALGORITHMS]
+)
 def test_a_run_that_was_cut_short_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
     algorithm, model = EVERY[name]
     whole = lamu.fit(model, (X, Y), algorithm, **options(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -52,17 +53,19 @@ class Scheduled:
 
 @record
 class Annealed:
-    r"""A rate that falls from its start to zero along half a cosine, over a run of n steps.
+    r"""A rate that falls from its start to zero along half a cosine, over a run of n steps, after a warm-up.
 
-    \[ \rho_t = \tfrac12 \rho_0 \big(1 + \cos(\pi \min(t / n, 1))\big) \]
+    \[ \rho_t = \tfrac12 \rho_0 \min\big((t + 1) / (w n),\, 1\big) \big(1 + \cos(\pi \min(t / n, 1))\big) \]
 
     A constant rate leaves the mean jittering about where it should come to rest, which looks like noise in the data and
     is then learned as such. `lamu.fit` knows the length of its run and fills it in; in a loop of one's own, `over`
-    does.
+    does. A warm-up is for beliefs whose precision is a guess in the beginning: steps in its units are too long until it
+    has been learned.
 
     Attributes:
         start: \(\rho_0\).
         steps: n; None where nobody knows it (yet), and then the rate is constant.
+        warmup: w, the share of the run over which the rate rises; zero for none.
 
     Source: Loshchilov & Hutter (2017), without restarts.
 
@@ -74,6 +77,7 @@ class Annealed:
 
     start: Number
     steps: Any = None
+    warmup: Number = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.start, int | float):
@@ -83,8 +87,10 @@ class Annealed:
         """Returns the rate at this step, the first being 0."""
         if self.steps is None:
             return self.start
-        passed = jnp.minimum(jnp.asarray(step, jnp.result_type(float)) / self.steps, 1.0)
-        return self.start * (1.0 + jnp.cos(jnp.pi * passed)) / 2.0
+        t = jnp.asarray(step, jnp.result_type(float))
+        # The smallest share keeps the division defined where there is no warm-up.
+        warm = jnp.minimum((t + 1.0) / jnp.maximum(self.warmup * self.steps, 1e-6), 1.0)
+        return self.start * warm * (1.0 + jnp.cos(jnp.pi * jnp.minimum(t / self.steps, 1.0))) / 2.0
 
 
 Rate = Constant | Scheduled | Annealed
@@ -107,7 +113,7 @@ def over(steps: int | None, algorithm: Any) -> Any:
         return algorithm
 
     def fill(part: Any) -> Any:
-        return Annealed(part.start, float(steps)) if isinstance(part, Annealed) and part.steps is None else part
+        return replace(part, steps=float(steps)) if isinstance(part, Annealed) and part.steps is None else part
 
     return jax.tree.map(fill, algorithm, is_leaf=lambda part: isinstance(part, Annealed))
 

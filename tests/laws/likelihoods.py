@@ -48,17 +48,20 @@ class Noise:
 
 @dataclass(frozen=True)
 class OwnNoise:
-    """y ~ N(shift + stretch f₁, stretch² exp(2 f₂))."""
+    """y ~ N(shift + stretch f₁, stretch² σ²), σ the softplus of f₂, one at zero."""
 
     shift: float = 0.0
     stretch: float = 1.0
 
     def log_prob(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return stats.norm.logpdf(y, self.shift + self.stretch * f[:, 0], self.stretch * np.exp(f[:, 1]))
+        return stats.norm.logpdf(y, self.shift + self.stretch * f[:, 0], self.width(f))
+
+    def width(self, f: np.ndarray) -> np.ndarray:
+        return self.stretch * (1e-6 + np.log1p((np.e - 1) * np.exp(f[:, 1])))
 
     def support(self, f: np.ndarray) -> tuple[np.ndarray, Any]:
         line = np.linspace(-12.0, 12.0, 601)
-        width = self.stretch * np.exp(f[:, 1])
+        width = self.width(f)
         return self.shift + self.stretch * f[:, 0] + width * line[:, None], (line[1] - line[0]) * width[None]
 
 

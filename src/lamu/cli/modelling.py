@@ -43,7 +43,7 @@ def default_settings() -> dict[str, Any]:
     Examples:
         >>> from lamu.cli.modelling import default_settings
         >>> default_settings()
-        {'learning_rate': Annealed(start=0.01, steps=None)}
+        {'learning_rate': Annealed(start=0.01, steps=None, warmup=0.0)}
     """
     return {"learning_rate": Annealed(0.01)}
 

@@ -194,7 +194,8 @@ def _npz(path: Path) -> Source:
 
     name = repr(str(path))
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: NumPy leaves a file that is no archive open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = list(archive.files) if isinstance(archive, np.lib.npyio.NpzFile) else []
             arrays = {key: archive[key] for key in keys if key in ("X", "x", "Y", "y")}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:

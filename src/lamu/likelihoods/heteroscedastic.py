@@ -1,4 +1,4 @@
-r"""Regression with normal noise whose width is the network's own: \(y = f_1 + e^{f_2} \varepsilon\)."""
+r"""Regression with normal noise whose width is the network's own: \(y = f_1 + \sigma(f_2)\, \varepsilon\)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["HeteroscedasticGaussian"]
 
-_WIDEST = 20.0  # deviations from e^-20 to e^20 are all that standardised targets need, and what float32 can square
+_NARROWEST = 1e-6  # of standardised targets; below it float32 cannot square what is left
+_ONE = 0.5413248546129181  # softplus of it is one
 
 
 @record
 class HeteroscedasticGaussian:
-    r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, e^{2 f_{K+k}})\).
+    r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
-    The network has two outputs a target: first the K means, then the K logarithms of the deviations. The targets are
-    `[batch]` where there is one, `[batch, K]` where there are several. There are no dispersions: the prior on the
-    weights is all that keeps the deviations from following single rows. Not concave in f jointly. Logarithms beyond ±20
-    count as ±20.
+    \[ \sigma_k = 10^{-6} + \log(1 + e^{f_{K+k} + c}), \qquad c = \log(e - 1) \]
+
+    The network has two outputs a target: first the K means, then one number for each deviation, which is one at zero,
+    grows like that number above and falls like its exponential below. An exponential throughout would let one long step
+    widen the noise so far that no gradient brings it back. The targets are `[batch]` where there is one, `[batch, K]`
+    where there are several. There are no dispersions: the prior on the weights is all that keeps the deviations from
+    following single rows. Not concave in f jointly.
 
     Source: Nix & Weigend (1994); Lakshminarayanan, Pritzel & Blundell (2017), equation 1.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import HeteroscedasticGaussian
-        >>> f = jnp.array([[1.0, 0.0], [1.0, jnp.log(2.0)]])
-        >>> HeteroscedasticGaussian().variance({}, f).tolist()
-        [1.0, 4.0]
+        >>> variance = HeteroscedasticGaussian().variance({}, jnp.array([[1.0, 0.0], [1.0, 100.0]]))
+        >>> [round(float(value), 2) for value in variance**0.5]
+        [1.0, 100.54]
     """
 
     task = "regression"
@@ -60,26 +64,26 @@ class HeteroscedasticGaussian:
         return params
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\sum_k \log N(y_k \mid f_k, e^{2 f_{K+k}})\) in nats, `[batch]`."""
+        r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
         noise = _noise(f)
         return jnp.sum(noise.log_prob(jnp.reshape(y, noise.loc.shape).astype(f.dtype)), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\operatorname{diag}(e^{-2 f_{K+k}}, 2)\), `[batch, outputs, outputs]`."""
-        _, log_scale = _halves(f)
-        about_scale = jnp.where(jnp.abs(log_scale) < _WIDEST, jnp.full_like(log_scale, 2.0), jnp.zeros_like(log_scale))
-        return jax.vmap(jnp.diag)(jnp.concatenate([jnp.exp(-2 * log_scale), about_scale], axis=-1))
+        r"""Returns \(\operatorname{diag}(1, 2 \sigma_k'^2) / \sigma_k^2\), `[batch, outputs, outputs]`."""
+        _, scale = _halves(f)
+        slope = jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
+        return jax.vmap(jnp.diag)(jnp.concatenate([scale**-2, 2 * (slope / scale) ** 2], axis=-1))
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns the first half of f, in the target's shape."""
         return _target(_halves(f)[0])
 
     def variance(self, params: Params, f: Array) -> Array:
-        r"""Returns \(e^{2 f_{K+k}}\) in the target's shape."""
-        return _target(jnp.exp(2 * _halves(f)[1]))
+        r"""Returns \(\sigma_k^2\) in the target's shape."""
+        return _target(_halves(f)[1] ** 2)
 
     def entropy(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sum_k \tfrac12 \log(2 \pi e) + f_{K+k}\) in nats, `[batch]`."""
+        r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
         return jnp.sum(_noise(f).entropy(), axis=-1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
@@ -100,14 +104,13 @@ def _noise(f: Array) -> Any:
     """The distribution of every target, `[batch, targets]`."""
     from numpyro.distributions import Normal
 
-    mean, log_scale = _halves(f)
-    return Normal(mean, jnp.exp(log_scale))
+    return Normal(*_halves(f))
 
 
 def _halves(f: Array) -> tuple[Array, Array]:
-    """The means and the logarithms of the deviations, each `[batch, targets]`."""
-    mean, log_scale = jnp.split(f, 2, axis=-1)
-    return mean, jnp.clip(log_scale, -_WIDEST, _WIDEST)
+    """The means and the deviations, each `[batch, targets]`."""
+    mean, wide = jnp.split(f, 2, axis=-1)
+    return mean, _NARROWEST + jax.nn.softplus(wide + _ONE)
 
 
 def _target(columns: Array) -> Array:

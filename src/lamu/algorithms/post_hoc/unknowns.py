@@ -77,10 +77,10 @@ def _lowest(loss: Callable[[float], float]) -> float:
     """Returns the minimiser on the logarithmic range of widths: the best of a coarse grid, then refined beside it."""
     from scipy.optimize import minimize_scalar
 
-    grid = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 13)
+    grid = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 7)
     best = int(np.argmin([loss(value) for value in grid]))
     bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.05})
+    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.1})
     return float(found.x)
 
 

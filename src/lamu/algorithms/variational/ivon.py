@@ -16,7 +16,11 @@ __all__ = ["ivon"]
 
 
 def ivon(
-    learning_rate: Any = Annealed(0.2), b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 0.5
+    learning_rate: Any = Annealed(0.2, warmup=0.1),
+    b1: float = 0.9,
+    b2: float = 0.999,
+    draws: int = 1,
+    initial: float = 1.0,
 ) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 

@@ -15,7 +15,11 @@ __all__ = ["vogn"]
 
 
 def vogn(
-    learning_rate: Any = Annealed(0.2), b1: float = 0.9, b2: float = 0.999, draws: int = 1, initial: float = 0.5
+    learning_rate: Any = Annealed(0.2, warmup=0.1),
+    b1: float = 0.9,
+    b2: float = 0.999,
+    draws: int = 1,
+    initial: float = 1.0,
 ) -> Rule:
     r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
 
