@@ -58,7 +58,7 @@ CASES = {
     "deep_ensemble": Case(deep_ensemble(quick), 1.4, MLP((32,), "tanh"), 3.0, few=20),
     "nuts": Case(lamu.mcmc.nuts(chains=2, warmup=200, draws=100), 1.4, Linear(), options=()),
 }
-LONG = ("vogn", "deep_ensemble", "nuts")
+LONG = ("adam", "vogn", "last_layer", "deep_ensemble", "nuts")
 
 
 def cases(*without: str) -> list[Any]:

@@ -24,7 +24,7 @@ SCRIPTS = [
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LONG_PAGES = {"README.md", "docs/index.md"}
+LONG_PAGES = {"README.md", "docs/index.md", "docs/training.md"}
 PAGES = {
     str(path.relative_to(ROOT)): "\n".join(BLOCK.findall(path.read_text(encoding="utf-8")))
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -69,7 +69,7 @@ REST = {
     "conjugate": (A.conjugate(), LINEAR),
 }
 EVERY = {**ALGORITHMS, **REST}
-REPEATED = ("deep_ensemble", "map_estimate")  # what the others say too, in the long run
+REPEATED = ("deep_ensemble", "laplace", "map_estimate")  # what the others say too, in the long run
 
 
 def options(name: str) -> dict[str, Any]:
