@@ -146,7 +146,7 @@ def test_our_own_faults_keep_their_traceback(lamu, tmp_path, monkeypatch):
 
 def test_a_draft_does_not_replace_what_came_in_the_meantime(tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(FileExistsError, match="exists already"), draft(out) as folder:  # noqa: PT012
+    with pytest.raises(FileExistsError, match="exists already"), draft(out) as folder:  # noqa: PT012  (the exit is what raises)
         folder.mkdir()
         out.write_text("mine")
     assert out.read_text() == "mine"

@@ -77,3 +77,15 @@ def test_what_cannot_be_is_said() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             lamu.fit_folds(MODEL, (X, Y), ADAM, **{**GIVEN, **options})
+
+
+def test_an_interrupt_ends_the_ensemble_and_begins_no_further_member() -> None:
+    begun: list[int] = []
+
+    def stop(done: int, _: Any) -> None:
+        begun.append(done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lamu.fit_folds(MODEL, (X, Y), ADAM, folds=3, callbacks=[stop], **GIVEN)
+    assert len(begun) == 1

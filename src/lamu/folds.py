@@ -54,11 +54,6 @@ class FoldedFit:
     nll: np.ndarray
     widths: dict[float, float]
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether a member's run was stopped from the keyboard before its end."""
-        return any(each.interrupted for each in self.fits)
-
 
 def fit_folds(
     model: Model, data: Any, algorithm: Algorithm, *, folds: int = 5, seed: int = 0, **options: Any
@@ -81,6 +76,7 @@ def fit_folds(
 
     Raises:
         ValueError: for fewer than two folds, more folds than rows, or an option that makes no sense for folds.
+        KeyboardInterrupt: if a member is stopped from the keyboard; no further one is begun.
 
     Source: Krogh & Vedelsby (1995), cross-validation ensembles; Lakshminarayanan, Pritzel & Blundell (2017).
 
@@ -105,7 +101,10 @@ def fit_folds(
         held = parts[k]
         learned = np.setdiff1d(np.arange(rows.count), held)
         options_of_k = {**options, "seed": seed + k, "validation": rows.take(held)}
-        return fit(model, rows.take(learned), algorithm, **options_of_k)
+        found = fit(model, rows.take(learned), algorithm, **options_of_k)
+        if found.interrupted:  # who stops a member means the ensemble, of which a part would be another answer
+            raise KeyboardInterrupt
+        return found
 
     chosen, widths = _chosen(model, parts, member)
     fits = chosen or [member(model, k) for k in range(folds)]

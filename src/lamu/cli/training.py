@@ -153,7 +153,9 @@ def train(
         fitted = fit(model, (x, y), learner, seed=request.seed, **loop)
         fits = (fitted,)
     seconds = time.perf_counter() - start
-    if fitted.interrupted:  # the loop keeps what it has; a folder that holds less than it says would mislead
+    if any(
+        each.interrupted for each in fits
+    ):  # the loop keeps what it has; a folder that holds less than it says would mislead
         raise KeyboardInterrupt
     y_test = data.y[test_rows]
     pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
