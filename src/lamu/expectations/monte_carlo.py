@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lamu.expectations import bonnet_price
+from lamu.expectations.estimate import Estimate
+from lamu.expectations.reparameterised import average, require_draws
+from lamu.expectations.samplers import Independent, Sampler, layer_key, require_gaussian
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
@@ -23,23 +28,28 @@ class MonteCarlo:
     The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and taken one after the other, so that memory
     does not grow with S. A network's state is averaged over the draws.
 
+    Without a network, `gradient` is the same for any function of a Gaussian θ, with its Hessian at the draws;
+    `Reparameterised` is its counterpart without Hessians and for other beliefs.
+
     Attributes:
         draws: S.
+        sampler: how the draws are spread: independent, antithetic, quasi-Monte Carlo or a Latin hypercube.
 
     Raises:
-        ValueError: for fewer than one draw.
+        ValueError: for fewer than one draw, or a number that the sampler cannot make.
 
     Examples:
-        >>> from lamu.expectations import MonteCarlo
-        >>> MonteCarlo(draws=2).draws
+        >>> from lamu.expectations import Antithetic, MonteCarlo
+        >>> MonteCarlo(draws=2, sampler=Antithetic()).draws
         2
     """
 
     draws: int = static(default=1)
+    sampler: Sampler = Independent()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.draws, int) or self.draws < 1:
-            raise ValueError(f"{self.draws!r} draws cannot be averaged; ask for at least one")
+        require_draws(self.draws)
+        self.sampler.require(self.draws)
 
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
@@ -47,14 +57,21 @@ class MonteCarlo:
         """Returns averages over the draws."""
         factored = Gaussian(belief.mean, belief.precision.factored())
 
-        def at_draw(key: RandomKey) -> Evaluation:
-            noise_key, layer_key = jax.random.split(key)
-            return curvature.evaluate(loss, factored.sample(noise_key), belief, structure, layer_key)
+        def at_draw(index: Any) -> Evaluation:
+            theta = self.sampler.draw(key, factored, index, self.draws)
+            return curvature.evaluate(loss, theta, belief, structure, layer_key(key, index, self.draws))
 
         if self.draws == 1:
-            return at_draw(key)
-        evaluations = jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.draws))
+            return at_draw(0)
+        evaluations = jax.lax.map(at_draw, jnp.arange(self.draws))
         return jax.tree.map(_average, evaluations)
+
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+        """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""
+        require_gaussian(belief, "MonteCarlo()")
+        factored = Gaussian(belief.mean, belief.precision.factored())
+        at_draw = lambda i: bonnet_price.at_point(belief, loss, self.sampler.draw(key, factored, i, self.draws))
+        return bonnet_price.in_expectation(belief, *average(at_draw, self.draws))
 
 
 def _average(leaf: jax.Array) -> jax.Array:

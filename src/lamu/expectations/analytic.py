@@ -1,0 +1,60 @@
+"""The expected loss written in μ, and differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from lamu.expectations.estimate import Estimate
+from lamu.expectations.fisher import require_exponential
+from lamu.families import ExpectationParameters, Gaussian, NaturalGaussian, NaturalParameters
+from lamu.operators import Dense
+from lamu.record import record
+from lamu.typing import RandomKey
+
+__all__ = ["Analytic"]
+
+
+@record
+class Analytic:
+    r"""\(\nabla_\mu\) of an expected loss that is known in μ, by automatic differentiation: exact.
+
+    The loss is here a function of the expectation parameters, \(\mu \mapsto E_q[\ell]\), in place of one of θ; with
+    `mu.family()` it can be written in the textbook ones. Where it is linear in μ, as in every conjugate model, the
+    gradient is the data's natural parameter with a minus sign.
+
+    Raises:
+        TypeError: for a belief that is no exponential family.
+
+    Source: Khan & Lin (2017), section 3; Khan & Rue (2021), section 5.1.
+
+    Examples:
+        >>> import jax
+        >>> from lamu.expectations import Analytic
+        >>> from lamu.families import Exponential
+        >>> found = Analytic().gradient(jax.random.key(0), Exponential(4.0), lambda mu: 3.0 * mu.values)
+        >>> float(found.value), float(found.gradient.values)
+        (0.75, 3.0)
+    """
+
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+        """Returns the expected loss and its gradient in μ; the key is not used.
+
+        Args:
+            key: not used.
+            belief: q.
+            loss: the expected loss, from `belief.expectation()` to a number.
+        """
+        if isinstance(belief, Gaussian):
+            value, gradient = jax.value_and_grad(loss)(belief.expectation())
+            second = gradient.second
+            if isinstance(second, Dense):  # what is written in one half of a symmetric matrix belongs to both
+                second = Dense((second.matrix + second.matrix.T) / 2)
+            return Estimate(value, NaturalGaussian(gradient.first, second))
+        require_exponential(belief, "Analytic()")
+        mu = belief.expectation()
+        at = lambda values: loss(ExpectationParameters(values, mu.given, mu.of))
+        value, gradient = jax.value_and_grad(at)(mu.values)
+        return Estimate(value, NaturalParameters(gradient, mu.given, mu.of))

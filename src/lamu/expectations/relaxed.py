@@ -1,0 +1,135 @@
+r"""Relaxed draws of binary and categorical beliefs: continuous points in place of the corners.
+
+A draw of a Bernoulli is one where \(\lambda + \epsilon > 0\), for a logistic \(\epsilon\); a draw of a Categorical is
+the largest of \(\log\pi_k + \epsilon_k\), for Gumbel \(\epsilon_k\). The relaxed draw has a sigmoid or a softmax of
+width τ where these have a step:
+
+| belief | relaxed draw w | x |
+|---|---|---|
+| `Bernoulli`, {0, 1} | \(\sigma(x)\) | \((\lambda + \epsilon)/\tau\) |
+| `Binary`, {−1, +1} | \(2\sigma(x) - 1\) | \((2\lambda + \epsilon)/\tau\) |
+| `Categorical` | softmax of x | \((\log\pi + \epsilon)/\tau\) |
+
+and the gradient of \(\ell(w)\) goes back through it: for a coin with logit \(\lambda'\)
+
+\[ \nabla_\mu = \ell'(w)\, F^{-1} \frac{\partial w}{\partial\lambda}
+   = \ell'(w)\, \frac{\sigma'(x)}{\tau\, \sigma'(\lambda')} \]
+
+taken as one ratio, so that neither part vanishes alone; for a Categorical, with u the gradient in \(\log\pi\), by its
+known inverse Fisher matrix \(u_k/\pi_k - u_K/\pi_K\). In BayesBiNN's notation the second row is
+\(w = \tanh((\lambda + \delta)/\tau)\), and the ratio \((1 - w^2)/(\tau\,(1 - \tanh^2\lambda))\).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.expectations.estimate import Estimate
+from lamu.expectations.reparameterised import average, require_draws
+from lamu.expectations.samplers import own_key
+from lamu.families import Bernoulli, Binary, Categorical, NaturalParameters
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Relaxed"]
+
+
+@record
+class Relaxed:
+    r"""Averages over S relaxed draws: one gradient each, of a loss that can be asked between the corners.
+
+    **Biased** for τ > 0: it is the unbiased gradient of \(E[\ell(w_\tau)]\), an expectation under the relaxed law,
+    which is \(E_q[\ell]\) only in the limit τ → 0, where the variance grows without a bound. τ has nothing to do with
+    the temperature of an objective.
+
+    Attributes:
+        temperature: τ, positive.
+        draws: S.
+
+    Raises:
+        TypeError: for a belief other than Bernoulli, Binary or Categorical.
+        ValueError: for a τ that is not positive, or fewer than one draw.
+
+    Source: Maddison, Mnih & Teh (2017); Jang, Gu & Poole (2017); Meng, Bachmann & Khan (2020), equation (9).
+
+    Examples:
+        >>> import jax
+        >>> from lamu.expectations import Relaxed
+        >>> from lamu.families import Binary
+        >>> theta, pull = Relaxed(temperature=0.5).point(jax.random.key(0), Binary({"w": 0.3}))
+        >>> bool(abs(theta["w"]) < 1.0), type(pull({"w": 1.0})).__name__
+        (True, 'NaturalParameters')
+    """
+
+    temperature: Number = 1.0
+    draws: int = static(default=1)
+
+    def __post_init__(self) -> None:
+        require_draws(self.draws)
+        if isinstance(self.temperature, float | int) and not self.temperature > 0.0:
+            raise ValueError(
+                f"the temperature {self.temperature!r} of a relaxation is not positive; at zero nothing is relaxed"
+            )
+
+    def point(self, key: RandomKey, belief: Any) -> tuple[Params, Callable[[Params], NaturalParameters]]:
+        r"""Returns a relaxed draw w, and the function from \(\nabla\ell(w)\) to \(\nabla_\mu\).
+
+        Args:
+            key: of the noise.
+            belief: a Bernoulli, Binary or Categorical.
+        """
+        natural = belief.natural() if isinstance(belief, Bernoulli | Binary | Categorical) else None
+        if natural is None:
+            raise TypeError(
+                f"Relaxed() is for Bernoulli, Binary and Categorical beliefs, not {type(belief).__name__}; use "
+                "Reparameterised() or ScoreFunction()"
+            )
+        logits, structure = jax.tree.flatten(belief.logits if isinstance(belief, Categorical) else natural.values)
+        relax = _choice if isinstance(belief, Categorical) else _sign if isinstance(belief, Binary) else _coin
+        keys = jax.random.split(key, max(len(logits), 1))
+        drawn = [relax(keys[i], leaf, jnp.asarray(self.temperature, leaf.dtype)) for i, leaf in enumerate(logits)]
+
+        def pull(gradient: Params) -> NaturalParameters:
+            slopes = zip(drawn, jax.tree.leaves(gradient), strict=True)
+            values = jax.tree.unflatten(structure, [pull(jnp.asarray(slope)) for (_, pull), slope in slopes])
+            return NaturalParameters(values, natural.given, natural.of)
+
+        return jax.tree.unflatten(structure, [point for point, _ in drawn]), pull
+
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+        """Returns averages over relaxed draws, the value too."""
+
+        def at_draw(index: Any) -> tuple[Any, Any]:
+            theta, pull = self.point(own_key(key, index, self.draws), belief)
+            value, slope = jax.value_and_grad(loss)(theta)
+            return value, pull(slope)
+
+        return Estimate(*average(at_draw, self.draws))
+
+
+def _coin(key: RandomKey, logit: Array, tau: Array) -> tuple[Array, Callable[[Array], Array]]:
+    x = (logit + jax.random.logistic(key, logit.shape, logit.dtype)) / tau
+    log_slope = lambda x: -jax.nn.softplus(x) - jax.nn.softplus(-x)  # log σ'
+    ratio = jnp.exp(log_slope(x) - log_slope(logit)) / tau
+    return jax.nn.sigmoid(x), lambda slope: slope * ratio
+
+
+def _sign(key: RandomKey, half_logit: Array, tau: Array) -> tuple[Array, Callable[[Array], Array]]:
+    w, pull = _coin(key, 2.0 * half_logit, tau)
+    return 2.0 * w - 1.0, pull
+
+
+def _choice(key: RandomKey, logits: Array, tau: Array) -> tuple[Array, Callable[[Array], Array]]:
+    x = (logits + jax.random.gumbel(key, logits.shape, logits.dtype)) / tau
+    log_w, log_probability = jax.nn.log_softmax(x, axis=-1), jax.nn.log_softmax(logits, axis=-1)
+    w, ratio = jnp.exp(log_w), jnp.exp(log_w - log_probability) / tau
+
+    def pull(slope: Array) -> Array:
+        share = (slope - jnp.sum(w * slope, axis=-1, keepdims=True)) * ratio  # u / π
+        return share[..., :-1] - share[..., -1:]
+
+    return w, pull

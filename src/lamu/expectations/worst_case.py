@@ -1,0 +1,126 @@
+r"""The worst case in a ball about the mean, in the place of an expectation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.families import Gaussian
+from lamu.objective import BatchLoss
+from lamu.objective.curvature import Curvature, Evaluation
+from lamu.record import record
+from lamu.typing import Number, Params, RandomKey
+
+__all__ = ["FenchelRelaxation", "WorstCase"]
+
+
+@record
+class WorstCase:
+    r"""\(\max_{\lVert\epsilon\rVert \le r} \bar\ell(m + \epsilon)\), to first order: two gradients.
+
+    \[ \hat g = \nabla\bar\ell_D(m), \qquad \theta = m + r\,\hat g / \lVert\hat g\rVert \]
+
+    and everything is evaluated at θ. The worst case is of the data's loss \(\bar\ell_D\) alone; the prior, where it is
+    a part of the loss, stays at the mean. The network's state is that of the pass at the mean, where it will be used.
+
+    It is the tightest convex lower bound of the expected negative loss, as a function of the mean, with r of the
+    belief's own width; here r is given.
+
+    Attributes:
+        radius: r, in the units of a weight, over all coordinates together.
+
+    Raises:
+        ValueError: for a radius that is negative.
+
+    Source: Foret et al. (2021), equations 2 and 3; Möllenhoff & Khan (2023), section 3.
+
+    Examples:
+        >>> from lamu.expectations.worst_case import WorstCase
+        >>> WorstCase(0.05).departure
+        'normalised ascent'
+    """
+
+    radius: Number = 0.05
+
+    departure = "normalised ascent"
+
+    def __post_init__(self) -> None:
+        _require_radius(self.radius)
+
+    def evaluate(
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+    ) -> Evaluation:
+        """Returns value, gradient and curvature at the worst point."""
+        first, second = jax.random.split(key)
+        data = loss.of_the_data()
+        ascent = data.gradient(belief.mean, first)
+        # Not zero: at a stationary point there is no direction, and the mean itself is as bad as any.
+        norm = jnp.sqrt(jnp.maximum(tree.dot(ascent.coordinates, ascent.coordinates), 1e-30))
+        theta = tree.add(belief.mean, ascent.coordinates, tree.cast(self.radius, norm) / norm)
+        at = curvature.evaluate(data, theta, belief, structure, second)
+        return _with_prior(replace(at, network_state=ascent.network_state), loss, belief.mean, structure)
+
+
+@record
+class FenchelRelaxation:
+    r"""A draw for the curvature, and the worst case in its direction for the mean: two gradients and one draw.
+
+    \[ \theta = m + \sigma z, \quad \hat g = \nabla\bar\ell_D(\theta), \qquad
+       \epsilon = r\,\kappa S^{-1} \hat g, \quad \hat g_\epsilon = \nabla\bar\ell_D(m + \epsilon) \]
+
+    with \(\sigma^2 = S^{-1}\) and \(\kappa S^{-1}\) the inverse of the precision a row. The gradient is
+    \(\hat g_\epsilon\); value, curvature and network state are those of the draw. The prior, where it is a part of the
+    loss, stays at the mean.
+
+    Attributes:
+        radius: r; the step of the ascent, relative to the belief's own metric.
+
+    Raises:
+        ValueError: for a radius that is negative.
+
+    Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
+
+    Examples:
+        >>> from lamu.expectations.worst_case import FenchelRelaxation
+        >>> FenchelRelaxation(0.01).radius
+        0.01
+    """
+
+    radius: Number = 0.01
+
+    def __post_init__(self) -> None:
+        _require_radius(self.radius)
+
+    def evaluate(
+        self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
+    ) -> Evaluation:
+        """Returns the gradient at the worst point, and the rest at the draw."""
+        noise, first, second = jax.random.split(key, 3)
+        data, factored = loss.of_the_data(), Gaussian(belief.mean, belief.precision.factored())
+        at = curvature.evaluate(data, factored.sample(noise), belief, structure, first)
+        away = factored.precision.solve(at.gradient)
+        theta = tree.add(belief.mean, away, self.radius * loss.objective.concentration)
+        worst = data.gradient(theta, second)
+        return _with_prior(replace(at, gradient=worst.coordinates, rest=worst.rest), loss, belief.mean, structure)
+
+
+def _with_prior(at: Evaluation, loss: BatchLoss, mean: Params, structure: Any) -> Evaluation:
+    if loss.conjugate:
+        return at
+    value, gradient = loss.prior(mean)
+    matrix = at.curvature
+    if matrix is not None:
+        diagonal: Any = loss.prior_curvature(mean)
+        matrix = jax.tree.map(jnp.add, matrix, structure.from_diagonal(diagonal))
+    return replace(
+        at, value=at.value + value.astype(at.value.dtype), gradient=tree.add(at.gradient, gradient), curvature=matrix
+    )
+
+
+def _require_radius(radius: Number) -> None:
+    if isinstance(radius, int | float) and not radius >= 0:
+        raise ValueError(f"radius={radius!r} is no distance; give a number that is not negative")
