@@ -1,10 +1,50 @@
 """Beliefs: the families q(θ), one file each."""
 
+from lamu.families.bernoulli import Bernoulli, Binary
+from lamu.families.beta import Beta, Dirichlet
+from lamu.families.categorical import Categorical
 from lamu.families.draws import Draws
 from lamu.families.ensemble import Ensemble
+from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
+from lamu.families.gamma import Exponential, Gamma, InverseGamma
 from lamu.families.gaussian import ExpectationGaussian, Gaussian, NaturalGaussian
 from lamu.families.interface import Family
+from lamu.families.matrix_normal import MatrixNormal
+from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
+from lamu.families.normal_gamma import NormalGamma
 from lamu.families.point import Point
+from lamu.families.poisson import Poisson
 from lamu.families.product import Product
+from lamu.families.von_mises import VonMises
+from lamu.families.wishart import NormalWishart, Wishart
 
-__all__ = ["Draws", "Ensemble", "ExpectationGaussian", "Family", "Gaussian", "NaturalGaussian", "Point", "Product"]
+__all__ = [
+    "Bernoulli",
+    "Beta",
+    "Binary",
+    "Categorical",
+    "Dirichlet",
+    "Draws",
+    "Ensemble",
+    "ExpectationGaussian",
+    "ExpectationMixture",
+    "ExpectationParameters",
+    "Exponential",
+    "ExponentialFamily",
+    "Family",
+    "Gamma",
+    "Gaussian",
+    "InverseGamma",
+    "MatrixNormal",
+    "Mixture",
+    "NaturalGaussian",
+    "NaturalMixture",
+    "NaturalParameters",
+    "NormalGamma",
+    "NormalWishart",
+    "Point",
+    "Poisson",
+    "Product",
+    "VonMises",
+    "Wishart",
+]

@@ -5,7 +5,8 @@ r"""The Gaussian \(N(m, S^{-1})\) over any operator, in its three coordinates.
 | \(m, S\) | `Gaussian(mean, precision)` |
 | \(\lambda = (S m, -\tfrac12 S)\) | `NaturalGaussian(first, second)` |
 | \(\mu = (m, \Sigma + m m^\top)\) | `ExpectationGaussian(first, second)` |
-| \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `NaturalGaussian.log_partition` |
+| \(T(\theta)\) | `Gaussian.statistics`, an `ExpectationGaussian` |
+| \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `log_partition` of `Gaussian` and `NaturalGaussian` |
 
 **One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\),
 paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand; the diagonal Gaussian's is
@@ -16,16 +17,20 @@ is \((2\pi)^{-D/2}\), a constant, so that \(\nabla_\mu H(q) = -\lambda\) exactly
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.families.domains import Positive, PositiveDefinite
 from lamu.operators import Dense, Diagonal, Operator, Scalar
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["ExpectationGaussian", "Gaussian", "NaturalGaussian"]
+
+_DOMAINS: dict[type, Any] = {Scalar: Positive(), Diagonal: Positive(), Dense: PositiveDefinite()}
 
 
 @record
@@ -37,6 +42,9 @@ class Gaussian:
     Attributes:
         mean: m, a point of parameter space.
         precision: S, an operator on it. The structure of the operator is the structure of the family.
+
+    Raises:
+        ValueError: if the precision is not positive, or a matrix that is not symmetric.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -51,6 +59,16 @@ class Gaussian:
     precision: Operator
 
     kind = "minimal exponential"
+
+    def __post_init__(self) -> None:
+        domain = _DOMAINS.get(type(self.precision))
+        if domain is None:
+            return
+        for path, leaf in jax.tree_util.tree_flatten_with_path(self.precision)[0]:
+            fault = domain.fault(leaf, self)
+            if fault is not None:
+                inside = jax.tree_util.keystr(path[1:], simple=True, separator="/")
+                raise ValueError(f"Gaussian: the precision{f' of {inside}' if inside else ''} {fault}")
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ."""
@@ -82,6 +100,47 @@ class Gaussian:
         quadratic = tree.dot(away, other.precision.matvec(away))
         return (trace + quadratic - tree.dimension(self.mean) + determinants) / 2
 
+    def statistics(self, theta: Params) -> ExpectationGaussian:
+        r"""Returns \(T(\theta)\): θ, and θθᵀ, its diagonal or ‖θ‖², whichever pairs with the structure."""
+        if isinstance(self.precision, Scalar):
+            return ExpectationGaussian(theta, Scalar(tree.dot(theta, theta)))
+        if isinstance(self.precision, Diagonal):
+            return ExpectationGaussian(theta, Diagonal(jax.tree.map(jnp.square, theta)))
+        if isinstance(self.precision, Dense):
+            vector, _ = tree.ravel(theta)
+            return ExpectationGaussian(theta, Dense(jnp.outer(vector, vector)))
+        raise TypeError(f"no statistic is defined for the structure {type(self.precision).__name__}")
+
+    def log_partition(self) -> Array:
+        r"""Returns \(A(\lambda)\), without the constant \(\tfrac D2 \log 2\pi\) of the base measure."""
+        return self.natural().log_partition()
+
+    def retract(self, direction: Any, rate: Number) -> Gaussian:
+        r"""Returns the belief after the step \(\lambda + \rho d\), bent so that the precision stays positive.
+
+        \[ S' = S + \rho\Delta + \tfrac12\rho^2 \Delta S^{-1} \Delta, \qquad
+           m' = m + \rho\, S'^{-1} (d_1 + 2 d_2 m), \qquad \Delta = -2 d_2 \]
+
+        For \(d = -(\nabla_\mu E_q[\ell] + \lambda)\) it is `lamu.rule.gaussian_step` with the improved rule's
+        retraction, in which \(-(d_1 + 2 d_2 m) = E_q[\nabla\ell]\); it agrees with the straight step to O(ρ²).
+
+        Args:
+            direction: d, natural or expectation parameters of the same structure.
+            rate: ρ.
+
+        Source: Lin, Schmidt & Khan (2020).
+        """
+        delta = direction.second.scale(-2.0)
+        bend = self.precision.sandwich(delta)
+
+        def moved(s: Any, d: Any, b: Any) -> Any:
+            rho = tree.cast(rate, s)
+            return s + rho * d + rho**2 / 2 * b
+
+        precision = jax.tree.map(moved, self.precision, delta, bend)
+        pull = tree.add(direction.first, delta.matvec(self.mean), -1.0)
+        return Gaussian(tree.add(self.mean, precision.solve(pull), rate), precision)
+
     def natural(self) -> NaturalGaussian:
         r"""Returns the natural parameters \((S m, -S/2)\)."""
         return NaturalGaussian(self.precision.matvec(self.mean), self.precision.scale(-0.5))
@@ -111,9 +170,23 @@ class NaturalGaussian:
     second: Operator
 
     def gaussian(self) -> Gaussian:
-        """Returns the same belief by mean and precision."""
+        """Returns the same belief by mean and precision.
+
+        Raises:
+            ValueError: if λ is outside the domain, as after too long a step of the plain rule.
+        """
         precision = self.second.scale(-2.0)
-        return Gaussian(precision.solve(self.first), precision)
+        try:
+            return Gaussian(precision.solve(self.first), precision)
+        except ValueError as error:
+            raise ValueError(
+                f"these natural parameters lie outside the domain ({error}); take a smaller rate, or the step"
+                " q.retract(direction, rate), which cannot leave it"
+            ) from None
+
+    def family(self) -> Gaussian:
+        """Returns `gaussian()`, under the name that it has in every exponential family."""
+        return self.gaussian()
 
     def log_partition(self) -> Array:
         r"""Returns \(A(\lambda) = \tfrac12 \lambda_1^\top S^{-1} \lambda_1 - \tfrac12\log\det S\), with gradient μ."""
@@ -157,8 +230,17 @@ class ExpectationGaussian:
         if isinstance(self.second, Dense):
             vector, _ = tree.ravel(self.first)
             covariance = self.second.matrix - jnp.outer(vector, vector)
-            return Gaussian(self.first, Dense(jnp.linalg.inv(covariance)))
+            # The symmetric part, so that a gradient in the symmetric second moment is symmetric.
+            return Gaussian(self.first, Dense(jnp.linalg.inv((covariance + covariance.T) / 2)))
         raise TypeError(f"no second moment is defined for the structure {type(self.second).__name__}")
+
+    def natural(self) -> NaturalGaussian:
+        """Returns the natural parameters of the same belief."""
+        return self.gaussian().natural()
+
+    def family(self) -> Gaussian:
+        """Returns `gaussian()`, under the name that it has in every exponential family."""
+        return self.gaussian()
 
 
 def _second_moment(mean: Params, precision: Operator) -> Operator:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu.families.interface import Family
 from lamu.record import record
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Product"]
 
@@ -39,6 +40,43 @@ class Product:
         """The factors' means."""
         return {name: factor.mean for name, factor in self.factors.items()}
 
+    def natural(self) -> dict[str, Any]:
+        """Returns the natural parameters of every factor, by name."""
+        return {name: method() for name, method in self._each("natural").items()}
+
+    def expectation(self) -> dict[str, Any]:
+        """Returns the expectation parameters of every factor, by name."""
+        return {name: method() for name, method in self._each("expectation").items()}
+
+    def log_prob(self, theta: Params) -> Array:
+        """Returns log q(θ) in nats, the sum over the factors."""
+        return _sum([method(theta[name]) for name, method in self._each("log_prob").items()])
+
+    def entropy(self) -> Array:
+        """Returns the entropy in nats, the sum over the factors."""
+        return _sum([method() for method in self._each("entropy").values()])
+
+    def kl(self, other: Product) -> Array:
+        r"""Returns \(KL(q \,\|\, p)\) in nats, the sum over the factors.
+
+        Args:
+            other: p, a product of the same names.
+
+        Raises:
+            ValueError: if the names differ.
+            TypeError: if a factor has no divergence; a point has none from anything.
+        """
+        if set(self.factors) != set(other.factors):
+            raise ValueError(f"the products have factors {sorted(self.factors)} and {sorted(other.factors)}")
+        return _sum([method(other.factors[name]) for name, method in self._each("kl").items()])
+
+    def _each(self, method: str) -> dict[str, Any]:
+        """Returns a method of every factor, if all have it."""
+        for name, factor in self.factors.items():
+            if not hasattr(factor, method):
+                raise TypeError(f"the factor {name!r} is a {type(factor).__name__}, which has no {method}()")
+        return {name: getattr(factor, method) for name, factor in self.factors.items()}
+
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of every factor."""
         keys = jax.random.split(key, len(self.factors))
@@ -55,3 +93,7 @@ class Product:
             return leaf[jnp.arange(longest) * leaf.shape[0] // longest]
 
         return jax.tree.map(spread, drawn)
+
+
+def _sum(terms: list[Array]) -> Array:
+    return jnp.sum(jnp.stack(terms))

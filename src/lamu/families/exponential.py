@@ -1,0 +1,364 @@
+r"""Exponential families: one file a family, and the mathematics that is the same for all of them.
+
+\[ q(\theta) = h(\theta) \exp\big( \langle \lambda, T(\theta) \rangle - A(\lambda) \big), \qquad
+   \mu = E_q[T(\theta)] = \nabla A(\lambda) \]
+
+| on paper | in code |
+|---|---|
+| \(\lambda\) | `q.natural()`, a `NaturalParameters` |
+| \(\mu\) | `q.expectation()`, an `ExpectationParameters` |
+| \(T(\theta)\) | `q.statistics(theta)`, a tree like the values of λ and μ |
+| \(A(\lambda)\) | `q.log_partition()` |
+| \(h(\theta)\) | one everywhere, its constant in A, except for the Poisson family |
+| \(\nabla_\mu E_q[\ell]\) | `jax.grad(lambda mu: expected_loss(mu.family()))(q.expectation())` |
+
+**Batches.** A parameter is an array, or a tree of arrays, of independent members; trailing axes belong to one member
+where the family is about vectors or matrices. Densities, entropies and divergences are sums over the members, in nats.
+
+**Matrices.** The statistic of a symmetric matrix is the full matrix, paired by the trace, off-diagonal entries counted
+twice as they stand. **The simplex.** A Categorical belief is minimal: λ and μ leave the last category out.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.families.domains import Domain
+from lamu.families.newton import natural_from_expectation
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["ExpectationParameters", "ExponentialFamily", "NaturalParameters"]
+
+
+class ExponentialFamily(abc.ABC):
+    r"""What every exponential family is; a new one is a record with the formulas that are abstract here.
+
+    Attributes:
+        domains: where each textbook parameter may lie, by field.
+        events: how many trailing axes of each component of λ belong to one member of the family.
+        unbounded: whether every λ is a belief, so that no step can leave the domain.
+        mean: E_q[θ], a property or a field.
+    """
+
+    kind = "minimal exponential"
+    domains: ClassVar[Mapping[str, Domain]]
+    events: ClassVar[tuple[int, ...]] = (0,)
+    unbounded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        trees = _alike([jax.tree.map(_floating, getattr(self, name), is_leaf=_numbers) for name in self.domains])
+        events = [domain.event for domain in self.domains.values()]
+        structure = jax.tree.structure(trees[0])
+        spread = [_spread(leaves, events) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
+        for name, leaves in zip(self.domains, zip(*spread, strict=True), strict=True):
+            object.__setattr__(self, name, jax.tree.unflatten(structure, leaves))
+        self._validate()
+
+    # The formulas of a family.
+
+    @abc.abstractmethod
+    def to_natural(self) -> Any:
+        """Returns the values of λ: a tree, or a tuple of one tree a statistic."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_natural(cls, values: Any, given: Any) -> Any:
+        """Returns the belief with natural parameters of these values, and what the family takes as given."""
+
+    @classmethod
+    @abc.abstractmethod
+    def partition(cls, values: Any, given: Any) -> Array:
+        """Returns A(λ), a sum over the members, which is differentiated automatically."""
+
+    @abc.abstractmethod
+    def statistics(self, theta: Params) -> Any:
+        """Returns T(θ) for one θ of the support, a tree like the values of λ and μ."""
+
+    @abc.abstractmethod
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of θ."""
+
+    @classmethod
+    def from_expectation(cls, values: Any, given: Any) -> Any:
+        """Returns the belief with expectation parameters of these values; by Newton's method where not overridden."""
+        return cls.from_natural(natural_from_expectation(cls, values), given)
+
+    @classmethod
+    def guess(cls, values: Any) -> Any:
+        """Returns a belief at which Newton's method starts, for one member and its μ."""
+        raise NotImplementedError(f"{cls.__name__} has neither an inverse of μ nor a guess at which to search for it")
+
+    def log_base_measure(self, theta: Params) -> Array:
+        """Returns log h(θ)."""
+        return jnp.zeros((), self._dtype)
+
+    def expected_log_base_measure(self) -> Array:
+        """Returns E_q[log h(θ)]."""
+        return jnp.zeros((), self._dtype)
+
+    @property
+    def given(self) -> Any:
+        """What the family takes as known, beside λ; nothing for most."""
+        return ()
+
+    # The mathematics that follows from them.
+
+    def natural(self) -> NaturalParameters:
+        """Returns λ."""
+        return NaturalParameters(self.to_natural(), self.given, type(self))
+
+    def expectation(self) -> ExpectationParameters:
+        r"""Returns \(\mu = \nabla A(\lambda)\), by automatic differentiation."""
+        return self.natural().expectation()
+
+    def log_partition(self) -> Array:
+        r"""Returns \(A(\lambda)\)."""
+        return self.natural().log_partition()
+
+    def log_prob(self, theta: Params) -> Array:
+        r"""Returns \(\log q(\theta) = \langle\lambda, T(\theta)\rangle - A(\lambda) + \log h(\theta)\) in nats.
+
+        Args:
+            theta: a point of the support, which is not checked.
+        """
+        natural = self.natural()
+        inner = tree.dot(natural.values, self.statistics(theta))
+        return inner - natural.log_partition() + self.log_base_measure(theta)
+
+    def entropy(self) -> Array:
+        r"""Returns \(H(q) = A(\lambda) - \langle\lambda, \mu\rangle - E_q[\log h]\) in nats."""
+        natural = self.natural()
+        inner = tree.dot(natural.values, natural.expectation().values)
+        return natural.log_partition() - inner - self.expected_log_base_measure()
+
+    def kl(self, other: Any) -> Array:
+        r"""Returns KL(q ‖ p) in nats, \(A(\lambda_p) - A(\lambda_q) - \langle\mu_q, \lambda_p - \lambda_q\rangle\).
+
+        Args:
+            other: p, of the same family.
+
+        Raises:
+            TypeError: if it is of another family.
+        """
+        if type(other) is not type(self):
+            raise TypeError(
+                f"the divergence of a {type(self).__name__} from a {type(other).__name__} is not defined here;"
+                " give a belief of the same family"
+            )
+        ours, theirs = self.natural(), other.natural()
+        difference = tree.add(theirs.values, ours.values, -1.0)
+        inner = tree.dot(ours.expectation().values, difference)
+        return theirs.log_partition() - ours.log_partition() - inner
+
+    def fisher_product(self, direction: Any) -> Any:
+        r"""Returns \(F v = \nabla^2 A(\lambda)\, v\): how μ moves as λ moves along v.
+
+        Args:
+            direction: v, a tree like the values of λ, or natural parameters.
+        """
+        natural = self.natural()
+        gradient = jax.grad(lambda values: type(self).partition(values, natural.given))
+        return jax.jvp(gradient, (natural.values,), (_values(direction),))[1]
+
+    def retract(self, direction: Any, rate: Number) -> Any:
+        r"""Returns the belief after the step \(\lambda + \rho d\), bent so that it cannot leave the domain.
+
+        The step is straight where every λ is a belief. Otherwise it is taken in the textbook parameters, along the
+        tangent that d has there; a positive number s moves to \(s + \rho d_s + \rho^2 d_s^2/(2s)\), and a positive
+        definite matrix likewise. It agrees with the straight step to O(ρ²).
+
+        Args:
+            direction: d, for the rule \(-(\nabla_\mu E_q[\ell] + \lambda)\): a tree like the values of λ, or
+                natural or expectation parameters.
+            rate: ρ.
+
+        Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
+        """
+        natural, d = self.natural(), _values(direction)
+        if self.unbounded:
+            return type(self).from_natural(tree.add(natural.values, d, rate), natural.given)
+        at = lambda values: _fields(type(self).from_natural(values, natural.given))
+        fields, tangent = jax.jvp(at, (natural.values,), (d,))
+        moved = {
+            name: jax.tree.map(
+                lambda s, v, domain=domain: domain.retract(s, v, rate, self), fields[name], tangent[name]
+            )
+            for name, domain in self.domains.items()
+        }
+        return dataclasses.replace(cast(Any, self), **moved)
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
+        return jax.lax.map(lambda i: self.sample(jax.random.fold_in(key, i)), jnp.arange(count))
+
+    @property
+    def _dtype(self) -> Any:
+        return jnp.result_type(jax.tree.leaves(self)[0])
+
+    def _validate(self) -> None:
+        for name, domain in self.domains.items():
+            for path, leaf in jax.tree_util.tree_flatten_with_path(getattr(self, name))[0]:
+                fault = domain.fault(leaf, self)
+                if fault is not None:
+                    inside = jax.tree_util.keystr(path, simple=True, separator="/")
+                    where = f"{name} of {inside}" if inside else name
+                    raise ValueError(f"{type(self).__name__}: {where} {fault}")
+
+
+@record
+class NaturalParameters:
+    r"""Natural parameters λ of a belief, in which the rule's step is straight.
+
+    Attributes:
+        values: λ, a tree like T(θ).
+        given: what the family takes as known beside λ.
+        of: the family.
+
+    Examples:
+        >>> from lamu.families import Beta
+        >>> natural = Beta(2.0, 3.0).natural()
+        >>> [float(value) for value in natural.values], float(natural.family().beta)
+        ([1.0, 2.0], 3.0)
+    """
+
+    values: Any
+    given: Any
+    of: type = static()
+
+    def log_partition(self) -> Array:
+        r"""Returns \(A(\lambda)\), with gradient μ."""
+        return cast(Any, self.of).partition(self.values, self.given)
+
+    def expectation(self) -> ExpectationParameters:
+        r"""Returns \(\mu = \nabla A(\lambda)\), by automatic differentiation."""
+        gradient = jax.grad(lambda values: cast(Any, self.of).partition(values, self.given))
+        return ExpectationParameters(gradient(self.values), self.given, self.of)
+
+    def family(self) -> Any:
+        """Returns the same belief by its textbook parameters.
+
+        Raises:
+            ValueError: if λ is outside the domain, as after too long a step of the plain rule.
+        """
+        try:
+            return cast(Any, self.of).from_natural(self.values, self.given)
+        except ValueError as error:
+            raise ValueError(
+                f"these natural parameters lie outside the domain ({error}); take a smaller rate, or the step"
+                " q.retract(direction, rate), which cannot leave it"
+            ) from None
+
+
+@record
+class ExpectationParameters:
+    r"""Expectation parameters \(\mu = E_q[T(\theta)]\) of a belief, in which the rule takes its gradient.
+
+    Attributes:
+        values: μ, a tree like T(θ).
+        given: what the family takes as known beside μ.
+        of: the family.
+
+    Examples:
+        >>> from lamu.families import Exponential
+        >>> mu = Exponential(rate=4.0).expectation()
+        >>> float(mu.values), float(mu.family().rate)
+        (0.25, 4.0)
+    """
+
+    values: Any
+    given: Any
+    of: type = static()
+
+    def natural(self) -> NaturalParameters:
+        """Returns the natural parameters of the same belief."""
+        return self.family().natural()
+
+    def family(self) -> Any:
+        """Returns the same belief by its textbook parameters.
+
+        Raises:
+            ValueError: if no belief of the family has these expectations.
+        """
+        try:
+            return cast(Any, self.of).from_expectation(self.values, self.given)
+        except ValueError as error:
+            raise ValueError(
+                f"no {self.of.__name__} has these expectation parameters, {_quote(self.values)} ({error})"
+            ) from None
+
+
+def total(function: Callable[..., Array], *trees: Any) -> Array:
+    """Returns the sum of a function over all members of all leaves, for log-partitions."""
+    leaves = jax.tree.leaves(jax.tree.map(lambda *xs: jnp.sum(function(*xs)), *trees))
+    return jnp.sum(jnp.stack(leaves)) if len(leaves) > 1 else leaves[0]
+
+
+def symmetric(matrix: Array) -> Array:
+    """Returns the symmetric part, so that gradients in a symmetric matrix are symmetric."""
+    return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2.0
+
+
+def sample_leaves(key: RandomKey, draw: Callable[..., Any], *trees: Any) -> Any:
+    """Returns the tree of `draw(key, *leaves)`, with a key of its own for every leaf."""
+    return jax.tree.map(draw, tree.keys_like(key, trees[0]), *trees)
+
+
+def apart(leaf: Any, count: int, *trees: Any) -> tuple[Any, ...]:
+    """Maps a function that returns a tuple over leaves, and returns the tuple of trees."""
+    structure = jax.tree.structure(trees[0])
+    made = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
+    return tuple(jax.tree.unflatten(structure, [parts[i] for parts in made]) for i in range(count))
+
+
+def _values(parameters: Any) -> Any:
+    known = isinstance(parameters, NaturalParameters | ExpectationParameters)
+    return parameters.values if known else parameters
+
+
+def _fields(belief: Any) -> dict[str, Any]:
+    return {name: getattr(belief, name) for name in belief.domains}
+
+
+def _numbers(node: Any) -> bool:
+    """Whether a list is a vector or a matrix written out, and no tree of arrays."""
+    return isinstance(node, list) and all(isinstance(leaf, float | int) for leaf in jax.tree.leaves(node))
+
+
+def _floating(leaf: Any) -> Array:
+    array = jnp.asarray(float(leaf) if isinstance(leaf, int) else leaf)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+
+
+def _alike(trees: list[Any]) -> list[Any]:
+    """Returns the trees, a single number beside a tree repeated in its structure."""
+    single = jax.tree.structure(0)
+    structure = next((s for s in map(jax.tree.structure, trees) if s != single), single)
+    return [
+        jax.tree.unflatten(structure, [whole] * structure.num_leaves) if jax.tree.structure(whole) == single else whole
+        for whole in trees
+    ]
+
+
+def _spread(leaves: tuple[Array, ...], events: list[int]) -> tuple[Array, ...]:
+    """Returns the leaves with the same batch axes, and of the same dtype."""
+    dtype = jnp.result_type(*leaves)
+    batches = [leaf.shape[: leaf.ndim - event] for leaf, event in zip(leaves, events, strict=True)]
+    batch = np.broadcast_shapes(*batches)
+    return tuple(
+        jnp.broadcast_to(leaf, batch + leaf.shape[leaf.ndim - event :]).astype(dtype)
+        for leaf, event in zip(leaves, events, strict=True)
+    )
+
+
+def _quote(values: Any) -> str:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(values)]
+    return ", ".join(np.array2string(leaf, precision=4, threshold=6) for leaf in leaves)

@@ -1,0 +1,224 @@
+r"""A mixture of Gaussians: the minimal conditional exponential family of Lin, Khan & Schmidt (2019).
+
+With z the component, \(q(z, \theta) = \pi_z N(\theta \mid m_z, S_z^{-1})\), two minimal exponential families, one for z
+and one for θ given z, make
+
+| on paper | in code |
+|---|---|
+| \(\lambda_z = \log \pi_k / \pi_K\), \(\lambda_k = (S_k m_k, -\tfrac12 S_k)\) | `NaturalMixture(weights, components)` |
+| \(\mu_z = \pi_k\), \(\mu_k = E_q[1_{z=k} T(\theta)] = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\) | `ExpectationMixture` |
+
+The Fisher matrix of q(z, θ) is block diagonal in these λ, and \(F^{-1}\nabla_\lambda = \nabla_\mu\) block by block,
+where each block of μ moves alone and the λ of the others are held (\(\mu_k\) has \(\pi_k\) in it too): the rule moves
+the weights and every component as if each were by itself, with gradients in the expectations of the joint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.families.categorical import Categorical
+from lamu.families.gaussian import ExpectationGaussian, Gaussian, NaturalGaussian
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["ExpectationMixture", "Mixture", "NaturalMixture"]
+
+
+@record
+class Mixture:
+    r"""A mixture of Gaussians, \(q(\theta) = \sum_k \pi_k N(\theta \mid m_k, S_k^{-1})\).
+
+    Attributes:
+        weights_logits: log π `[K]`, up to a constant.
+        components: Gaussians stacked along a leading axis of K.
+
+    Raises:
+        ValueError: if the numbers of weights and of components differ.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian, Mixture
+        >>> from lamu.operators import Diagonal
+        >>> belief = Mixture(jnp.zeros(2), Gaussian(jnp.array([[-3.0], [3.0]]), Diagonal(jnp.ones((2, 1)))))
+        >>> belief.responsibilities(jnp.array([3.0])).round(3).tolist()
+        [0.0, 1.0]
+    """
+
+    weights_logits: Any
+    components: Gaussian
+
+    kind = "joint"
+
+    def __post_init__(self) -> None:
+        weights = jnp.shape(self.weights_logits)
+        stacked = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.components)}
+        if len(weights) != 1 or stacked != {weights}:
+            raise ValueError(
+                f"a mixture with weights of shape {weights} has components with leading axes {sorted(stacked)};"
+                " stack as many Gaussians along a leading axis as there are weights"
+            )
+
+    @property
+    def mean(self) -> Params:
+        """Not defined: the average of several modes may be a place of no probability."""
+        raise AttributeError("a mixture has several modes, whose average is no estimate; use predict or .components")
+
+    @property
+    def count(self) -> int:
+        """The number of components, K."""
+        return jnp.shape(self.weights_logits)[0]
+
+    @property
+    def weights(self) -> Array:
+        """π `[K]`, which sums to one."""
+        return jax.nn.softmax(self.weights_logits)
+
+    def component(self, index: int | Array) -> Gaussian:
+        """Returns one component."""
+        return jax.tree.map(lambda leaf: leaf[index], self.components)
+
+    def log_joint(self, theta: Params) -> Array:
+        r"""Returns \(\log \pi_k N(\theta \mid m_k, S_k^{-1})\) `[K]`, in nats."""
+        log_weights = jax.nn.log_softmax(self.weights_logits)
+        return log_weights + jax.vmap(lambda component: component.log_prob(theta))(self.components)
+
+    def log_prob(self, theta: Params) -> Array:
+        """Returns log q(θ) in nats."""
+        return jax.nn.logsumexp(self.log_joint(theta))
+
+    def responsibilities(self, theta: Params) -> Array:
+        """Returns q(z = k | θ) `[K]`, which sums to one."""
+        return jax.nn.softmax(self.log_joint(theta))
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns a draw from a component that is drawn first."""
+        component_key, draw_key = jax.random.split(key)
+        return self.component(jax.random.categorical(component_key, self.weights_logits)).sample(draw_key)
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
+        belief = Mixture(
+            self.weights_logits,
+            Gaussian(self.components.mean, jax.vmap(lambda p: p.factored())(self.components.precision)),
+        )
+        return jax.lax.map(lambda i: belief.sample(jax.random.fold_in(key, i)), jnp.arange(count))
+
+    def entropy_estimate(self, key: RandomKey, count: int) -> Array:
+        r"""Returns an unbiased estimate of \(H(q) = -E_q[\log q]\) in nats, for which there is no formula.
+
+        The same number of draws of each component, whose averages are weighted by π, which leaves the choice of the
+        component out of the noise and makes the estimate differentiable in all parameters.
+
+        Args:
+            key: the random key.
+            count: draws a component.
+        """
+
+        def average(k: Array, component: Gaussian) -> Array:
+            draws = component.draws(jax.random.fold_in(key, k), count)
+            return jnp.mean(jax.lax.map(self.log_prob, draws))
+
+        averages = jax.lax.map(lambda pair: average(*pair), (jnp.arange(self.count), self.components))
+        return -jnp.sum(self.weights * averages)
+
+    def entropy_bound(self) -> Array:
+        r"""Returns a lower bound on the entropy, \(-\sum_k \pi_k \log \sum_l \pi_l \int N_k N_l\), in nats.
+
+        By Jensen's inequality; \(\int N_k N_l\) is the density of one mean about the other with the covariances added,
+        here as \(\tfrac12\log\det S_k + \tfrac12\log\det S_l - \tfrac12\log\det(S_k + S_l) - \tfrac D2 \log 2\pi -
+        \tfrac12 Q\), Q the least value of \((\theta - m_k)^\top S_k (\theta - m_k) + (\theta - m_l)^\top S_l (\theta -
+        m_l)\).
+
+        Source: Huber et al. (2008), "On entropy approximation for Gaussian mixture random variables".
+        """
+        log_weights = jax.nn.log_softmax(self.weights_logits)
+
+        def overlap(one: Gaussian, other: Gaussian) -> Array:
+            # At the peak of the product N_k N_l, with precision S_k + S_l: its integral is the peak over a Gaussian's.
+            precision = jax.tree.map(jnp.add, one.precision, other.precision)
+            pull = jax.tree.map(jnp.add, one.precision.matvec(one.mean), other.precision.matvec(other.mean))
+            peak = Gaussian(precision.solve(pull), precision)
+            return one.log_prob(peak.mean) + other.log_prob(peak.mean) - peak.log_prob(peak.mean)
+
+        def inner(one: Gaussian) -> Array:
+            return jax.nn.logsumexp(log_weights + jax.vmap(lambda other: overlap(one, other))(self.components))
+
+        return -jnp.sum(self.weights * jax.vmap(inner)(self.components))
+
+    def joint_kl(self, other: Mixture) -> Array:
+        r"""Returns \(KL(q(z, \theta) \,\|\, p(z, \theta))\) in nats, which bounds that of the mixtures from above.
+
+        Args:
+            other: a mixture of as many components.
+        """
+        weights = Categorical(self.weights_logits).kl(Categorical(other.weights_logits))
+        parts = jax.vmap(lambda one, two: one.kl(two))(self.components, other.components)
+        return weights + jnp.sum(self.weights * parts)
+
+    def natural(self) -> NaturalMixture:
+        r"""Returns \(\lambda_z\) and \(\lambda_k\)."""
+        weights = Categorical(self.weights_logits).to_natural()
+        return NaturalMixture(weights, jax.vmap(lambda component: component.natural())(self.components))
+
+    def expectation(self) -> ExpectationMixture:
+        r"""Returns \(\mu_z = \pi_k\) and \(\mu_k = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\)."""
+        weigh = lambda pi, mu: jax.tree.map(lambda leaf: pi * leaf, mu)
+        each = jax.vmap(lambda pi, component: weigh(pi, component.expectation()))
+        return ExpectationMixture(self.weights[:-1], each(self.weights, self.components))
+
+
+@record
+class NaturalMixture:
+    r"""Natural parameters of a mixture as a minimal conditional exponential family.
+
+    Attributes:
+        weights: \(\lambda_z = \log \pi_k/\pi_K\) `[K − 1]`.
+        components: \(\lambda_k = (S_k m_k, -\tfrac12 S_k)\), stacked.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian, Mixture
+        >>> from lamu.operators import Diagonal
+        >>> belief = Mixture(jnp.zeros(2), Gaussian(jnp.array([[-3.0], [3.0]]), Diagonal(jnp.ones((2, 1)))))
+        >>> belief.natural().family().components.mean.tolist()
+        [[-3.0], [3.0]]
+    """
+
+    weights: Any
+    components: NaturalGaussian
+
+    def family(self) -> Mixture:
+        """Returns the same belief by weights, means and precisions."""
+        logits = Categorical.from_natural(self.weights, ()).logits
+        return Mixture(logits, jax.vmap(lambda component: component.gaussian())(self.components))
+
+
+@record
+class ExpectationMixture:
+    r"""Expectation parameters of the joint q(z, θ), in which the rule takes the gradients of a mixture.
+
+    Attributes:
+        weights: \(\mu_z = \pi_k\) `[K − 1]`.
+        components: \(\mu_k = \pi_k (m_k, \Sigma_k + m_k m_k^\top)\), stacked.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian, Mixture
+        >>> from lamu.operators import Diagonal
+        >>> belief = Mixture(jnp.zeros(2), Gaussian(jnp.array([[-3.0], [3.0]]), Diagonal(jnp.ones((2, 1)))))
+        >>> belief.expectation().components.first.tolist()
+        [[-1.5], [1.5]]
+    """
+
+    weights: Any
+    components: ExpectationGaussian
+
+    def family(self) -> Mixture:
+        """Returns the same belief by weights, means and precisions."""
+        logits = Categorical.from_expectation(self.weights, ()).logits
+        unweigh = lambda pi, mu: jax.tree.map(lambda leaf: leaf / pi, mu).gaussian()
+        return Mixture(logits, jax.vmap(unweigh)(jax.nn.softmax(logits), self.components))

@@ -1,0 +1,269 @@
+"""Families at their borders: what is refused, in which words, and what tracers are spared; products and mixtures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from lamu.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Dirichlet,
+    ExpectationMixture,
+    ExpectationParameters,
+    Exponential,
+    Gamma,
+    Gaussian,
+    MatrixNormal,
+    Mixture,
+    NaturalMixture,
+    NaturalParameters,
+    NormalWishart,
+    Point,
+    Poisson,
+    Product,
+    VonMises,
+    Wishart,
+)
+from lamu.geometry import Retraction
+from lamu.operators import Dense, Diagonal, Scalar
+from lamu.record import decode, encode
+from lamu.rule import gaussian_step, natural_step
+
+INDEFINITE = jnp.array([[1.0, 2.0], [2.0, 1.0]])
+LOPSIDED = jnp.array([[1.0, 0.5], [0.1, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Beta(-0.5, 1.0), "Beta: alpha -0.5 is not positive"),
+        (lambda: Gamma(1.0, {"layer": {"w": np.array([1.0, 0.0])}}), r"rate of layer/w has 0 at \[1\], which"),
+        (lambda: Exponential(float("inf")), "Exponential: rate inf is not positive and finite"),
+        (lambda: Bernoulli(float("nan")), "Bernoulli: logit nan is not finite"),
+        (lambda: Dirichlet([[1.0, 2.0], [3.0, -4.0]]), r"concentration has -4 at \[1, 1\]"),
+        (lambda: Wishart(0.9, jnp.eye(2)), "degrees 0.9 is not above 1"),
+        (lambda: Wishart(3.0, INDEFINITE), "scale_inverse is not positive definite: its least eigenvalue is -1"),
+        (lambda: Wishart(3.0, LOPSIDED), r"scale_inverse is not symmetric: 0.5 at \[0, 1\], 0.1 at \[1, 0\]"),
+        (lambda: Wishart(3.0, jnp.ones((2, 3))), r"scale_inverse is of shape \(2, 3\), and no square matrix"),
+        (lambda: NormalWishart(jnp.zeros(2), 0.0, 3.0, jnp.eye(2)), "count 0 is not positive"),
+        (lambda: MatrixNormal(jnp.zeros((2, 2)), INDEFINITE, jnp.eye(2)), "row_precision is not positive definite"),
+        (lambda: Gaussian(jnp.zeros(2), Diagonal(jnp.array([1.0, -2.0]))), r"precision has -2 at \[1\]"),
+        (lambda: Gaussian({"w": jnp.zeros(1)}, Diagonal({"w": -jnp.ones(1)})), "precision of w has -1"),
+        (lambda: Gaussian(jnp.zeros(2), Scalar(0.0)), "precision 0 is not positive"),
+        (lambda: Gaussian(jnp.zeros(2), Dense(INDEFINITE)), "least eigenvalue is -1"),
+        (lambda: Gaussian(jnp.zeros(2), Dense(LOPSIDED)), "not symmetric"),
+        (lambda: Categorical.from_probabilities([0.5, 0.4]), "sum to 0.9 and not to one"),
+        (lambda: Categorical.from_probabilities([1.5, -0.5]), "probability -0.5 is not positive"),
+        (lambda: Mixture(jnp.zeros(3), Gaussian(jnp.zeros((2, 1)), Diagonal(jnp.ones((2, 1))))), "stack as many"),
+    ],
+)
+def test_what_is_no_belief_is_refused(make, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("natural", "words"),
+    [
+        (lambda: NaturalParameters((jnp.array(0.5), jnp.array(0.2)), (), Gamma), "rate -0.2"),
+        (lambda: natural_step(Exponential(1.0).natural(), Exponential(1.0).natural(), 1.0), "rate -1"),
+        (lambda: Gaussian(jnp.zeros(2), Scalar(2.0)).natural(), None),
+        (lambda: jax.tree.map(jnp.negative, Gaussian(jnp.zeros(2), Scalar(2.0)).natural()), "precision -2"),
+    ],
+)
+def test_a_step_out_of_the_domain_names_the_retraction(natural, words: str | None) -> None:
+    if words is None:
+        assert isinstance(natural().family(), Gaussian)
+        return
+    with pytest.raises(ValueError, match=f"outside the domain .*{words}.* q.retract"):
+        natural().family()
+
+
+@pytest.mark.parametrize(
+    ("values", "of"),
+    [
+        (jnp.array(1.2), Bernoulli),
+        ((jnp.array(0.1), jnp.array(1.0)), Gamma),  # E log θ above log E θ
+        (jnp.array([0.7, 0.6]), Categorical),
+        (jnp.array(-1.0), Poisson),
+        ((jnp.array(0.9), jnp.array(0.9)), VonMises),  # a mean direction longer than one
+    ],
+)
+def test_expectations_that_no_belief_has_are_refused(values, of: type) -> None:
+    with pytest.raises(ValueError, match=f"no {of.__name__} has these expectation parameters"):
+        ExpectationParameters(values, (), of).family()
+
+
+def test_tracers_are_not_checked() -> None:
+    assert float(jax.jit(lambda rate: Exponential(rate).rate)(-1.0)) == -1.0
+    assert float(jax.vmap(lambda s: Gaussian(jnp.zeros(1), Scalar(s)).precision.value)(-jnp.ones(1))[0]) == -1.0
+
+
+def test_kl_of_two_families_is_refused() -> None:
+    with pytest.raises(TypeError, match="divergence of a Exponential from a Poisson"):
+        Exponential(1.0).kl(Poisson(0.0))
+
+
+def test_a_belief_is_written_and_read() -> None:
+    arrays: dict[str, np.ndarray] = {}
+    belief = Gamma({"w": jnp.array([1.0, 2.0])}, 3.0)
+    again = decode(encode(belief, arrays), arrays)
+    assert type(again) is Gamma
+    np.testing.assert_array_equal(again.rate["w"], belief.rate["w"])
+
+
+def test_numbers_are_repeated_beside_trees_and_in_one_precision() -> None:
+    belief = Beta({"a": np.ones((2, 3), np.float32), "b": np.float32(2.0)}, 1)
+    assert jax.tree.map(jnp.shape, belief.beta) == {"a": (2, 3), "b": ()}
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(belief))
+
+
+def test_entropy_of_poisson_on_both_sides_of_its_series() -> None:
+    for rate in (1e-3, 0.5, 99.0, 101.0, 3000.0):
+        expected = stats.poisson(rate).entropy()
+        np.testing.assert_allclose(Poisson(jnp.log(rate)).entropy(), expected, rtol=1e-8)
+
+
+def test_shape_of_gamma_over_twelve_orders_of_magnitude() -> None:
+    belief = Gamma(10.0 ** jnp.arange(-6.0, 7.0), 2.0)
+    np.testing.assert_allclose(belief.expectation().family().shape, belief.shape, rtol=1e-7)
+
+
+def test_newton_from_far() -> None:
+    """Peaked, spiked and lopsided beliefs come back, as far as rounding lets them."""
+    belief = Beta(jnp.array([1e-2, 0.1, 300.0, 1e4]), jnp.array([1e-2, 50.0, 1.0, 2e4]))
+    again = belief.expectation().family()
+    np.testing.assert_allclose(again.alpha, belief.alpha, rtol=1e-5)
+    np.testing.assert_allclose(again.beta, belief.beta, rtol=1e-5)
+
+
+def test_matrix_normal_given_the_other_side() -> None:
+    """KL where both precisions differ, and the transposed belief, beside the Kronecker product."""
+    rng = np.random.default_rng(0)
+    root = lambda n: (a := rng.normal(size=(n, n))) @ a.T + np.eye(n)
+    made = [MatrixNormal(rng.normal(size=(2, 3)), root(2), root(3)) for _ in range(2)]
+    dense = [
+        Gaussian(jnp.ravel(q.mean), Dense(jnp.asarray(np.kron(q.row_precision, q.column_precision)))) for q in made
+    ]
+    np.testing.assert_allclose(made[0].kl(made[1]), dense[0].kl(dense[1]), rtol=1e-10)
+    np.testing.assert_allclose(made[0].transposed.entropy(), dense[0].entropy(), rtol=1e-10)
+    np.testing.assert_allclose(made[0].transposed.log_prob(made[1].mean.T), dense[0].log_prob(jnp.ravel(made[1].mean)))
+
+
+@pytest.mark.parametrize(
+    "structure", [Scalar(1.5), Diagonal(jnp.array([1.5, 0.4])), Dense(jnp.array([[1.5, 0.3], [0.3, 0.4]]))]
+)
+def test_gaussian_has_what_the_base_class_has(structure) -> None:
+    """T(θ) pairs with λ in the density, and the retraction is the improved rule's step in (m, S)."""
+    q, theta = Gaussian(jnp.array([0.3, -1.0]), structure), jnp.array([1.0, 0.5])
+    natural, T = q.natural(), q.statistics(theta)
+    pairs = zip(jax.tree.leaves((natural.first, natural.second)), jax.tree.leaves((T.first, T.second)), strict=True)
+    inner = sum(jnp.sum(a * b) for a, b in pairs)
+    np.testing.assert_allclose(inner - q.log_partition() - jnp.log(2 * jnp.pi), q.log_prob(theta), rtol=1e-12)
+    np.testing.assert_allclose(q.expectation().natural().first, natural.first, rtol=1e-12)
+
+    g, H = jnp.array([2.0, -1.0]), jax.tree.map(lambda leaf: -3.0 * leaf, structure)
+    in_mu = type(natural)(g - H.matvec(q.mean), H.scale(0.5))
+    direction = jax.tree.map(lambda a, b: -(a + b), in_mu, natural)
+
+    found, expected = q.retract(direction, 0.7), gaussian_step(q, g, H, 0.7, Retraction())
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_product_sums_over_its_factors() -> None:
+    rate, weights = Gamma(2.0, 3.0), Gaussian(jnp.zeros(2), Scalar(4.0))
+    product, other = (
+        Product({"rate": rate, "w": weights}),
+        Product({"rate": Gamma(1.0, 1.0), "w": Gaussian(jnp.ones(2), Scalar(1.0))}),
+    )
+    theta = {"rate": jnp.array(0.5), "w": jnp.ones(2)}
+    np.testing.assert_allclose(product.log_prob(theta), rate.log_prob(theta["rate"]) + weights.log_prob(theta["w"]))
+    np.testing.assert_allclose(product.entropy(), rate.entropy() + weights.entropy())
+    np.testing.assert_allclose(product.kl(other), rate.kl(other.factors["rate"]) + weights.kl(other.factors["w"]))
+    assert product.natural()["rate"].of is Gamma
+    assert float(product.expectation()["w"].second.value) == float(weights.expectation().second.value)
+    with pytest.raises(TypeError, match="'held' is a Point, which has no entropy"):
+        Product({"held": Point(jnp.zeros(1))}).entropy()
+    with pytest.raises(ValueError, match="factors"):
+        product.kl(Product({"w": weights}))
+
+
+# A mixture in one dimension, beside SciPy.
+
+PI, MEANS, PRECISIONS = np.array([0.2, 0.5, 0.3]), np.array([-2.0, 0.3, 2.5]), np.array([4.0, 1.0, 0.7])
+MIXTURE = Mixture(jnp.log(PI) + 1.0, Gaussian(jnp.asarray(MEANS[:, None]), Diagonal(jnp.asarray(PRECISIONS[:, None]))))
+
+
+def density(x: float) -> float:
+    return float(PI @ stats.norm(MEANS, 1 / np.sqrt(PRECISIONS)).pdf(x))
+
+
+def test_mixture_has_the_density_of_its_parts() -> None:
+    assert MIXTURE.count == 3
+    np.testing.assert_allclose(MIXTURE.weights, PI, rtol=1e-12)
+    for x in (-1.0, 0.4):
+        parts = PI * stats.norm(MEANS, 1 / np.sqrt(PRECISIONS)).pdf(x)
+        np.testing.assert_allclose(MIXTURE.log_prob(jnp.array([x])), np.log(parts.sum()), rtol=1e-10)
+        np.testing.assert_allclose(MIXTURE.responsibilities(jnp.array([x])), parts / parts.sum(), rtol=1e-10)
+    assert not hasattr(MIXTURE, "mean")
+
+
+def test_entropy_of_a_mixture_is_estimated_and_bounded() -> None:
+    """3 × 3,000 draws: within 0.03 nats, five standard errors."""
+    truth = integrate.quad(lambda x: -density(x) * np.log(density(x)), -9, 12, limit=200)[0]
+    assert abs(float(MIXTURE.entropy_estimate(jax.random.key(0), 3000)) - truth) < 0.03
+    overlap = lambda k, l: stats.norm(MEANS[l], np.sqrt(1 / PRECISIONS[k] + 1 / PRECISIONS[l])).pdf(MEANS[k])
+    bound = -sum(PI[k] * np.log(sum(PI[l] * overlap(k, l) for l in range(3))) for k in range(3))
+    np.testing.assert_allclose(MIXTURE.entropy_bound(), bound, rtol=1e-10)
+    assert bound < truth
+
+
+def test_draws_of_a_mixture() -> None:
+    """2,000 draws: mean and second moment within five standard errors; the first ones do not depend on the count."""
+    draws = np.asarray(MIXTURE.draws(jax.random.key(1), 2000))[:, 0]
+    first, second = PI @ MEANS, PI @ (MEANS**2 + 1 / PRECISIONS)
+    assert abs(draws.mean() - first) < 5 * draws.std() / np.sqrt(2000)
+    assert abs((draws**2).mean() - second) < 5 * (draws**2).std() / np.sqrt(2000)
+    np.testing.assert_allclose(MIXTURE.draws(jax.random.key(1), 3)[:, 0], draws[:3], rtol=1e-12)
+
+
+def test_mixture_is_a_minimal_conditional_exponential_family() -> None:
+    r"""λ and μ and back; ∇_λ f is F ∇_μ f block by block, with the block-diagonal Fisher matrix of q(z, θ)."""
+    natural, mu = MIXTURE.natural(), MIXTURE.expectation()
+    assert isinstance(natural, NaturalMixture)
+    assert isinstance(mu, ExpectationMixture)
+    for again in (natural.family(), mu.family()):
+        np.testing.assert_allclose(again.weights, PI, rtol=1e-12)
+        np.testing.assert_allclose(again.components.mean[:, 0], MEANS, rtol=1e-12)
+        np.testing.assert_allclose(again.components.precision.values[:, 0], PRECISIONS, rtol=1e-10)
+    fisher = jax.hessian(lambda other: MIXTURE.joint_kl(other.family()))(natural)
+    blocks = np.asarray(fisher.weights.weights)
+    np.testing.assert_allclose(blocks, np.diag(PI[:2]) - np.outer(PI[:2], PI[:2]), atol=1e-10)
+    np.testing.assert_allclose(jax.tree.leaves(fisher.weights.components)[0], 0.0, atol=1e-10)
+    np.testing.assert_allclose(fisher.components.first.components.first[0, 0, 0, 0], PI[0] / PRECISIONS[0], rtol=1e-9)
+    np.testing.assert_allclose(fisher.components.first.components.first[0, 0, 1, 0], 0.0, atol=1e-10)
+
+    third = lambda q: jnp.sum(q.weights * jnp.ravel(q.components.mean) ** 3)  # any function of the belief
+    in_mu = jax.grad(lambda m: third(m.family()))(mu)
+    of_weights = jax.grad(lambda m: third(replace(m.family(), components=MIXTURE.components)))(mu).weights
+    in_natural = jax.grad(lambda n: third(n.family()))(natural)
+    np.testing.assert_allclose(in_natural.weights, blocks @ of_weights, rtol=1e-8)
+    own = fisher.components
+    first = own.first.components.first[0, 0, 0, 0] * in_mu.components.first[0, 0]
+    first += own.first.components.second.values[0, 0, 0, 0] * in_mu.components.second.values[0, 0]
+    np.testing.assert_allclose(in_natural.components.first[0, 0], first, rtol=1e-8)
+
+
+def test_joint_kl_bounds_the_kl() -> None:
+    other = Mixture(jnp.zeros(3), Gaussian(MIXTURE.components.mean + 0.5, Diagonal(jnp.full((3, 1), 1.2))))
+    theirs = lambda x: np.mean(stats.norm(MEANS + 0.5, 1 / np.sqrt(1.2)).pdf(x))
+    truth = integrate.quad(lambda x: density(x) * np.log(density(x) / theirs(x)), -9, 12, limit=200)[0]
+    assert float(MIXTURE.joint_kl(other)) > truth > 0
