@@ -15,7 +15,18 @@ from lamu import tree
 from lamu.record import record
 from lamu.typing import Array, Number, Params
 
-__all__ = ["BiasCorrected", "Inverse", "MovingAverage", "NoMomentum", "SquareRoot", "Trace"]
+__all__ = [
+    "BiasCorrected",
+    "Clipped",
+    "Damped",
+    "Inverse",
+    "MovingAverage",
+    "NoMomentum",
+    "PlainAverage",
+    "RootOfSum",
+    "SquareRoot",
+    "Trace",
+]
 
 
 @record
@@ -96,11 +107,39 @@ class MovingAverage:
 
     def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
         """Returns the new average, and the corrected one to follow."""
-        memory = jax.tree.map(
-            lambda v, g: tree.cast(self.decay, g) * v + (1 - tree.cast(self.decay, g)) * g, memory, gradient
-        )
+        memory = _averaged(self.decay, memory, gradient)
         correction = _one_minus_power(self.decay, count)
         return memory, jax.tree.map(lambda v: v / correction.astype(v.dtype), memory)
+
+
+@record
+class PlainAverage:
+    r"""Averaged gradients, \(v \leftarrow \beta v + (1-\beta) g\), not corrected for the start at zero.
+
+    Attributes:
+        decay: β.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.departures import PlainAverage
+        >>> _, followed = PlainAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
+        >>> followed["w"].tolist()
+        [0.5, 0.5]
+    """
+
+    decay: Number
+
+    departure = "momentum"
+    normalised = False
+
+    def init(self, like: Params) -> Params:
+        """Returns the zero vector."""
+        return tree.zeros_like(like)
+
+    def follow(self, memory: Params, gradient: Params, count: Any) -> tuple[Params, Params]:
+        """Returns the new average, which is what is followed."""
+        memory = _averaged(self.decay, memory, gradient)
+        return memory, memory
 
 
 @record
@@ -150,6 +189,63 @@ class SquareRoot:
 
 
 @record
+class Damped:
+    r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), steps no longer than \(\lVert g \rVert / \gamma\).
+
+    S itself is untouched, and stays a precision: the damping shortens steps, and is gone where there is none to take.
+
+    Attributes:
+        damping: γ, in the units of a precision a row.
+
+    Source: Levenberg (1944).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.departures import Damped
+        >>> from lamu.operators import Diagonal
+        >>> float(Damped(1.0).direction(Diagonal(jnp.array(3.0)), jnp.array(2.0), 1, 0.1))
+        0.5
+    """
+
+    damping: Number
+
+    departure = "damping"
+    faithful = True
+
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+        """Returns (S + γ I)⁻¹ g."""
+        shift = type(precision).from_diagonal(jax.tree.map(lambda g: jnp.full_like(g, self.damping), gradient))
+        return jax.tree.map(jnp.add, precision, shift).solve(gradient)
+
+
+@record
+class RootOfSum:
+    r"""The square root of a diagonal scale, \(g / \sqrt{s + \epsilon}\): as `SquareRoot`, with ε under the root.
+
+    Attributes:
+        eps: ε, in the units of one row's squared gradient.
+
+    Examples:
+        >>> from lamu.departures import RootOfSum
+        >>> from lamu.operators import Diagonal
+        >>> import jax.numpy as jnp
+        >>> float(RootOfSum(12.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
+        0.5
+    """
+
+    eps: Number
+
+    departure = "square root"
+    faithful = False
+
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+        """Returns g / √(s + ε)."""
+        return jax.tree.map(
+            lambda s, g: g * jax.lax.rsqrt(s + tree.cast(self.eps, g)), precision.diagonal(gradient), gradient
+        )
+
+
+@record
 class BiasCorrected:
     r"""A metric whose scale started at zero, corrected for it: \(s / (1 - (1 - \rho)^t)\) in the place of s.
 
@@ -176,6 +272,55 @@ class BiasCorrected:
         correction = _one_minus_power(1 - rate, count)
         corrected = jax.tree.map(lambda s: s / correction.astype(s.dtype), precision)
         return self.base.direction(corrected, gradient, count, rate)
+
+
+def _averaged(decay: Number, memory: Params, gradient: Params) -> Params:
+    return jax.tree.map(lambda v, g: tree.cast(decay, g) * v + (1 - tree.cast(decay, g)) * g, memory, gradient)
+
+
+@record
+class Clipped:
+    r"""A metric whose direction is clipped, coordinate by coordinate: \(|d_j| \le r\), so that steps are at most ρ r.
+
+    The precision is an average with a long memory. Where the curvature grows faster than that (a noise that is learned
+    falls, and every row weighs more), a step divided by the old one would be too long.
+
+    Attributes:
+        base: the metric.
+        radius: r, in the units of the parameters.
+
+    Raises:
+        ValueError: for a radius that is not positive.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.departures import Clipped, Inverse
+        >>> from lamu.operators import Scalar
+        >>> float(Clipped(Inverse(), 0.05).direction(Scalar(4.0), {"w": jnp.asarray(2.0)}, 1, 0.1)["w"]) < 0.0501
+        True
+    """
+
+    base: Any
+    radius: Number
+
+    def __post_init__(self) -> None:
+        if isinstance(self.radius, int | float) and not self.radius > 0:
+            raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
+
+    @property
+    def faithful(self) -> bool:
+        """Whether the precision is meant as one, as the base says."""
+        return self.base.faithful
+
+    @property
+    def departure(self) -> str:
+        """The base's departure, and this one."""
+        return f"{self.base.departure}, clipped steps" if self.base.departure else "clipped steps"
+
+    def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
+        """Returns the base's direction, every coordinate clipped to the radius."""
+        direction = self.base.direction(precision, gradient, count, rate)
+        return jax.tree.map(lambda d: jnp.clip(d, -tree.cast(self.radius, d), tree.cast(self.radius, d)), direction)
 
 
 def _one_minus_power(decay: Any, count: Any) -> Array:

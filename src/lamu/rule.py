@@ -14,6 +14,7 @@ with the *new* S and both expectations under the *old* q. An algorithm is a choi
 | gradient descent | fixed | delta | none | straight | none |
 | VON | diagonal or dense | Monte Carlo | Hessian | straight | none |
 | IVON | diagonal | Monte Carlo | Price's identity | retraction | momentum, two rates |
+| SAM | fixed | worst case | none | straight | normalised ascent |
 
 `natural_step` is the rule for any exponential family, in λ. `gaussian_step` is the same step in the coordinates (m, S)
 that are numerically best. `Rule` makes an algorithm of the choices. Everything is on the mean scale of `docs/scale.md`:
@@ -35,6 +36,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, NoCurvature
+from lamu.operators import Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Traits
@@ -50,7 +52,8 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
 
     Args:
         natural: λ, a pytree.
-        gradient: \(\nabla_\mu E_q[\ell]\), of the same structure.
+        gradient: \(\nabla_\mu E_q[\ell]\), with the same leaves: natural parameters, or expectation parameters, as
+            `jax.grad` of a loss written in μ gives them.
         rate: ρ.
 
     Examples:
@@ -58,7 +61,11 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
         >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
         {'first': 2.0}
     """
-    return jax.tree.map(lambda old, new: old - rate * (new + old), natural, gradient)
+    leaves, structure = jax.tree.flatten(natural)
+    moved = [
+        old - tree.cast(rate, old) * (new + old) for old, new in zip(leaves, jax.tree.leaves(gradient), strict=True)
+    ]
+    return jax.tree.unflatten(structure, moved)
 
 
 def gaussian_step(
@@ -97,6 +104,8 @@ class RuleState:
         momentum: the memory of the momentum.
         rest: parameters that the belief is not about (dispersions): a point.
         network_state: the network's state.
+        outside: the step at which the precision first left the cone of positive matrices, 0 where it has not; None
+            where it cannot.
 
     Examples:
         >>> from lamu.rule import RuleState
@@ -110,6 +119,7 @@ class RuleState:
     momentum: Params
     rest: Params
     network_state: Any
+    outside: Any = None
 
 
 @record
@@ -160,6 +170,11 @@ class Rule:
         return self.metric.faithful and not isinstance(self.curvature, NoCurvature)
 
     @property
+    def may_leave(self) -> bool:
+        """Whether a step could make an indefinite matrix of the precision: then the state keeps watch."""
+        return self.keeps_uncertainty and not getattr(self.geometry, "stays_positive", False)
+
+    @property
     def space(self) -> Everything | Weights:
         """Which parameters the belief is about."""
         return Weights() if self.keeps_uncertainty else Everything()
@@ -173,15 +188,14 @@ class Rule:
     def choices(self) -> Choices:
         """The row of the table."""
         fixed = isinstance(self.curvature, NoCurvature)
-        departures = [self.momentum.departure, self.metric.departure]
+        departures = [getattr(part, "departure", "") for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
             departures.append("two rates")
-        if not isinstance(self.geometry, Straight):
-            departures.append("retraction")
+        departures += [getattr(part, "departure", "") for part in (self.geometry, self.curvature)]
         return Choices(
             family="Gaussian, fixed covariance" if fixed else f"Gaussian, {self.structure.__name__.lower()} precision",
             expectation=type(self.expectation).__name__,
-            curvature="none" if fixed else type(self.curvature).__name__,
+            curvature="none" if fixed else type(getattr(self.curvature, "of", self.curvature)).__name__,
             geometry=type(self.geometry).__name__.lower(),
             departures=tuple(name for name in departures if name),
         )
@@ -201,11 +215,13 @@ class Rule:
             momentum=self.momentum.init(mean),
             rest=rest,
             network_state=network_state,
+            outside=jnp.zeros((), jnp.int32) if self.may_leave else None,
         )
 
     def belief(self, state: RuleState, objective: Objective) -> Gaussian:
-        """Returns q, with its precision on the scale of the data, S = κ P."""
-        return Gaussian(state.mean, state.precision.scale(objective.concentration))
+        """Returns q, with its precision on the scale of the data, S = κ P; with a metric that has a root, S = κ."""
+        precision = state.precision if self.metric.faithful else Scalar(1.0)
+        return Gaussian(state.mean, precision.scale(objective.concentration))
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
         """Returns the state after one step of the rule on a batch."""
@@ -234,17 +250,44 @@ class Rule:
                 momentum=momentum,
                 rest=self._move_rest(objective, state.rest, at.rest, rate),
                 network_state=at.network_state,
+                outside=self._watch(state.outside, precision, state.mean, count),
             ),
             Info(loss=at.value, residual=jnp.sqrt(decrement)),
         )
 
     def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty."""
+        """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty.
+
+        Raises:
+            ValueError: where the precision has left the cone of positive matrices, with the step and the remedy.
+        """
         if self.keeps_uncertainty:
-            belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
+            belief: Any = Product({"network": self._whole(state, objective), "likelihood": Point(state.rest)})
         else:
             belief = Point(self.space.join(state.mean, state.rest))
         return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+
+    def complaint(self, state: RuleState) -> str | None:
+        """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did.
+
+        Args:
+            state: a state, on the host.
+        """
+        step = 0 if state.outside is None else int(state.outside)
+        if not step:
+            return None
+        name = type(self.geometry).__name__
+        return (
+            f"the precision left the cone of positive matrices at step {step}, where {name}() followed an indefinite "
+            "curvature; use the geometry Retraction(), which cannot leave it, for instance von(geometry=Retraction()), "
+            "or lower the learning rate"
+        )
+
+    def _whole(self, state: RuleState, objective: Objective) -> Gaussian:
+        try:
+            return self.belief(state, objective)
+        except ValueError as error:  # a family looks at its domain where the values are known
+            raise ValueError(self.complaint(state) or str(error)) from error
 
     def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
         """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
@@ -258,6 +301,11 @@ class Rule:
             return self.momentum.follow(memory, tree.add(gradient, pull), count)
         memory, followed = self.momentum.follow(memory, gradient, count)
         return memory, tree.add(followed, pull)
+
+    def _watch(self, outside: Any, precision: Any, like: Params, count: Any) -> Any:
+        if not self.may_leave:
+            return None
+        return jnp.where((outside == 0) & ~precision.is_positive(like), count, outside)
 
     def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
         if not jax.tree.leaves(rest):

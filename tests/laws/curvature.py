@@ -23,7 +23,17 @@ from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import BatchLoss, Everything, Objective, Weights
-from lamu.objective.curvature import Curvature, Evaluation, GaussNewton, Hessian, NoCurvature, Price, SquaredGradient
+from lamu.objective.curvature import (
+    Curvature,
+    Damped,
+    Evaluation,
+    GaussNewton,
+    Hessian,
+    NoCurvature,
+    Price,
+    RootScaledGradient,
+    SquaredGradient,
+)
 from lamu.operators import Dense, Diagonal, Scalar
 from tests.laws.harness import Row, law, row, twin
 
@@ -192,10 +202,25 @@ def price(case: Case) -> np.ndarray:
     return (product + product.T) / 2
 
 
+@cache
+def damped(case: Case) -> np.ndarray:
+    return gauss_newton(case) + 0.3 * np.eye(len(gauss_newton(case)))
+
+
+@cache
+def root_scaled(case: Case) -> np.ndarray:
+    """√s |g| on the diagonal, with s the diagonal of the belief's precision a row."""
+    g = np.asarray(jax.grad(case.by_hand)(jnp.asarray(flat(case.loss()[1]))))
+    s = np.diag(np.asarray(case.belief().precision.matrix)) / case.size
+    return np.diag(np.sqrt(s) * np.abs(g))
+
+
 hessians = row("curvature", "Hessian", Hessian(), "matrix canonical additive", definition=hessian)
 gauss = row("curvature", "GaussNewton", GaussNewton(), "matrix canonical additive positive", definition=gauss_newton)
 squares = row("curvature", "SquaredGradient", SquaredGradient(), "matrix positive", definition=square)
 prices = row("curvature", "Price", Price(), "matrix additive drawn", definition=price)
+floored = row("curvature", "Damped", Damped(GaussNewton(), 0.3), "matrix positive", definition=damped)
+rooted = row("curvature", "RootScaledGradient", RootScaledGradient(), "matrix positive", definition=root_scaled)
 nothing = row("curvature", "NoCurvature", NoCurvature(), "fixed")
 
 
@@ -481,6 +506,24 @@ twin_of(
 )
 twin_of(prices, "precision dropped", f"{definition} unbiased_for_the_expected_hessian", curvature=without_precision)
 twin_of(prices, "half", f"{definition} unbiased_for_the_expected_hessian", curvature=scaled(lambda loss: 0.5))
+twin_of(
+    rooted,
+    "precision of all rows",
+    definition,
+    curvature=scaled(lambda loss: loss.objective.concentration**0.5),
+)
+twin_of(
+    rooted,
+    "signed",
+    f"{definition} never_negative",
+    curvature=lambda at, loss, theta, belief, structure: structure.from_diagonal(at.gradient),
+)
+twin_of(
+    floored,
+    "floor forgotten",
+    definition,
+    curvature=lambda at, loss, theta, belief, structure: GaussNewton().matrix(loss, theta, structure),
+)
 twin_of(
     nothing,
     "an identity",

@@ -10,13 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.departures import BiasCorrected, Inverse, MovingAverage, NoMomentum, SquareRoot, Trace
+from lamu.departures import (
+    BiasCorrected,
+    Clipped,
+    Damped,
+    Inverse,
+    MovingAverage,
+    NoMomentum,
+    PlainAverage,
+    RootOfSum,
+    SquareRoot,
+    Trace,
+)
 from lamu.operators import Diagonal
 from tests.laws.harness import Row, law, row, twin
 
 LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
 GRADIENTS = [tree.normal(jax.random.key(seed), LIKE) for seed in range(6)]
 SCALE = jax.tree.map(lambda leaf: jnp.exp(leaf), tree.normal(jax.random.key(9), LIKE))
+
+RADIUS = 2.5
 
 
 def flat(a: Any) -> np.ndarray:
@@ -65,10 +78,11 @@ def dtypes_are_preserved(row: Row) -> None:
 
 
 @law("departures", when="metric")
-def only_the_rules_own_metric_is_faithful(row: Row) -> None:
-    """Faithful means that S⁻¹ is what a gradient meets: the step of a quadratic with Hessian S lands on its minimum."""
+def a_faithful_metric_is_the_inverse_of_a_narrow_belief(row: Row) -> None:
+    """Where S is large, S⁻¹ is what a gradient meets: the step of a quadratic with Hessian S lands on its minimum."""
+    narrow = jax.tree.map(lambda s: 1e12 * s, SCALE)
     found = row.subject.direction(
-        Diagonal(SCALE), Diagonal(SCALE).matvec(GRADIENTS[0]), jnp.asarray(3, jnp.int32), 0.25
+        Diagonal(narrow), Diagonal(narrow).matvec(GRADIENTS[0]), jnp.asarray(3, jnp.int32), 0.25
     )
     assert row.subject.faithful == bool(np.allclose(flat(found), flat(GRADIENTS[0])))
 
@@ -82,8 +96,19 @@ average = row(
     "momentum",
     weight=lambda t, s: 0.3 * 0.7 ** (t - s) / (1 - 0.7**t),
 )
+plain = row("departures", "PlainAverage", PlainAverage(0.7), "momentum", weight=lambda t, s: 0.3 * 0.7 ** (t - s))
 inverse = row("departures", "Inverse", Inverse(), "metric", formula=lambda s, g, t, r: g / s)
 root = row("departures", "SquareRoot", SquareRoot(0.1), "metric", formula=lambda s, g, t, r: g / (np.sqrt(s) + 0.1))
+damped = row("departures", "Damped", Damped(0.3), "metric", formula=lambda s, g, t, r: g / (s + 0.3))
+within = row("departures", "RootOfSum", RootOfSum(0.1), "metric", formula=lambda s, g, t, r: g / np.sqrt(s + 0.1))
+clipped = row(
+    "departures",
+    "Clipped",
+    # Wider than every gradient here, and narrower than some of the directions.
+    Clipped(Inverse(), RADIUS),
+    "metric",
+    formula=lambda s, g, t, r: np.clip(g / s, -RADIUS, RADIUS),
+)
 corrected = row(
     "departures",
     "BiasCorrected",
@@ -129,13 +154,19 @@ def widened(memory: Any, gradient: Any, count: Any) -> Any:
 BOTH = "momentum_is_its_weighted_sum momentum_declares_whether_its_weights_sum_to_one"
 changed(average, "bias left in", "momentum_is_its_weighted_sum", follow=uncorrected)
 changed(average, "count from two", "momentum_is_its_weighted_sum", follow=late)
+changed(
+    plain,
+    "weights the wrong way round",
+    "momentum_is_its_weighted_sum",
+    follow=lambda v, g, t: (tree.add(tree.scale(g, 0.7), v, 0.3),) * 2,
+)
 changed(none, "doubled", BOTH, follow=doubled)
 changed(trace, "normalised in name", "momentum_declares_whether_its_weights_sum_to_one", normalised=True)
 changed(trace, "widened", "dtypes_are_preserved", follow=widened)
 changed(
     inverse,
     "variance for precision",
-    "metric_is_its_formula only_the_rules_own_metric_is_faithful",
+    "metric_is_its_formula a_faithful_metric_is_the_inverse_of_a_narrow_belief",
     direction=lambda p, g, t, r: p.matvec(g),
 )
 changed(
@@ -143,6 +174,30 @@ changed(
     "eps under the root",
     "metric_is_its_formula",
     direction=lambda p, g, t, r: jax.tree.map(lambda s, g: g / jnp.sqrt(s + 0.1), p.values, g),
+)
+changed(
+    clipped,
+    "not clipped",
+    "metric_is_its_formula",
+    direction=lambda p, g, t, r: p.solve(g),
+)
+changed(
+    damped,
+    "damping in the step alone",
+    "metric_is_its_formula",
+    direction=lambda p, g, t, r: jax.tree.map(lambda g: g / 1.3, p.solve(g)),
+)
+changed(
+    within,
+    "eps outside the root",
+    "metric_is_its_formula",
+    direction=lambda p, g, t, r: jax.tree.map(lambda s, g: g / (jnp.sqrt(s) + 0.1), p.values, g),
+)
+changed(
+    within,
+    "a precision in name",
+    "a_faithful_metric_is_the_inverse_of_a_narrow_belief",
+    faithful=True,
 )
 changed(
     corrected,

@@ -19,7 +19,7 @@ from lamu.algorithms import von
 from lamu.data import Batch
 from lamu.expectations import Exact
 from lamu.families import Gaussian
-from lamu.geometry import Retraction, Straight
+from lamu.geometry import Accumulation, Retraction, Straight
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
@@ -190,7 +190,10 @@ def shrinking(rule: Rule, old: Any, new: Any, objective: Objective) -> Any:
 
 
 def rooted(belief: Gaussian) -> Gaussian:
-    return Gaussian(belief.mean, jax.tree.map(lambda s: jnp.sign(s) * jnp.sqrt(jnp.abs(s)), belief.precision))
+    if isinstance(belief.precision, Dense):
+        values, vectors = jnp.linalg.eigh(belief.precision.matrix)
+        return Gaussian(belief.mean, Dense((vectors * jnp.sqrt(values)[None, :]) @ vectors.T))
+    return Gaussian(belief.mean, jax.tree.map(jnp.sqrt, belief.precision))
 
 
 LIMITS = "the_limit_is_the_posterior the_covariance_scales_with_the_temperature"
@@ -300,8 +303,40 @@ def the_target_is_a_fixed_point(row: Row) -> None:
         np.testing.assert_allclose(moved, precision.dense(LIKE), rtol=1e-12)
 
 
-straight = row("rule", "straight", Arrow(Straight().move), "arrow")
-retraction = row("rule", "retraction", Arrow(Retraction().move), "arrow positive")
+@law("rule", when="unforgetting")
+def nothing_is_forgotten(row: Row) -> None:
+    """What came first counts as much as what came last: two steps in either order are one sum."""
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        move = row.subject.move
+        one, other = (
+            move(move(precision, target, 0.3), precision, 0.3),
+            move(move(precision, precision, 0.3), target, 0.3),
+        )
+        expected = 1.3 * precision.dense(LIKE) + 0.3 * target.dense(LIKE)
+        for moved in (one, other):
+            np.testing.assert_allclose(moved.dense(LIKE), expected, rtol=1e-12)
+
+
+@law("rule", when="arrow")
+def it_says_whether_it_stays_in_the_cone(row: Row) -> None:
+    """`is_positive` is asked of what becomes of a hostile target, and agrees with the eigenvalues."""
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        moved = row.subject.move(precision, jax.tree.map(lambda h: -50.0 * jnp.abs(h), target), 0.9)
+        inside = bool(np.linalg.eigvalsh(moved.dense(LIKE)).min() > 0)
+        assert bool(moved.is_positive(LIKE)) == inside
+        assert inside == row.extras["stays_positive"]
+        assert bool(precision.is_positive(LIKE))
+        assert not bool(jax.tree.map(lambda s: s * jnp.nan, precision).is_positive(LIKE))
+
+
+accumulation = row("rule", "accumulation", Arrow(Accumulation().move), "unforgetting")
+twin(accumulation, "forgets", "nothing_is_forgotten", Arrow(Straight().move))
+straight = row("rule", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
+retraction = row(
+    "rule", "retraction", Arrow(Retraction().move), "arrow positive", stays_positive=Retraction().stays_positive
+)
 
 
 def without_half(precision: Any, target: Any, rate: float) -> Any:
@@ -310,7 +345,12 @@ def without_half(precision: Any, target: Any, rate: float) -> Any:
 
 
 twin(retraction, "bend of first order", "the_arrow_is_the_rule_to_first_order", Arrow(without_half))
-twin(retraction, "bend dropped", "the_arrow_stays_in_the_cone", Arrow(Straight().move))
+twin(
+    retraction,
+    "bend dropped",
+    "the_arrow_stays_in_the_cone it_says_whether_it_stays_in_the_cone",
+    Arrow(Straight().move),
+)
 twin(
     straight,
     "rate of the old belief",

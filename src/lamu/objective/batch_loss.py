@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 
+from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.objective.objective import Objective
 from lamu.objective.space import Everything, Weights
@@ -83,6 +85,23 @@ class BatchLoss:
             coordinates, self.rest, key
         )
         return Gradient(value=value, coordinates=ours, rest=rest, network_state=state)
+
+    def of_the_data(self) -> BatchLoss:
+        """Returns the same loss without the weights' prior."""
+        return replace(self, conjugate=True)
+
+    def prior(self, coordinates: Params) -> tuple[Array, Params]:
+        r"""Returns \(-\log p(\theta) / N\) of the weights, and its gradient; zero where it is no part of this loss."""
+
+        def negative_log_prior(theta: Params) -> Array:
+            whole = self.objective.negative_log_prior(self.space.join(theta, self.rest))
+            dispersions = self.space.join(theta, self.rest)["likelihood"]
+            return whole + self.objective.model.likelihood.log_prior(dispersions) / self.objective.data_size
+
+        if self.conjugate:
+            leaves = jax.tree.leaves(coordinates)
+            return jax.numpy.zeros((), jax.numpy.result_type(*leaves)), tree.zeros_like(coordinates)
+        return jax.value_and_grad(negative_log_prior)(coordinates)
 
     def prior_curvature(self, coordinates: Params) -> Params | None:
         r"""Returns the diagonal of \(-\nabla^2 \log p(\theta) / N\); None where the prior is no part of this loss.

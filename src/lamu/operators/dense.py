@@ -110,6 +110,10 @@ class Dense:
         """Returns factor · S."""
         return Dense(self.matrix * tree.cast(factor, self.matrix))
 
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether the matrix has a Cholesky factor."""
+        return self.factored().is_positive(like)
+
 
 @record
 class Cholesky:
@@ -181,3 +185,7 @@ class Cholesky:
     def scale(self, factor: Number) -> Cholesky:
         """Returns factor · S, for a positive factor."""
         return Cholesky(self.root * jnp.sqrt(jnp.asarray(factor, self.root.dtype)))
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether the factor exists: where it does not, it is NaN."""
+        return jnp.all(jnp.diagonal(self.root) > 0)

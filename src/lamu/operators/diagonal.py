@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -104,3 +105,8 @@ class Diagonal:
     def scale(self, factor: Number) -> Diagonal:
         """Returns diag(factor · s)."""
         return Diagonal(tree.scale(self.values, factor))
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether every s is positive."""
+        signs = [jnp.all(leaf > 0) for leaf in jax.tree.leaves(self.values)]
+        return functools.reduce(jnp.logical_and, signs, jnp.asarray(True))

@@ -66,6 +66,10 @@ class Operator(Protocol):
         """Returns factor · S."""
         ...
 
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether S is positive definite, one Boolean: a NaN is not."""
+        ...
+
 
 @runtime_checkable
 class Structure(Operator, Protocol):

@@ -107,6 +107,10 @@ class Scalar:
         """Returns factor · s I."""
         return Scalar(self.value * tree.cast(factor, self.value))
 
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether s is positive."""
+        return jnp.asarray(self.value > 0)
+
 
 def _weighted_squares(leaf: Array, weight: Array) -> Array:
     return jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import MovingAverage
+from lamu.departures import Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Price
@@ -16,11 +16,12 @@ __all__ = ["ivon"]
 
 
 def ivon(
-    learning_rate: Any = Annealed(0.2, warmup=0.1),
+    learning_rate: Any = Annealed(0.2),
     b1: float = 0.9,
     b2: float = 0.999,
     draws: int = 1,
-    initial: float = 1.0,
+    initial: float = 0.5,
+    clip: float | None = 0.05,
 ) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 
@@ -31,11 +32,12 @@ def ivon(
        P \leftarrow P + \rho\,\Delta + \tfrac12 \rho^2 \Delta^2 / P, \quad \Delta = \hat h + \delta/N - P, \quad
        \rho = 1 - \beta_2 \]
     \[ v \leftarrow \beta_1 v + (1-\beta_1)\hat g, \qquad
-       m \leftarrow m - \alpha\, \frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
     One gradient and one normal draw a parameter, draw and step.
 
-    Departures from the rule: the retraction (equal to the rule to O(ρ²)), momentum with bias correction, two rates.
+    Departures from the rule: the retraction (equal to the rule to O(ρ²)), momentum with bias correction, two rates,
+    clipped steps.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
@@ -43,12 +45,13 @@ def ivon(
         b2: β₂, the decay of the averaged curvature.
         draws: how many Monte Carlo draws a step.
         initial: h₀, the curvature a row at the start.
+        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
 
     Raises:
-        ValueError: for a rate that is not positive, a decay outside [0, 1), or fewer than one draw.
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one draw.
 
     Source: Shen et al. (2024), algorithm 1; Lin, Schmidt & Khan (2020).
 
@@ -68,5 +71,6 @@ def ivon(
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=MovingAverage(decay(b1, "b1")),
+        metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import MovingAverage
+from lamu.departures import Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
@@ -15,11 +15,12 @@ __all__ = ["vogn"]
 
 
 def vogn(
-    learning_rate: Any = Annealed(0.2, warmup=0.1),
+    learning_rate: Any = Annealed(0.2),
     b1: float = 0.9,
     b2: float = 0.999,
     draws: int = 1,
-    initial: float = 1.0,
+    initial: float = 0.5,
+    clip: float | None = 0.05,
 ) -> Rule:
     r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
 
@@ -27,12 +28,12 @@ def vogn(
 
     \[ h \leftarrow h + (1-\beta_2)\Big(\tfrac1B \sum_i g_i^2 - h\Big), \quad
        v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
-       m \leftarrow m - \alpha\, \frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
     One draw a parameter, and one gradient a row, a draw and step; the rows' gradients are held at once.
 
     Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
-    correction; two rates.
+    correction; two rates; clipped steps.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
@@ -40,12 +41,13 @@ def vogn(
         b2: β₂, the decay of the averaged curvature.
         draws: how many Monte Carlo draws a step.
         initial: h₀, the curvature a row at the start.
+        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
 
     Raises:
-        ValueError: for a rate that is not positive, a decay outside [0, 1), or fewer than one draw.
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one draw.
         TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
 
     Source: Khan et al. (2018), equations 11 and 12; Osawa et al. (2019).
@@ -65,5 +67,6 @@ def vogn(
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=MovingAverage(decay(b1, "b1")),
+        metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,
     )

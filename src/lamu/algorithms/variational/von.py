@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.expectations import Expectation, MonteCarlo
+from lamu.geometry import Geometry, Straight
 from lamu.objective.curvature import Hessian
 from lamu.operators import Diagonal
 from lamu.rate import rate
@@ -18,6 +19,7 @@ def von(
     structure: Any = Diagonal,
     expectation: Expectation | None = None,
     initial: float = 1.0,
+    geometry: Geometry | None = None,
 ) -> Rule:
     r"""Variational online Newton: the rule for a Gaussian over any structure, word for word.
 
@@ -27,13 +29,15 @@ def von(
     for small models. With `Exact()` on a linear-Gaussian model, ρ = 1 is Bayes' rule in one step; with `Quadrature()`
     the deterministic path for generalised linear models.
 
-    Departures from the rule: none.
+    Departures from the rule: none; the retraction, where asked.
 
     Args:
         learning_rate: ρ in (0, 1], a number or a schedule of steps.
         structure: the operator class of the precision: `lamu.operators.Scalar`, `Diagonal` or `Dense`.
         expectation: how E_q is taken; one Monte Carlo draw where none is given.
         initial: the curvature a row at the start.
+        geometry: how S moves: straight, which is the rule itself, where none is given; `lamu.geometry.Retraction()`,
+            which is a departure, where a Hessian may be indefinite.
 
     Returns:
         The algorithm. Its posterior is the Gaussian.
@@ -56,6 +60,7 @@ def von(
         structure=structure,
         expectation=MonteCarlo(1) if expectation is None else expectation,
         curvature=Hessian(),
+        geometry=Straight() if geometry is None else geometry,
         learning_rate=rate(learning_rate),
         initial=initial,
     )

@@ -1,20 +1,24 @@
 """Choices of curvature: what stands for the Hessian of the mean loss."""
 
+from lamu.objective.curvature.damped import Damped
 from lamu.objective.curvature.gauss_newton import GaussNewton
 from lamu.objective.curvature.hessian import Hessian
 from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.none import NoCurvature
 from lamu.objective.curvature.price import Price
+from lamu.objective.curvature.root_scaled_gradient import RootScaledGradient
 from lamu.objective.curvature.squared_gradient import SquaredGradient
 from lamu.objective.curvature.squared_gradients import SquaredGradients
 
 __all__ = [
     "Curvature",
+    "Damped",
     "Evaluation",
     "GaussNewton",
     "Hessian",
     "NoCurvature",
     "Price",
+    "RootScaledGradient",
     "SquaredGradient",
     "SquaredGradients",
 ]

@@ -1,0 +1,206 @@
+"""The Lie-group rule: a belief is a group's action on noise, and a step stays in the group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.departures import NoMomentum, PlainAverage
+from lamu.families import Point, Product
+from lamu.geometry import Affine, Group
+from lamu.objective import BatchLoss, Objective, Weights
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Choices, Info, Traits
+from lamu.rate import Annealed, Rate, decay, rate
+from lamu.record import record, static
+from lamu.typing import Params, RandomKey
+
+__all__ = ["LieGroup", "LieGroupState", "lie_group"]
+
+
+@record
+class LieGroupState:
+    r"""What the next step needs.
+
+    Attributes:
+        count: steps taken.
+        element: g.
+        momentum: the memory of the momentum.
+        rest: the dispersions, a point.
+        network_state: the network's state.
+
+    Examples:
+        >>> from lamu.algorithms.variational.lie_group import LieGroupState
+        >>> LieGroupState(count=0, element={}, momentum={}, rest={}, network_state={}).count
+        0
+    """
+
+    count: Any
+    element: Any
+    momentum: Any
+    rest: Params
+    network_state: Any
+
+
+@record
+class LieGroup:
+    """The algorithm that `lie_group` makes.
+
+    Attributes:
+        group: the group, with the noise that it acts on.
+        learning_rate: ρ.
+        momentum: what is followed in the place of the algebra's gradient.
+        draws: how many draws are averaged.
+
+    Examples:
+        >>> from lamu.algorithms.variational.lie_group import lie_group
+        >>> lie_group().choices.geometry
+        'Lie group, affine'
+    """
+
+    group: Group
+    learning_rate: Rate
+    momentum: Any = NoMomentum()
+    draws: int = static(default=1)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.draws, int) or self.draws < 1:
+            raise ValueError(f"draws={self.draws!r} cannot be averaged; ask for at least one")
+
+    @property
+    def traits(self) -> Traits:
+        """Minibatches, as long as the caller says, on real parameters."""
+        return Traits()
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        name = type(self.group).__name__
+        words = "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+        departures = (self.momentum.departure, getattr(self.group, "departure", ""))
+        return Choices(
+            family=f"{words} group on noise",
+            expectation="MonteCarlo",
+            curvature="none",
+            geometry=f"Lie group, {words}",
+            departures=tuple(word for word in departures if word),
+        )
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> LieGroupState:
+        """Returns the state at the network's initial weights."""
+        params, network_state = objective.model.init(key, batch)
+        weights, rest = Weights().split(params)
+        element = self.group.start(weights, objective.concentration)
+        return LieGroupState(
+            count=jnp.zeros((), jnp.int32),
+            element=element,
+            momentum=self.momentum.init(element),
+            rest=rest,
+            network_state=network_state,
+        )
+
+    def step(
+        self, key: RandomKey, state: LieGroupState, batch: Batch, objective: Objective
+    ) -> tuple[LieGroupState, Info]:
+        """Returns the state after one step on a batch."""
+        loss = BatchLoss(objective, batch, state.network_state, Weights(), state.rest)
+
+        def at_draw(key: RandomKey) -> Any:
+            noise_key, layer_key = jax.random.split(key)
+            noise = self.group.noise(noise_key, state.element)
+            at = loss.gradient(self.group.act(state.element, noise), layer_key)
+            pull = self.group.pull(state.element, noise, at.coordinates, objective.concentration)
+            return at.value, pull, at.rest, at.network_state
+
+        value, pull, at_rest, network_state = _averaged_over(at_draw, key, self.draws)
+        rate, count = self.learning_rate(state.count), state.count + 1
+        momentum, followed = self.momentum.follow(state.momentum, pull, count)
+        information = objective.model.likelihood.dispersion_information(state.rest) if _any(state.rest) else {}
+        scored = jax.tree.map(jnp.divide, at_rest, information)
+        return (
+            LieGroupState(
+                count=count,
+                element=self.group.move(state.element, followed, rate),
+                momentum=momentum,
+                rest=tree.add(state.rest, scored, -rate),
+                network_state=network_state,
+            ),
+            Info(loss=value, residual=jnp.sqrt(tree.dot(followed, followed))),
+        )
+
+    def posterior(self, key: RandomKey, state: LieGroupState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the belief that the element stands for, beside its point dispersions."""
+        belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
+        return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+
+
+def lie_group(
+    group: Any = None,
+    learning_rate: Any = Annealed(0.1, warmup=0.1),
+    momentum: float = 0.9,
+    draws: int = 1,
+) -> LieGroup:
+    r"""The Lie-group Bayesian learning rule.
+
+    \[ \theta = g \cdot \epsilon, \qquad g \leftarrow g \exp(-\rho X), \qquad
+       X = \nabla_{X'} \big( E[\bar\ell(g \exp(X') \cdot \epsilon)] - H / \kappa \big) \big|_{X' = 0} \]
+
+    with ε noise from a base distribution that stays what it is, and g an element of a group: `Additive` (SGD at draws),
+    `Multiplicative` (weights keep their signs), `ExcitatoryInhibitory` (two of them a weight), `Affine` (a diagonal
+    Gaussian) or `FullAffine` (a dense one), all of `lamu.geometry`. A step cannot leave the group, so no scale ever
+    turns negative. The prior is a part of the loss. One gradient and one draw of noise a parameter, draw and step.
+
+    Departures from the rule: the belief need be no exponential family, and the path is the group's (equal to the rule
+    to
+    first order for `Affine` with share 1); momentum, where asked; a smaller rate for the scale, where asked.
+
+    Args:
+        group: the group, with its base distribution; `Affine(share=0.05)` where none is given.
+        learning_rate: ρ, a number, a schedule of steps, or `Annealed`; in the units of the group.
+        momentum: the decay of the averaged pull in [0, 1); zero for none.
+        draws: how many draws a step.
+
+    Returns:
+        The algorithm. Its posterior is the group's belief; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate that is not positive, a momentum outside [0, 1), or fewer than one draw.
+        TypeError: for something that is no group.
+
+    Source: Kıral, Möllenhoff & Khan (2023), the additive, multiplicative and affine rows.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.variational.lie_group import lie_group
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lie_group(), epochs=10)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    group = Affine(share=0.05) if group is None else group
+    if not isinstance(group, Group):
+        raise TypeError(f"group={group!r} is no group; give for instance lamu.geometry.Affine()")
+    return LieGroup(
+        group=group,
+        learning_rate=rate(learning_rate),
+        momentum=PlainAverage(decay(momentum, "momentum")) if momentum else NoMomentum(),
+        draws=draws,
+    )
+
+
+def _averaged_over(at_draw: Any, key: RandomKey, draws: int) -> Any:
+    if draws == 1:
+        return at_draw(key)
+    found = jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(draws))
+    mean = lambda leaf: jnp.mean(leaf, axis=0) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf[0]
+    return jax.tree.map(mean, found)
+
+
+def _any(a: Any) -> bool:
+    return bool(jax.tree.leaves(a))

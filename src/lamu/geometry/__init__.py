@@ -1,0 +1,30 @@
+"""The arrow of the rule: how a precision moves towards its target, and groups that act on a belief."""
+
+from lamu.geometry.arrows import Accumulation, Geometry, Retraction, Straight
+from lamu.geometry.groups import (
+    Additive,
+    Affine,
+    ExcitatoryInhibitory,
+    FullAffine,
+    Group,
+    Multiplicative,
+    Placement,
+)
+from lamu.geometry.noise import LogNormal, Multiplied, Rayleigh
+
+__all__ = [
+    "Accumulation",
+    "Additive",
+    "Affine",
+    "ExcitatoryInhibitory",
+    "FullAffine",
+    "Geometry",
+    "Group",
+    "LogNormal",
+    "Multiplicative",
+    "Multiplied",
+    "Placement",
+    "Rayleigh",
+    "Retraction",
+    "Straight",
+]

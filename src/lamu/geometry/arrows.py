@@ -1,0 +1,116 @@
+r"""How a precision moves from S towards its target H: along the straight line of the rule, or bent to stay positive."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+
+from lamu import tree
+from lamu.operators import Operator
+from lamu.record import record
+
+__all__ = ["Accumulation", "Geometry", "Retraction", "Straight"]
+
+
+@runtime_checkable
+class Geometry(Protocol):
+    """The arrow of the rule.
+
+    Attributes:
+        departure: what the arrow changes about the rule, in a word or two; empty for the rule itself.
+        stays_positive: whether a precision can never leave the cone of positive matrices.
+    """
+
+    departure: str
+    stays_positive: bool
+
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+        """Returns the precision after one step of the given rate towards the target.
+
+        Args:
+            precision: S, an operator linear in its leaves.
+            target: H, of the same structure; it need not be positive.
+            rate: ρ.
+        """
+        ...
+
+
+@record
+class Straight:
+    r"""The rule itself, straight in λ: \(S \leftarrow S + \rho\,(H - S)\).
+
+    Where H is indefinite and ρ large, the result may leave the cone of precisions; `Retraction` cannot.
+
+    Source: Khan & Rue (2021), equation 3.
+
+    Examples:
+        >>> from lamu.geometry import Straight
+        >>> from lamu.operators import Scalar
+        >>> Straight().move(Scalar(2.0), Scalar(4.0), 0.5)
+        Scalar(value=3.0)
+    """
+
+    departure = ""
+    stays_positive = False
+
+    def move(self, precision: Operator, target: Operator, rate: Any) -> Operator:
+        """Returns (1 − ρ) S + ρ H."""
+        return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision, target)
+
+
+@record
+class Retraction:
+    r"""The improved rule: a second-order retraction that keeps S positive whatever H and ρ are.
+
+    \[ S \leftarrow S + \rho\,\Delta + \tfrac12 \rho^2 \Delta S^{-1} \Delta, \qquad \Delta = H - S \]
+
+    which is \(\tfrac12 S + \tfrac12 (S + \rho\Delta) S^{-1} (S + \rho\Delta)\), and agrees with the straight step to
+    O(ρ²).
+
+    Source: Lin, Schmidt & Khan (2020), equation 12.
+
+    Examples:
+        >>> from lamu.geometry import Retraction
+        >>> from lamu.operators import Scalar
+        >>> Retraction().move(Scalar(1.0), Scalar(-9.0), 0.5).value > 0
+        True
+    """
+
+    departure = "retraction"
+    stays_positive = True
+
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+        """Returns the retracted precision."""
+        delta = jax.tree.map(lambda s, h: h - s, precision, target)
+        bend = precision.sandwich(delta)
+
+        def moved(s: Any, d: Any, b: Any) -> Any:
+            rho = tree.cast(rate, s)
+            return s + rho * d + rho**2 / 2 * b
+
+        return jax.tree.map(moved, precision, delta, bend)
+
+
+@record
+class Accumulation:
+    r"""The rule without forgetting: \(S \leftarrow S + \rho\,H\).
+
+    The entropy's term is left out, so nothing pulls S back and old curvature counts for ever. With squared gradients
+    for H this is what Adagrad does.
+
+    Source: Khan & Rue (2021), equation 3 without the entropy; Duchi, Hazan & Singer (2011).
+
+    Examples:
+        >>> from lamu.geometry import Accumulation
+        >>> from lamu.operators import Scalar
+        >>> Accumulation().move(Scalar(2.0), Scalar(4.0), 1.0)
+        Scalar(value=6.0)
+    """
+
+    departure = "no forgetting"
+    stays_positive = False
+
+    def move(self, precision: Operator, target: Operator, rate: Any) -> Operator:
+        """Returns S + ρ H."""
+        return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * h, precision, target)

@@ -1,0 +1,343 @@
+r"""Groups that act on a belief: \(\theta = g \cdot \epsilon\), and a step is \(g \leftarrow g \exp(-\rho X)\).
+
+X is the gradient of \(E_q[\bar\ell] - H(q)/\kappa\) in the group's algebra, which the chain rule through
+\(\theta = g \exp(tX) \cdot \epsilon\) gives from one gradient at a draw. The exponential map never leaves the group: a
+scale stays positive and a sign stays what it was, whatever the rate is.
+
+Source: Kıral, Möllenhoff & Khan (2023), the additive, multiplicative and affine rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.families import Gaussian
+from lamu.geometry.noise import Multiplied, Rayleigh
+from lamu.operators import Dense, Diagonal, Scalar
+from lamu.record import record
+from lamu.typing import Number, Params, RandomKey
+
+__all__ = ["Additive", "Affine", "ExcitatoryInhibitory", "FullAffine", "Group", "Multiplicative", "Placement"]
+
+
+@runtime_checkable
+class Group(Protocol):
+    """A group, the base distribution that it acts on, and the beliefs that come of it."""
+
+    def start(self, mean: Params, concentration: Any) -> Any:
+        r"""Returns the element at which the belief's mean is about the network's initial weights.
+
+        Args:
+            mean: the weights.
+            concentration: κ.
+        """
+        ...
+
+    def noise(self, key: RandomKey, element: Any) -> Any:
+        """Returns one draw ε of the base distribution."""
+        ...
+
+    def act(self, element: Any, noise: Any) -> Params:
+        """Returns θ = g · ε."""
+        ...
+
+    def pull(self, element: Any, noise: Any, gradient: Params, concentration: Any) -> Any:
+        r"""Returns X for one draw.
+
+        Args:
+            element: g.
+            noise: ε.
+            gradient: \(\nabla\bar\ell(g \cdot \epsilon)\), in the units of a row.
+            concentration: κ.
+        """
+        ...
+
+    def move(self, element: Any, pull: Any, rate: Any) -> Any:
+        """Returns g exp(−ρ X)."""
+        ...
+
+    def belief(self, element: Any) -> Any:
+        """Returns the belief that the element stands for."""
+        ...
+
+
+@record
+class Additive:
+    r"""Translations of noise: \(\theta = m + \sigma\epsilon\), \(m \leftarrow m - \rho\nabla\bar\ell(\theta)\).
+
+    The entropy does not depend on m. This is SGD, its gradient taken at a draw.
+
+    Attributes:
+        scale: σ, in the units of a weight.
+
+    Raises:
+        ValueError: for a scale that is not positive.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import Additive
+        >>> Additive(0.1).move({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.5)["w"].tolist()
+        [0.5]
+    """
+
+    scale: Number = 0.01
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scale, int | float) and not self.scale > 0:
+            raise ValueError(f"Additive(scale={self.scale!r}) has no noise to move; give a positive number")
+
+    def start(self, mean: Params, concentration: Any) -> Params:
+        """Returns the weights."""
+        return mean
+
+    def noise(self, key: RandomKey, element: Params) -> Params:
+        """Returns standard normal noise."""
+        return tree.normal(key, element)
+
+    def act(self, element: Params, noise: Params) -> Params:
+        """Returns m + σ ε."""
+        return tree.add(element, noise, self.scale)
+
+    def pull(self, element: Params, noise: Params, gradient: Params, concentration: Any) -> Params:
+        """Returns the gradient."""
+        return gradient
+
+    def move(self, element: Params, pull: Params, rate: Any) -> Params:
+        """Returns m − ρ X."""
+        return tree.add(element, pull, -rate)
+
+    def belief(self, element: Params) -> Gaussian:
+        """Returns N(m, σ²)."""
+        return Gaussian(element, Scalar(jnp.asarray(self.scale, jnp.result_type(float)) ** -2))
+
+
+@record
+class Multiplicative:
+    r"""Scalings of positive noise: \(\theta = w\epsilon\), \(w \leftarrow w\, e^{-\rho X}\).
+
+    With \(X = \theta\,\nabla\bar\ell(\theta) - 1/\kappa\), coordinate by coordinate. Every weight keeps the sign that
+    it starts with.
+
+    Attributes:
+        base: the noise, `Rayleigh` or `LogNormal`.
+        offset: the size of weights that would start at zero, where they would stay for ever.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import Multiplicative
+        >>> moved = Multiplicative().move(({"w": jnp.array([1.0, -1.0])},), ({"w": jnp.array([9.0, 9.0])},), 1.0)
+        >>> jnp.sign(moved[0]["w"]).tolist()
+        [1.0, -1.0]
+    """
+
+    base: Any = Rayleigh()
+    offset: Number = 1e-5
+
+    def start(self, mean: Params, concentration: Any) -> tuple[Params, ...]:
+        """Returns one part, whose noise has the weights for its mean."""
+
+        def begin(leaf: Any) -> Any:
+            least = jnp.where(leaf < 0, -1.0, 1.0).astype(leaf.dtype) * tree.cast(self.offset, leaf)
+            return jnp.where(jnp.abs(leaf) < self.offset, least, leaf / tree.cast(self.base.mean, leaf))
+
+        return (jax.tree.map(begin, mean),)
+
+    def noise(self, key: RandomKey, element: tuple[Params, ...]) -> tuple[Params, ...]:
+        """Returns positive noise for every part."""
+        keys = jax.random.split(key, len(element))
+        return tuple(self.base.draw(k, part) for k, part in zip(keys, element, strict=True))
+
+    def act(self, element: tuple[Params, ...], noise: tuple[Params, ...]) -> Params:
+        """Returns Σ w ε over the parts."""
+        products = [jax.tree.map(jnp.multiply, w, e) for w, e in zip(element, noise, strict=True)]
+        return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *products)
+
+    def pull(
+        self, element: tuple[Params, ...], noise: tuple[Params, ...], gradient: Params, concentration: Any
+    ) -> tuple[Params, ...]:
+        """Returns w ε ∇ℓ̄ − 1/κ for every part; the 1 is the gradient of the entropy in log |w|."""
+
+        def one(w: Any, e: Any, g: Any) -> Any:
+            return w * e * g - tree.cast(1.0 / concentration, w)
+
+        return tuple(jax.tree.map(one, w, e, gradient) for w, e in zip(element, noise, strict=True))
+
+    def move(self, element: tuple[Params, ...], pull: tuple[Params, ...], rate: Any) -> tuple[Params, ...]:
+        """Returns w exp(−ρ X)."""
+        return jax.tree.map(lambda w, x: w * jnp.exp(-tree.cast(rate, w) * x), element, pull)
+
+    def belief(self, element: tuple[Params, ...]) -> Multiplied:
+        """Returns the belief about w ε, summed over the parts."""
+        return Multiplied(element, self.base)
+
+
+@record
+class ExcitatoryInhibitory(Multiplicative):
+    r"""Two multiplicative groups a weight, one on each side of zero: \(\theta = w_+\epsilon_+ - w_-\epsilon_-\).
+
+    Both sizes keep their sign for ever, and their difference may have any.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import ExcitatoryInhibitory
+        >>> excitatory, inhibitory = ExcitatoryInhibitory().start({"w": jnp.array([3.0, -3.0])}, 1.0)
+        >>> bool(jnp.all(excitatory["w"] > 0)), bool(jnp.all(inhibitory["w"] < 0))
+        (True, True)
+    """
+
+    def start(self, mean: Params, concentration: Any) -> tuple[Params, ...]:
+        """Returns the positive and the negative part of the weights, each at least the offset away from zero."""
+        scaled = jax.tree.map(lambda leaf: leaf / tree.cast(self.base.mean, leaf), mean)
+        offset = self.offset
+        return (
+            jax.tree.map(lambda leaf: jnp.maximum(leaf, 0) + tree.cast(offset, leaf), scaled),
+            jax.tree.map(lambda leaf: jnp.minimum(leaf, 0) - tree.cast(offset, leaf), scaled),
+        )
+
+
+@record
+class Placement:
+    r"""An element (A, b) of the affine group: \(\theta = b + A\epsilon\).
+
+    As an element of the algebra its parts are U for the scale and V for the shift.
+
+    Attributes:
+        shift: b, a vector of the space.
+        scale: A: a vector of the space where it is diagonal, else a matrix `[D, D]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import Placement
+        >>> Placement(shift=jnp.zeros(1), scale=jnp.ones(1)).scale.tolist()
+        [1.0]
+    """
+
+    shift: Params
+    scale: Any
+
+
+@record
+class Affine:
+    r"""Shifts and scales of Gaussian noise, coordinate by coordinate: \(\theta = b + a\epsilon\).
+
+    \[ U = \kappa\, a\epsilon\,\nabla\bar\ell(\theta) - 1, \quad V = \kappa\, a\,\nabla\bar\ell(\theta), \qquad
+       b \leftarrow b + a V\, \frac{e^{-\rho U/2} - 1}{U/2}, \quad a \leftarrow a\, e^{-\rho s U / 2} \]
+
+    At s = 1 the halves are the Fisher information of a Gaussian, 1 for the shift and 2 for the log of the scale, so
+    that to first order in ρ this is the rule itself for the precision \(a^{-2}\).
+
+    Attributes:
+        share: s, the scale's share of the rate; noisy gradients want a small one.
+        initial: the curvature a row at the start, \(a = (\kappa h_0)^{-1/2}\).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import Affine, Placement
+        >>> at = Placement(shift=jnp.zeros(1), scale=jnp.ones(1))
+        >>> far = Affine().move(at, Placement(shift=jnp.zeros(1), scale=jnp.full(1, 50.0)), 1.0)
+        >>> bool(far.scale[0] > 0)
+        True
+    """
+
+    share: Number = 1.0
+    initial: Number = 1.0
+
+    @property
+    def departure(self) -> str:
+        """Two rates, where the scale has one of its own."""
+        return "" if isinstance(self.share, float) and self.share == 1.0 else "two rates"
+
+    def start(self, mean: Params, concentration: Any) -> Placement:
+        """Returns the weights, with the initial curvature's width."""
+        width = (concentration * self.initial) ** -0.5
+        return Placement(mean, jax.tree.map(lambda leaf: jnp.full_like(leaf, width), mean))
+
+    def noise(self, key: RandomKey, element: Placement) -> Params:
+        """Returns standard normal noise."""
+        return tree.normal(key, element.shift)
+
+    def act(self, element: Placement, noise: Params) -> Params:
+        """Returns b + a ε."""
+        return jax.tree.map(lambda b, a, e: b + a * e, element.shift, element.scale, noise)
+
+    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
+        """Returns (V, U)."""
+        shift = jax.tree.map(lambda a, g: tree.cast(concentration, g) * a * g, element.scale, gradient)
+        return Placement(shift, jax.tree.map(lambda v, e: v * e - 1.0, shift, noise))
+
+    def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
+        """Returns (A, b) exp(−ρ X)."""
+
+        def shifted(b: Any, a: Any, v: Any, u: Any) -> Any:
+            return b - a * v * _flow(u / 2, tree.cast(rate, b))
+
+        def scaled(a: Any, u: Any) -> Any:
+            return a * jnp.exp(-tree.cast(rate, a) * tree.cast(self.share, a) * u / 2)
+
+        return Placement(
+            jax.tree.map(shifted, element.shift, element.scale, pull.shift, pull.scale),
+            jax.tree.map(scaled, element.scale, pull.scale),
+        )
+
+    def belief(self, element: Placement) -> Gaussian:
+        """Returns N(b, a²)."""
+        return Gaussian(element.shift, Diagonal(jax.tree.map(lambda a: a**-2, element.scale)))
+
+
+@record
+class FullAffine(Affine):
+    r"""Shifts and linear maps of Gaussian noise: \(\theta = b + A\epsilon\) with a full matrix A.
+
+    U is the symmetric part of \(\kappa\, A^\top \nabla\bar\ell\, \epsilon^\top - I\): the other part would turn the
+    noise, which is isotropic. One eigendecomposition a step, \(O(D^3)\).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import FullAffine
+        >>> FullAffine().start(jnp.zeros(2), 4.0).scale.tolist()
+        [[0.5, 0.0], [0.0, 0.5]]
+    """
+
+    def start(self, mean: Params, concentration: Any) -> Placement:
+        """Returns the weights, with the initial curvature's width."""
+        vector, _ = tree.ravel(mean)
+        width = jnp.full_like(vector, (concentration * self.initial) ** -0.5)
+        return Placement(mean, jnp.diag(width))
+
+    def act(self, element: Placement, noise: Params) -> Params:
+        """Returns b + A ε."""
+        vector, unravel = tree.ravel(noise)
+        return tree.add(element.shift, unravel(element.scale @ vector))
+
+    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
+        """Returns (V, U)."""
+        vector, unravel = tree.ravel(gradient)
+        shift = tree.cast(concentration, vector) * (element.scale.T @ vector)
+        outer = jnp.outer(shift, tree.ravel(noise)[0])
+        return Placement(unravel(shift), (outer + outer.T) / 2 - jnp.eye(vector.size, dtype=vector.dtype))
+
+    def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
+        """Returns (A, b) exp(−ρ X), by the eigenvectors of U."""
+        vector, unravel = tree.ravel(pull.shift)
+        values, vectors = jnp.linalg.eigh(pull.scale)
+        rho = tree.cast(rate, vector)
+        flow = vectors @ (_flow(values / 2, rho) * (vectors.T @ vector))
+        stretch = jnp.exp(-rho * tree.cast(self.share, vector) * values / 2)
+        scale = element.scale @ (vectors * stretch[None, :]) @ vectors.T
+        return Placement(tree.add(element.shift, unravel(element.scale @ flow), -1.0), scale)
+
+    def belief(self, element: Placement) -> Gaussian:
+        """Returns N(b, A Aᵀ)."""
+        root = jnp.linalg.inv(element.scale)
+        return Gaussian(element.shift, Dense(root.T @ root))
+
+
+def _flow(u: Any, rate: Any) -> Any:
+    """Returns (1 − e^{−ρu}) / u, which is ρ at u = 0."""
+    small = jnp.abs(rate * u) < 1e-6
+    safe = jnp.where(small, jnp.ones_like(u), u)
+    return jnp.where(small, rate - rate * rate * u / 2, -jnp.expm1(-rate * safe) / safe)

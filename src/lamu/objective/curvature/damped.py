@@ -1,0 +1,48 @@
+"""Curvature with something added to its diagonal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.families import Gaussian
+from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.record import record
+from lamu.typing import Number, Params, RandomKey
+
+__all__ = ["Damped"]
+
+
+@record
+class Damped:
+    r"""\(H + \gamma I\): another choice of curvature, with a floor under it.
+
+    The belief becomes narrower than the curvature says, by as much as a prior of precision \(N\gamma\) would make it;
+    the mean's fixed point stays where it is.
+
+    Attributes:
+        of: the choice of curvature.
+        damping: γ, in the units of the curvature of a row.
+
+    Examples:
+        >>> from lamu.objective.curvature import Damped, Hessian
+        >>> Damped(Hessian(), 0.1).departure
+        'damping'
+    """
+
+    of: Curvature
+    damping: Number
+
+    departure = "damping"
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        """Returns value, gradient and damped curvature."""
+        at = self.of.evaluate(loss, theta, belief, structure, key)
+        floor = structure.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta))
+        return replace(at, curvature=jax.tree.map(jnp.add, at.curvature, floor))
