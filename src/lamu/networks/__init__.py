@@ -3,6 +3,7 @@
 from lamu.networks.batch_norm import BatchNorm
 from lamu.networks.convolutional import ConvNet
 from lamu.networks.convolutions import holds_convolutions, loops_well
+from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
 from lamu.networks.embedded import Embedded
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, Linear
@@ -12,11 +13,14 @@ __all__ = [
     "MLP",
     "BatchNorm",
     "ConvNet",
+    "Dropout",
     "Embedded",
+    "GaussianDropout",
     "Linear",
     "Network",
     "Normaliser",
     "Standardised",
+    "UnitNoise",
     "holds_convolutions",
     "loops_well",
 ]

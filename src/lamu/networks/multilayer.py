@@ -7,9 +7,11 @@ import math
 from functools import cache
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
+from lamu.networks.dropout import require_noise
 from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -31,10 +33,12 @@ class MLP:
         widths: the widths of the hidden layers; the input and output widths come from data and likelihood.
         activation: "relu", "tanh", "gelu" or "silu".
         normalise: what stands before every activation, for instance `BatchNorm()`; None for nothing.
+        dropout: noise on the units after every activation, `Dropout(0.1)` or `GaussianDropout(0.1)`, in passes that are
+            given a key; None for nothing.
 
     Raises:
         ValueError: for a width that is not a positive integer, or an unknown activation.
-        TypeError: for a `normalise` that is no normaliser.
+        TypeError: for a `normalise` that is no normaliser, or a `dropout` that is no noise.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -47,6 +51,7 @@ class MLP:
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
     normalise: Normaliser | None = None
+    dropout: Any = None
 
     linear = False
 
@@ -65,6 +70,7 @@ class MLP:
         require_widths(self.widths)
         require_activation(self.activation)
         require_normaliser(self.normalise)
+        require_noise(self.dropout)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for inputs like `x`, and the normalisers' state; empty where there is none."""
@@ -87,6 +93,8 @@ class MLP:
                 norm, before = params["norms"][index], state["norms"][index]
                 hidden, norms[index] = self.normalise.apply(norm, before, hidden, train, mask)
             hidden = ACTIVATIONS[self.activation](hidden)
+            if self.dropout is not None:
+                hidden = self.dropout.apply(hidden, None if key is None else jax.random.fold_in(key, index))
         return layers[-1](hidden), state if self.normalise is None else {"norms": norms}
 
 

@@ -1,0 +1,1 @@
+"""Algorithms that look at values of the loss alone."""

@@ -1,0 +1,1 @@
+"""Beliefs about what is on or off: binary weights, and units that are dropped."""

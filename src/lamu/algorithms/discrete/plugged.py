@@ -1,0 +1,52 @@
+"""Plug-in predictions: one network in the place of a belief, at its mean or at its most probable values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.families import Binary, Point, Product
+from lamu.model import Model
+from lamu.natural_rule import Beside, merged, signs
+from lamu.predictives import PredictiveRule, Prepared, Sampled
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["AtMean", "AtMode"]
+
+
+@record
+class AtMean(PredictiveRule):
+    r"""Predictions of the network at the belief's mean, for ±1 at \(\mu = \tanh\lambda\).
+
+    Examples:
+        >>> from lamu.algorithms.discrete.plugged import AtMean
+        >>> AtMean()
+        AtMean()
+    """
+
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the mean, as a point."""
+        return Sampled().prepare(model, Point(belief.mean), network_state, 1, key)
+
+
+@record
+class AtMode(PredictiveRule):
+    """Predictions of the most probable network: the signs of binary weights, and the mean of whatever else there is.
+
+    Examples:
+        >>> from lamu.algorithms.discrete.plugged import AtMode
+        >>> AtMode()
+        AtMode()
+    """
+
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the mode, as a point."""
+        return Sampled().prepare(model, Point(_mode(belief)), network_state, 1, key)
+
+
+def _mode(belief: Any) -> Params:
+    if isinstance(belief, Product):
+        return {name: _mode(factor) for name, factor in belief.factors.items()}
+    if isinstance(belief, Beside):
+        return merged(_mode(belief.belief), belief.point)
+    return signs(belief.half_logit) if isinstance(belief, Binary) else belief.mean

@@ -1,0 +1,208 @@
+"""A mixture of Gaussians out of several runs of one algorithm: an ensemble whose members are one density."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.algorithms.ensembles.deep_ensemble import DeepEnsemble, deep_ensemble
+from lamu.data.batch import Batch
+from lamu.families import Gaussian, Mixture, Point, Product
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Algorithm, Choices, Traits
+from lamu.record import record, static
+from lamu.typing import Array, RandomKey
+
+__all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]
+
+
+@record
+class EqualWeights:
+    """Every component counts the same.
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.mixture import EqualWeights
+        >>> EqualWeights().departure
+        'weights held equal'
+    """
+
+    departure = "weights held equal"
+
+    def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Any) -> Array:
+        """Returns zeros."""
+        return jnp.zeros(len(posteriors))
+
+
+@record
+class EvidenceWeights:
+    r"""Every component by its evidence, or the bound on it: where components do not overlap, the rule's fixed point.
+
+    \[ \log \pi_k = E_{q_k}[-\ell(\theta)/T - \log q_k(\theta)] + \text{const} \]
+
+    by some draws, with a pass over the data for all of them at once; by the evidence itself where the algorithm knows
+    it (Laplace). Differences of bounds between runs are often many nats, and then one component has all the weight.
+
+    Attributes:
+        draws: how many draws a component.
+
+    Raises:
+        ValueError: for fewer than one draw.
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.mixture import EvidenceWeights
+        >>> EvidenceWeights().draws
+        8
+    """
+
+    draws: int = static(default=8)
+
+    departure = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.draws, int) or self.draws < 1:
+            raise ValueError(f"{self.draws!r} draws cannot be averaged; ask for at least one")
+
+    def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Any) -> Array:
+        """Returns every component's evidence or bound, in nats."""
+        if all(posterior.evidence is not None for posterior in posteriors):
+            return jnp.stack([jnp.asarray(posterior.evidence) for posterior in posteriors])
+        keys = [jax.random.fold_in(key, k) for k in range(len(posteriors))]
+        return jnp.stack([self._bound(k, p, objective, data) for k, p in zip(keys, posteriors, strict=True)])
+
+    def _bound(self, key: RandomKey, posterior: Posterior, objective: Objective, data: Any) -> Array:
+        draws = posterior.belief.draws(key, self.draws)
+        total, count = jnp.zeros(self.draws), 0.0
+        for batch in data.batches(4096):
+            each = _negative_log_likelihoods(objective, draws, batch, posterior.network_state)
+            total, count = total + each * batch.count, count + batch.count
+        loss = total / count + jax.vmap(objective.negative_log_prior)(draws)
+        gaussian: Any = posterior.belief
+        log_q = jax.vmap(gaussian.factors["network"].log_prob)(draws["network"])
+        return jnp.mean(-objective.concentration * loss - log_q)
+
+
+@jax.jit
+def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: Any) -> Array:
+    return jax.lax.map(lambda theta: objective.negative_log_likelihood(theta, batch, state)[0], draws)
+
+
+@record
+class Mixed(DeepEnsemble):
+    """The algorithm that `mixture` makes: the runs of an ensemble, put together as one mixture of Gaussians.
+
+    Attributes:
+        weights: how the components are weighed.
+
+    Examples:
+        >>> from lamu.algorithms.ensembles.mixture import mixture
+        >>> mixture(components=3).traits.streams
+        3
+    """
+
+    weights: EqualWeights | EvidenceWeights = EqualWeights()
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the members' algorithm, with an order of the data for each, on a network without a state."""
+        return replace(super().traits, network_state=False)
+
+    @property
+    def choices(self) -> Choices:
+        """The members' row, several times."""
+        whole = super().choices
+        departures = (*whole.departures, self.weights.departure)
+        return replace(whole, departures=tuple(name for name in departures if name))
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+        """Returns every run's first state, along a leading axis."""
+        shapes: Any = jax.eval_shape(objective.model.init, key, batch)
+        if jax.tree.leaves(shapes[1]):
+            raise ValueError(
+                "a mixture is one density over the weights of one network, and has no place for the batch statistics "
+                "of several; give a network without a state, or use deep_ensemble"
+            )
+        return super().init(key, objective, batch)
+
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns what the state predicts before any pass over the data: the components with equal weights."""
+        return replace(self, weights=EqualWeights()).posterior(key, state, objective, None, None)
+
+    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained."""
+        keys = [jax.random.fold_in(key, k) for k in range(self.members)]
+        runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(self.members)]
+        posteriors = [self.of.posterior(k, run, objective, data, None) for k, run in zip(keys, runs, strict=True)]
+        logits = self.weights.logits(jax.random.fold_in(key, self.members), posteriors, objective, data)
+        beliefs: Any = [posterior.belief for posterior in posteriors]
+        for belief in beliefs:
+            if not (isinstance(belief, Product) and isinstance(belief.factors["network"], Gaussian)):
+                raise TypeError(
+                    f"{type(self.of).__name__} keeps no Gaussian about the weights to make a mixture of; give ivon(), "
+                    "vogn() or laplace(), or use deep_ensemble"
+                )
+        stack = lambda *leaves: jnp.stack(leaves)
+        components = jax.tree.map(stack, *[belief.factors["network"] for belief in beliefs])
+        dtype = jax.tree.leaves(components)[0].dtype
+        pi = jax.nn.softmax(logits)
+        rest = jax.tree.map(
+            lambda *leaves: jnp.tensordot(pi.astype(leaves[0].dtype), stack(*leaves), axes=1),
+            *[belief.factors["likelihood"].mean for belief in beliefs],
+        )
+        belief = Product({"network": Mixture(logits.astype(dtype), components), "likelihood": Point(rest)})
+        return Posterior(objective.model, belief, posteriors[0].network_state, Sampled(), key)
+
+
+def mixture(
+    of: Algorithm | None = None,
+    components: int = 5,
+    weights: EqualWeights | EvidenceWeights = EqualWeights(),  # noqa: B008  (a record never changes)
+) -> Mixed:
+    r"""A mixture of Gaussians, each component the belief of a run of its own.
+
+    \[ q(\theta) = \sum_{k=1}^K \pi_k\, q_k(\theta) \]
+
+    The runs are those of `deep_ensemble`, from starts, noise and orders of the data of their own: K gradients a step.
+    What differs is the posterior: one density, with `log_prob`, responsibilities and draws. Such mixtures of
+    variational Gaussians won the NeurIPS 2021 competition on approximate inference in Bayesian deep learning.
+
+    Departures from the rule: the members' own; each lives apart, without the responsibilities that the rule for a
+    mixture would give (which vanish between modes that do not overlap); the weights are held equal, or set at the end.
+
+    Args:
+        of: the algorithm of every run, with a Gaussian belief; `ivon()` where none is given.
+        components: K.
+        weights: `EqualWeights()`, or `EvidenceWeights()` by each run's evidence bound.
+
+    Returns:
+        The algorithm. Its posterior is the mixture, beside the average of the learned dispersions.
+
+    Raises:
+        ValueError: for fewer than one component, members that see each row once or all rows always, or, where the state
+            is made, a network with a state.
+        TypeError: for an `of` that is no algorithm, or, where the posterior is made, keeps no Gaussian.
+
+    Source: Wilson & Izmailov (2020), section 3.2 (multiple basins); Shen et al. (2024), section 4.3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.ensembles.mixture import mixture
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), mixture(components=3), epochs=3).posterior
+        >>> posterior.belief.factors["network"].count
+        3
+    """
+    if of is None:
+        from lamu.algorithms.variational.ivon import ivon
+
+        of = ivon()
+    if not isinstance(components, int) or components < 1:
+        raise ValueError(f"components={components!r} makes no mixture; give a whole number of at least 1")
+    # The runs themselves, and what may be run so, are the ensemble's business.
+    checked = deep_ensemble(of, components)
+    return Mixed(of=checked.of, members=components, weights=weights)

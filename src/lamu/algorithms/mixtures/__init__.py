@@ -1,0 +1,1 @@
+"""Beliefs that are mixtures of Gaussians."""

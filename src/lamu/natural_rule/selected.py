@@ -1,0 +1,128 @@
+"""Some of the weights: the loss as their function, and a belief about them beside a point for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.objective import BatchLoss, Weights
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Beside", "Selected", "SelectedLoss", "merged"]
+
+
+@record
+class Selected(Weights):
+    """The network's weights whose path matches a pattern. All others are the rest, and so are dispersions.
+
+    Attributes:
+        patterns: path patterns below `network`.
+
+    Examples:
+        >>> from lamu.natural_rule import Selected
+        >>> Selected(("*kernel",)).split({"network": {"bias": 1.0, "kernel": 2.0}, "likelihood": {}})[0]
+        {'bias': None, 'kernel': 2.0}
+    """
+
+    patterns: tuple[str, ...] = static(default=("*",))
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Returns the selected weights and the rest, with None where a leaf is in the other one."""
+
+        def chosen(path: str) -> bool:
+            return any(tree.matches(path, pattern) for pattern in self.patterns)
+
+        weights = params["network"]
+        ours = tree.map_with_path(lambda path, leaf: leaf if chosen(path) else None, weights)
+        others = tree.map_with_path(lambda path, leaf: None if chosen(path) else leaf, weights)
+        return ours, {"network": others, "likelihood": params["likelihood"]}
+
+    def join(self, coordinates: Params, rest: Params) -> Params:
+        """Returns the parameters again."""
+        return {"network": merged(coordinates, rest["network"]), "likelihood": rest["likelihood"]}
+
+
+def merged(a: Params, b: Params) -> Params:
+    """Returns one tree of two that have None where the other one has a leaf.
+
+    Args:
+        a: a tree.
+        b: the other.
+
+    Examples:
+        >>> from lamu.natural_rule import merged
+        >>> merged({"a": 1.0, "b": None}, {"a": None, "b": 2.0})
+        {'a': 1.0, 'b': 2.0}
+    """
+    return jax.tree.map(lambda x, y: y if x is None else x, a, b, is_leaf=lambda leaf: leaf is None)
+
+
+@record
+class SelectedLoss(BatchLoss):
+    """The mean negative log likelihood in the selected weights; the prior is that of the rest, and enters as loss.
+
+    Examples:
+        >>> import jax, lamu
+        >>> from lamu.natural_rule import Selected, SelectedLoss
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
+        >>> params, state = model.init(jax.random.key(0), batch)
+        >>> space = Selected(("*kernel",))
+        >>> ours, rest = space.split(params)
+        >>> loss = SelectedLoss(lamu.objective.Objective(model, 4), batch, state, space, rest)
+        >>> loss.gradient(ours, None).value.shape
+        ()
+    """
+
+    def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
+        """Returns the mean loss in nats a row and the network's new state."""
+        params = self.space.join(coordinates, rest)
+        value, state = self.objective.negative_log_likelihood(params, self.batch, self.network_state, key, train=True)
+        model = self.objective.model
+        log_prior = model.likelihood.log_prior(params["likelihood"])
+        if jax.tree.leaves(rest["network"]):
+            # That of the selected weights is a constant of their support, or enters the belief exactly.
+            log_prior = log_prior + model.prior.log_prob(rest["network"])
+        return value - (log_prior / self.objective.data_size).astype(value.dtype), state
+
+
+@record
+class Beside:
+    """A belief about some of the weights, beside a point for the others.
+
+    Attributes:
+        belief: q, with None at the leaves of the point.
+        point: the others, with None at the leaves of q.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.families import Point
+        >>> from lamu.natural_rule import Beside
+        >>> belief = Beside(Point({"a": jnp.ones(1), "b": None}), {"a": None, "b": jnp.zeros(1)})
+        >>> sorted(belief.sample(jax.random.key(0)))
+        ['a', 'b']
+    """
+
+    belief: Any
+    point: Params
+
+    kind = "product"
+
+    @property
+    def mean(self) -> Params:
+        """E_q[θ]."""
+        return merged(self.belief.mean, self.point)
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns one draw of θ."""
+        return merged(self.belief.sample(key), self.point)
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns draws along a leading axis; the point is the same in all of them."""
+        drawn = self.belief.draws(key, count)
+        size = jax.tree.leaves(drawn)[0].shape[0]
+        return merged(drawn, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), self.point))

@@ -1,0 +1,146 @@
+r"""Noise on the units of a hidden layer: dropout, and its Gaussian twin with the same mean and variance.
+
+| on paper | in code |
+|---|---|
+| the share of units that are dropped, p | `rate` |
+| \(z / (1 - p)\), \(z \sim \mathrm{Bernoulli}(1 - p)\) | `Dropout(rate)` |
+| \(N(1, p / (1 - p))\) | `GaussianDropout(rate)` |
+
+Both have mean one and variance \(p / (1 - p)\), so that a pass without a key, which is a pass without noise, uses the
+mean of the units. Every row of a batch has its own noise, which depends on the key and the row's number alone, so that
+padding changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.record import record, static
+from lamu.typing import Array, RandomKey
+
+__all__ = ["Dropout", "GaussianDropout", "UnitNoise", "holds_noise", "require_noise"]
+
+
+class UnitNoise(ABC):
+    """What multiplies the units of a hidden layer, as `MLP(dropout=...)` takes it: a factor of mean one."""
+
+    @abstractmethod
+    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns one row's factors.
+
+        Args:
+            key: a random key.
+            shape: the shape of one row's units.
+            dtype: of the factors.
+        """
+
+    def apply(self, units: Array, key: RandomKey | None) -> Array:
+        """Returns the units `[batch, ...]` with noise of its own for every row; without a key, as they are.
+
+        Args:
+            units: what the activation gave.
+            key: a random key, or None where the pass is deterministic.
+        """
+        if key is None:
+            return units
+        rows = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(units.shape[0]))
+        return units * jax.vmap(lambda row: self.factor(row, units.shape[1:], units.dtype))(rows)
+
+
+@record
+class Dropout(UnitNoise):
+    r"""Dropout: a unit is zero with probability p, and else divided by 1 − p.
+
+    \[ h \leftarrow h \odot z / (1 - p), \qquad z \sim \mathrm{Bernoulli}(1 - p) \]
+
+    Attributes:
+        rate: p, the probability that a unit is dropped (not that it is kept).
+
+    Raises:
+        ValueError: for a rate outside [0, 1).
+
+    Source: Srivastava, Hinton, Krizhevsky, Sutskever & Salakhutdinov (2014), section 4, with the scaling in training.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks.dropout import Dropout
+        >>> units = Dropout(0.5).apply(jnp.ones((1, 1000)), jax.random.key(0))
+        >>> sorted(set(units[0].tolist())), 0.4 < float(jnp.mean(units == 0.0)) < 0.6
+        ([0.0, 2.0], True)
+    """
+
+    rate: Any = static(default=0.1)
+
+    def __post_init__(self) -> None:
+        _require_rate(self.rate)
+
+    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns zero with probability p, and else 1/(1 − p)."""
+        kept = jax.random.bernoulli(key, 1.0 - self.rate, shape)
+        return jnp.where(kept, 1.0 / (1.0 - self.rate), 0.0).astype(dtype)
+
+
+@record
+class GaussianDropout(UnitNoise):
+    r"""Gaussian dropout: normal factors with the mean and variance of dropout's.
+
+    \[ h \leftarrow h \odot \xi, \qquad \xi \sim N\big(1,\; p / (1 - p)\big) \]
+
+    Attributes:
+        rate: p, that of the dropout with this variance.
+
+    Raises:
+        ValueError: for a rate outside [0, 1).
+
+    Source: Srivastava et al. (2014), section 10.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks.dropout import GaussianDropout
+        >>> units = GaussianDropout(0.5).apply(jnp.ones((1, 1000)), jax.random.key(0))
+        >>> 0.9 < float(jnp.std(units)) < 1.1
+        True
+    """
+
+    rate: Any = static(default=0.1)
+
+    def __post_init__(self) -> None:
+        _require_rate(self.rate)
+
+    def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns normals of mean one and variance p/(1 − p)."""
+        return 1.0 + (self.rate / (1.0 - self.rate)) ** 0.5 * jax.random.normal(key, shape, dtype)
+
+
+def holds_noise(network: Any) -> bool:
+    """Returns whether a network has noise on its units, looking into the networks that it wraps.
+
+    Args:
+        network: any network.
+
+    Examples:
+        >>> from lamu.networks import MLP
+        >>> from lamu.networks.dropout import holds_noise
+        >>> holds_noise(MLP((8,)))
+        False
+    """
+    while network is not None:
+        if getattr(network, "dropout", None) is not None:
+            return True
+        network = getattr(network, "base", None)
+    return False
+
+
+def require_noise(dropout: Any) -> None:
+    """Raises a TypeError for something that is neither None nor noise on units."""
+    if dropout is not None and not isinstance(dropout, UnitNoise):
+        raise TypeError(f"dropout={dropout!r} is no noise on units; give for instance Dropout(0.1)")
+
+
+def _require_rate(rate: Any) -> None:
+    if not isinstance(rate, int | float) or not 0.0 <= rate < 1.0:
+        raise ValueError(f"the rate {rate!r} is no share of units to drop; give a number in [0, 1)")
