@@ -13,17 +13,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
+from lamu.families import Product
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.networks import Network, Standardised
 from lamu.networks.interface import outputs
-from lamu.priors import Normal, Prior
+from lamu.observations import Observation, Parameter
+from lamu.priors import Belief, Normal, Prior
+from lamu.priors.belief import tempered
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Model"]
+__all__ = ["Model", "require_same_parts", "weights_belief"]
 
 
 @record
@@ -38,6 +42,8 @@ class Model:
         prior: p(θ) on the network's weights. The likelihood's dispersions bring a prior of their own.
         frozen: weights held at given values (a tree like the network's parameters, `None` where a leaf is free), or
             `None`. Frozen leaves are constants: they are in no state, no gradient, no prior. Use `freeze` to set them.
+        start: parameters and network state that every run starts from, or `None` for fresh ones. Use `starting_at` or
+            `with_prior` to set them.
 
     Examples:
         >>> import jax, lamu
@@ -52,9 +58,37 @@ class Model:
     likelihood: Likelihood
     prior: Prior = Normal(1.0)
     frozen: Params | None = None
+    start: Any = None
+
+    @classmethod
+    def conjugate(cls, observation: Observation, prior: Any) -> Model:
+        r"""Returns the model of targets without inputs, \(y_i \sim p(y \mid \theta)\), \(\theta\) of a conjugate prior.
+
+        Args:
+            observation: \(p(y \mid \theta)\), one of `lamu.observations`.
+            prior: the belief about θ before any data, of the family that the observation is conjugate to.
+
+        Raises:
+            TypeError: for a prior of another family.
+
+        Examples:
+            >>> import lamu
+            >>> model = lamu.Model.conjugate(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.0))
+            >>> posterior = lamu.fit(model, {"y": [3, 5, 4]}, lamu.algorithms.conjugate()).posterior
+            >>> float(posterior.belief.factors["network"].rate)
+            4.0
+        """
+        if not isinstance(prior, observation.family):
+            raise TypeError(
+                f"the prior is a {type(prior).__name__}, and {type(observation).__name__} is conjugate to "
+                f"{observation.family.__name__}; give a belief of that family"
+            )
+        floating: Any = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), prior)
+        likelihood: Any = observation
+        return cls(Parameter(floating.mean), likelihood, Belief(floating))
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
-        """Returns initial free parameters and the network's state.
+        """Returns initial free parameters and the network's state: fresh ones, or copies of `start`.
 
         Args:
             key: a random key.
@@ -63,6 +97,8 @@ class Model:
         Returns:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
+        if batch.x.shape[1:] == (0,) and not isinstance(self.likelihood, Observation):
+            raise ValueError("the data are targets alone, and a network needs inputs; give (x, y)")
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
         # On all weights, also those to be frozen: a pattern that is about frozen leaves alone is no mistake.
@@ -71,7 +107,8 @@ class Model:
             weights = jax.tree.map(
                 lambda held, free: free if held is None else None, self.frozen, weights, is_leaf=_is_none
             )
-        return {"network": weights, "likelihood": self.likelihood.init(batch.y)}, state
+        fresh = {"network": weights, "likelihood": self.likelihood.init(batch.y)}, state
+        return fresh if self.start is None else _copy(self.start, fresh)
 
     def _check_width(self, weights: Params, state: Any, batch: Batch) -> None:
         """Raises a ValueError where the network's outputs are not what the likelihood reads; only shapes are traced."""
@@ -112,6 +149,59 @@ class Model:
 
         return replace(self, frozen=tree.map_with_path(held, weights))
 
+    def starting_at(self, params: Params, network_state: Any = None) -> Model:
+        """Returns the model whose runs start from given parameters in the place of random ones.
+
+        Args:
+            params: free parameters, as `init` returns them.
+            network_state: the network's state, where it has one.
+
+        Examples:
+            >>> import lamu
+            >>> x, y = lamu.data.load("diabetes")
+            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)).standardised(x, y)
+            >>> first = lamu.fit(model, (x, y), lamu.algorithms.adam(), epochs=5).posterior
+            >>> longer = lamu.fit(model.starting_at(first.mean), (x, y), lamu.algorithms.adam(), epochs=5)
+        """
+        return replace(self, start=(params, {} if network_state is None else network_state))
+
+    def with_prior(self, posterior: Any, temperature: Number = 1.0) -> Model:
+        r"""Returns the model whose prior is what a posterior believes: yesterday's posterior is today's prior.
+
+        \[ p(\theta \mid D_1, D_2) \propto p(D_2 \mid \theta)\, p(\theta \mid D_1) \]
+
+        A Gaussian belief about the weights, one about binary weights, or that of a conjugate model becomes the prior as
+        it is. Runs start at its mean, with the posterior's network state; learned dispersions, of which it knows a
+        point, start there. The scaling of features and targets (`standardised`) is part of what the weights mean, so
+        this model must have the posterior's: `posterior.model.with_prior(posterior)` always has.
+
+        Args:
+            posterior: a `lamu.Posterior` of the same network and likelihood.
+            temperature: the temperature at which the posterior was made: the prior is its belief to that power, which
+                a run at the same temperature turns back into the belief.
+
+        Raises:
+            TypeError: for a belief of several modes, or a point.
+            ValueError: for another network, likelihood, scaling, or other frozen leaves.
+
+        Examples:
+            >>> import lamu
+            >>> x, y = lamu.data.load("diabetes")
+            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+            >>> first = lamu.fit(model, (x[:200], y[:200]), lamu.algorithms.conjugate()).posterior
+            >>> both = lamu.fit(model.with_prior(first), (x[200:], y[200:]), lamu.algorithms.conjugate()).posterior
+            >>> both.predict(x[:5]).mean.shape
+            (5,)
+        """
+        belief, rest = weights_belief(posterior), None
+        if hasattr(belief, "point"):  # binary weights beside a point, which keeps the prior that it has
+            belief, rest = belief.belief, self.prior
+        prior = Belief(tempered(belief, temperature), rest)
+        require_same_parts(self, posterior.model)
+        if isinstance(self.likelihood, Observation):
+            return replace(self, prior=prior)
+        return replace(self, prior=prior, start=(posterior.mean, posterior.network_state))
+
     def complete(self, weights: Params) -> Params:
         """Returns all weights, the frozen ones put beside the free ones."""
         if self.frozen is None:
@@ -136,6 +226,8 @@ class Model:
             >>> float(model.standardised(jnp.arange(4.0)[:, None], 10 * jnp.arange(4.0)).likelihood.shift)
             15.0
         """
+        if isinstance(self.likelihood, Observation):
+            raise TypeError("a model without inputs has nothing to standardise; use it as it is")
         x = jnp.asarray(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
         shift, scale = _moments(x)
@@ -183,6 +275,60 @@ class Model:
     def log_prior(self, params: Params) -> Array:
         """Returns log p(θ) in nats: the free weights' prior and the dispersions' own."""
         return self.prior.log_prob(params["network"]) + self.likelihood.log_prior(params["likelihood"])
+
+
+def weights_belief(posterior: Any) -> Any:
+    """Returns a posterior's belief about the network's weights."""
+    belief = posterior.belief
+    return belief.factors["network"] if isinstance(belief, Product) else belief
+
+
+def require_same_parts(model: Model, other: Model) -> None:
+    """Raises a ValueError unless weights mean the same in both models: network, likelihood, scaling, frozen leaves."""
+    for name in ("network", "likelihood"):
+        mine, theirs = getattr(model, name), getattr(other, name)
+        if not _same_structure(mine, theirs):
+            raise ValueError(
+                f"the posterior is about the {name} {theirs!r}, and this model has {mine!r}, whose parameters are "
+                "others; use posterior.model"
+            )
+    if not (_same(model.network, other.network) and _same(_scaling(model), _scaling(other))):
+        raise ValueError(
+            "the posterior's model scales features or targets by other constants, so its weights mean something else "
+            "here; use posterior.model, which keeps its scaling"
+        )
+    if not (_same_structure(model.frozen, other.frozen) and _same(model.frozen, other.frozen)):
+        raise ValueError("the posterior has other frozen weights than this model; use posterior.model")
+
+
+def _scaling(model: Model) -> Any:
+    return (model.likelihood.shift, model.likelihood.scale) if isinstance(model.likelihood, Scaled) else ()
+
+
+def _same_structure(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and jax.tree.structure(a) == jax.tree.structure(b)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two trees of one structure hold the same numbers, as far as those are known."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(isinstance(x, Tracer) or isinstance(y, Tracer) or np.array_equal(x, y) for x, y in pairs)
+
+
+def _copy(start: Any, fresh: Any) -> Any:
+    """Returns the start, in the dtypes of fresh parameters; copies, since a run gives its state away."""
+    held = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
+
+    def copy(path: str, leaf: Array) -> Array:
+        if path not in held or jnp.shape(held[path]) != jnp.shape(leaf):
+            found = f"shape {jnp.shape(held[path])}" if path in held else "nothing"
+            raise ValueError(
+                f"the start has {found} where the model has the leaf {path[2:]!r} of shape {jnp.shape(leaf)}; start "
+                "from parameters of the same model and data of the same width"
+            )
+        return jnp.array(held[path], jnp.result_type(leaf), copy=True)
+
+    return tree.map_with_path(copy, fresh)
 
 
 def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from lamu import store
 from lamu.families import Draws, Family
 from lamu.model import Model
 from lamu.networks import Network, Standardised
+from lamu.observations import Observation
 from lamu.predictives import Predictive, PredictiveRule
 from lamu.record import decode, encode, record
 from lamu.typing import Params, RandomKey
@@ -58,7 +59,7 @@ class Posterior:
         them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
 
         Args:
-            x: inputs `[N, ...]` in the units of the data.
+            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
@@ -71,6 +72,8 @@ class Posterior:
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+        if isinstance(x, int) and isinstance(self.model.likelihood, Observation):
+            x = np.zeros((x, 0))
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # As where data come in: whole numbers would take the constants of a standardised network down with them.

@@ -57,8 +57,9 @@ class Arrays:
 
         Args:
             data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset` and `mask`, or an
-                `Arrays`, returned as is. A row whose mask is zero is no data: it is left out here, before anything in
-                it is looked at, so that N is the number of the others.
+                `Arrays`, returned as is. Targets alone, for a model without inputs, come as one array or a mapping
+                without `x`, and x is then `[N, 0]`. A row whose mask is zero is no data: it is left out here, before
+                anything in it is looked at, so that N is the number of the others.
 
         Returns:
             The rows, on the default device.
@@ -78,7 +79,8 @@ class Arrays:
         if isinstance(data, Arrays):
             return data
         given = _parts(data)
-        x, y = _numbers("x", given["x"]), _numbers("y", given["y"])
+        y = _numbers("y", given["y"])
+        x = _numbers("x", given["x"]) if "x" in given else _no_inputs(y)
         if x.ndim == 0 or y.ndim == 0:
             raise ValueError(
                 "x and y need a leading axis of rows, but one of them is a single number; pass arrays [N, ...]"
@@ -99,7 +101,7 @@ class Arrays:
             real = _real_rows(mask, len(x))
             x, y = x[real], y[real]
             weight, offset = (None if leaf is None else leaf[real] for leaf in (weight, offset))
-        if x.size == 0 or y.size == 0:
+        if (x.size == 0 and "x" in given) or y.size == 0:
             raise ValueError(f"x has the shape {x.shape} and y {y.shape}; pass at least one input and one target a row")
         x = _on_device("x", x, x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float))
         y = _on_device("y", y, x.dtype if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y))
@@ -211,10 +213,11 @@ def _parts(data: Any) -> Mapping[str, Any]:
         for key in data:
             if key not in _KEYS:
                 raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), _KEYS)}")
-        for key in ("x", "y"):
-            if key not in data:
-                raise ValueError(f"data has the keys {sorted(data)} and lacks {key!r}; pass x and y")
+        if "y" not in data:
+            raise ValueError(f"data has the keys {sorted(data)} and lacks 'y'; pass x and y, or y alone without inputs")
         return data
+    if isinstance(data, np.ndarray | jax.Array):
+        return {"y": data}
     if isinstance(data, tuple | list):
         if len(data) != 2:
             raise ValueError(
@@ -222,6 +225,12 @@ def _parts(data: Any) -> Mapping[str, Any]:
             )
         return {"x": data[0], "y": data[1]}
     raise TypeError(f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys {_named()}")
+
+
+def _no_inputs(y: Any) -> np.ndarray:
+    """Returns the inputs of data that are targets alone."""
+    dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
+    return np.zeros((len(y) if y.ndim else 0, 0), dtype)
 
 
 def _named() -> str:

@@ -1,5 +1,6 @@
 """p(y* | x*, D), and the rules that make it of a belief."""
 
+from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
 from lamu.predictives.deferred import Deferred
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
@@ -11,6 +12,8 @@ from lamu.predictives.sampled import Sampled
 
 __all__ = [
     "ClosedForm",
+    "ConjugatePredictive",
+    "ConjugateRule",
     "Deferred",
     "GaussianPredictive",
     "Linearised",

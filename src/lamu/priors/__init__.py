@@ -1,7 +1,8 @@
 """Priors: the distribution of a network's parameters before any data, one file a distribution."""
 
+from lamu.priors.belief import Belief, gaussian_belief
 from lamu.priors.interface import Prior
 from lamu.priors.learned import LearnedNormal
 from lamu.priors.normal import Normal
 
-__all__ = ["LearnedNormal", "Normal", "Prior"]
+__all__ = ["Belief", "LearnedNormal", "Normal", "Prior", "gaussian_belief"]

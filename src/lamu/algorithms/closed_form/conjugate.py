@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
-from lamu import tree
+from lamu.algorithms.closed_form import exponential, linear_gaussian
 from lamu.data.batch import Batch
-from lamu.expectations import Exact
-from lamu.families import Gaussian, Point, Product
-from lamu.objective import BatchLoss, Objective, Weights
-from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense
+from lamu.families import Point, Product
+from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import ClosedForm
+from lamu.predictives.conjugate import ConjugateRule
 from lamu.protocol import Choices, Info, Traits
 from lamu.record import record
-from lamu.rule import gaussian_step
 from lamu.typing import RandomKey
 
 __all__ = ["Conjugate", "ConjugateState", "conjugate"]
@@ -64,68 +56,63 @@ class Conjugate:
     @property
     def choices(self) -> Choices:
         """The row of the table."""
-        return Choices("Gaussian, dense precision", "Exact", "none needed")
+        return Choices("any conjugate family; Gaussian, dense precision", "Exact", "none needed")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ConjugateState:
         """Returns the prior as a belief, tempered as the objective says."""
         params, network_state = objective.model.init(key, batch)
-        _require_conjugate(objective, params)
-        weights = params["network"]
-        known = Weights().conjugate_prior(objective, weights)
-        if known is None:
-            name = type(objective.model.prior).__name__
-            raise TypeError(f"conjugate() needs a Gaussian prior, not {name}; use nuts(), laplace() or von()")
-        mean, precision = known
-        prior = Gaussian(mean, Dense.from_diagonal(tree.scale(precision, objective.concentration)))
-        # The prior to the power 1/T is no normalised density: its integral is where the evidence starts.
-        peak = objective.model.log_prior({"network": mean, "likelihood": {}}) / objective.temperature
-        return ConjugateState(prior, peak + _log_volume(prior), network_state)
+        if exponential.is_exponential(objective):
+            return ConjugateState(*exponential.first(objective, batch), network_state)
+        return ConjugateState(*linear_gaussian.first(objective, params), network_state)
 
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
     ) -> tuple[ConjugateState, Info]:
         """Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data."""
-        alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
-        loss = BatchLoss(alone, batch, state.network_state, Weights(), {}, conjugate=True)
-        old = state.belief
-        at = Exact().evaluate(key, old, loss, GaussNewton(), Dense)
-        # An empty batch (all padding) has no rows to say anything.
-        total = batch.count / objective.temperature
-        target = jax.tree.map(jnp.add, at.curvature.scale(total), old.precision)
-        new = gaussian_step(old, tree.scale(at.gradient, total), target, rate=1.0)
-        away = tree.add(new.mean, old.mean, -1.0)
-        energy = total * loss.value(new.mean, {}, None)[0] + tree.dot(away, old.precision.matvec(away)) / 2
-        evidence = state.evidence - energy + _log_volume(new) - _log_volume(old)
-        return ConjugateState(new, evidence, state.network_state), Info(loss=at.value)
+        if exponential.is_exponential(objective):
+            belief, evidence, loss = exponential.following(state.belief, state.evidence, batch, objective)
+        else:
+            belief, evidence, loss = linear_gaussian.following(
+                key, state.belief, state.evidence, state.network_state, batch, objective
+            )
+        return ConjugateState(belief, evidence, state.network_state), Info(loss=loss)
 
     def posterior(
         self, key: RandomKey, state: ConjugateState, objective: Objective, data: Any, trace: Any
     ) -> Posterior:
         """Returns the exact posterior, with its evidence."""
         belief = Product({"network": state.belief, "likelihood": Point({})})
-        return Posterior(objective.model, belief, state.network_state, ClosedForm(), key, evidence=state.evidence)
+        rule = ConjugateRule() if exponential.is_exponential(objective) else ClosedForm()
+        return Posterior(objective.model, belief, state.network_state, rule, key, evidence=state.evidence)
 
 
 def conjugate() -> Conjugate:
-    r"""Exact Bayesian linear regression, one pass over the data.
+    r"""Exact Bayes in one pass over the data: Bayesian linear regression, and every model of `Model.conjugate`.
+
+    \[ \lambda \leftarrow \lambda - \rho\,\big(\nabla_\mu E_q[\ell] + \lambda\big), \quad \rho = 1, \qquad
+       \ell = -\tfrac1T \sum_i w_i \log p(y_i \mid \theta) - \log q(\theta) \]
+
+    for every batch of rows, from the prior on: the posterior of the rows before is the prior of the next. Where the log
+    likelihood is linear in the family's statistics this is \(\lambda + \sum_i w_i t(y_i)/T\). For linear regression it
+    reads, in mean and precision,
 
     \[ S \leftarrow S + \tfrac1T \sum_i J_i^\top \Lambda_i J_i, \qquad
        m \leftarrow m - S^{-1} \tfrac1T \sum_i \nabla\ell_i(m) \]
 
-    for every batch of rows, from the prior on: the rule with ρ = 1 and exact expectations, where the prior is the
-    posterior of the rows before. Any order and any batches give the same posterior. One Jacobian and one factorisation
-    a batch.
+    Any order and any batches give the same posterior. One gradient in μ a batch; for regression one Jacobian and one
+    factorisation.
 
     Departures from the rule: none.
 
     Returns:
-        The algorithm. Its posterior is the dense Gaussian, with the exact evidence.
+        The algorithm. Its posterior is of the prior's family (the dense Gaussian for regression), with the exact
+        evidence.
 
     Raises:
         TypeError: (when it runs) for a network that is not linear in its weights, a likelihood that is not Gaussian or
-            whose noise is learned, or a prior that is not Gaussian.
+            whose noise is learned, or a prior that is not Gaussian, unless the model is one of `Model.conjugate`.
 
-    Source: Khan & Rue (2021), section 5.1; Bishop (2006), equations 3.50 to 3.54.
+    Source: Khan & Rue (2021), section 5.1; Bishop (2006), sections 2.1 to 2.3 and equations 3.50 to 3.54.
 
     Examples:
         >>> import lamu
@@ -136,24 +123,3 @@ def conjugate() -> Conjugate:
         116
     """
     return Conjugate()
-
-
-def _log_volume(belief: Gaussian) -> Any:
-    dimension = tree.dimension(belief.mean)
-    return (dimension * math.log(2 * math.pi) - belief.precision.logdet(belief.mean)) / 2
-
-
-def _require_conjugate(objective: Objective, params: Any) -> None:
-    model = objective.model
-    if not model.network.linear:
-        name = type(model.network).__name__
-        raise TypeError(
-            f"conjugate() needs a network that is linear in its weights, not {name}; use laplace() or ivon()"
-        )
-    if not model.likelihood.quadratic:
-        name = type(model.likelihood).__name__
-        raise TypeError(f"conjugate() needs a Gaussian likelihood, not {name}; use laplace(), von() or nuts()")
-    if jax.tree.leaves(params["likelihood"]):
-        raise TypeError(
-            "conjugate() needs a known noise, Gaussian(scale=...); with a learned one use laplace() or nuts()"
-        )

@@ -19,8 +19,10 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
+from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
+from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -108,7 +110,7 @@ def look_at_mode(structure: Any, point: Posterior, objective: Objective, data: A
 def _gaussian(objective: Objective, mode: Mode) -> tuple[Gaussian, Array]:
     """Returns the Gaussian and the evidence."""
     mean = mode.params["network"]
-    prior = type(mode.curvature).from_diagonal(_prior_curvature(objective, mean))
+    prior = _prior_curvature(type(mode.curvature), objective, mean)
     gaussian = Gaussian(mean, jax.tree.map(jnp.add, mode.curvature, prior).scale(objective.concentration))
     energy = (mode.likelihood - objective.model.log_prior(mode.params)) / objective.temperature
     volume = tree.dimension(mean) / 2 * math.log(2 * math.pi) - gaussian.precision.logdet(mean) / 2
@@ -135,13 +137,16 @@ def _batch_sums(
     return curvature, value * count, misfit * count, observed * count, count
 
 
-def _prior_curvature(objective: Objective, mean: Params) -> Params:
-    """Returns the diagonal of −∇² log p(m) / N: all of it, since weights are independent under every prior."""
-    known = Weights().conjugate_prior(objective, mean)
-    if known is not None:
-        return known[1]
-    ones = jax.tree.map(jnp.ones_like, mean)
-    return tree.scale(jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1], -1 / objective.data_size)
+def _prior_curvature(structure: Any, objective: Objective, mean: Params) -> Any:
+    """Returns −∇² log p(m) / N in the structure: exact where the prior is Gaussian, else of independent weights."""
+    known = gaussian_belief(objective.model.prior, mean)
+    if known is None:
+        ones = jax.tree.map(jnp.ones_like, mean)
+        diagonal = jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1]
+        return structure.from_diagonal(tree.scale(diagonal, -1 / objective.data_size))
+    precision = known.precision
+    held = Dense(precision.dense(mean)) if structure is Dense else structure.from_diagonal(precision.diagonal(mean))
+    return held.scale(1 / objective.data_size)
 
 
 def _rows_at_once(objective: Objective, point: Posterior, data: Any) -> int:

@@ -1,0 +1,97 @@
+r"""The rule on a conjugate model in an exponential family: the gradient of an expectation that is linear in μ.
+
+\[ E_q[\ell](\mu) = -\tfrac1T \sum_i w_i \big( \langle t(y_i), \mu \rangle + \log h(y_i) \big)
+   - \langle \lambda_0, \mu \rangle, \qquad
+   \lambda \leftarrow \lambda - \rho\,\big( \nabla_\mu E_q[\ell] + \lambda \big) \]
+
+The gradient is taken by automatic differentiation. With ρ = 1 it gives \(\lambda_0 + \sum_i w_i t(y_i) / T\), the
+posterior.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.families import Gaussian
+from lamu.objective import Objective
+from lamu.observations import Observation, family_of, partition, values_of
+from lamu.rule import natural_step
+from lamu.typing import Array, Number
+
+__all__ = ["first", "following", "move"]
+
+
+def first(objective: Objective, batch: Batch) -> tuple[Any, Array]:
+    r"""Returns the prior to the power 1/T as a belief, and the log of its integral in nats.
+
+    Args:
+        objective: the loss.
+        batch: some rows, for the dtype.
+    """
+    prior: Any = objective.model.prior
+    belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
+    values = values_of(belief)
+    cold = tree.scale(values, 1 / objective.temperature)
+    # A Gaussian's base measure is a constant other than one, which counts 1/T times in p^{1/T}.
+    constant = -tree.dimension(belief.mean) * math.log(2 * math.pi) / 2 if isinstance(belief, Gaussian) else 0.0
+    evidence = partition(belief, cold) - partition(belief, values) / objective.temperature
+    return family_of(belief, cold), evidence + (1 / objective.temperature - 1) * constant
+
+
+def following(old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
+    """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior.
+
+    Args:
+        old: the belief before.
+        evidence: the log evidence before, in nats.
+        batch: the rows.
+        objective: the loss.
+    """
+    values = values_of(old)
+    new, loss = move(old, values, batch, objective, rate=1.0, rows=batch.count)
+    nothing = jax.tree.map(jnp.zeros_like, values)
+    factor = objective.likelihood_power / objective.temperature
+    observation: Any = objective.model.likelihood
+    base = factor * batch.total(observation.log_likelihood(nothing, batch.y))
+    return new, evidence + base + partition(new, values_of(new)) - partition(old, values), loss
+
+
+def move(
+    belief: Any, prior: Any, batch: Batch, objective: Objective, rate: Number | Array, rows: Any
+) -> tuple[Any, Array]:
+    r"""Returns the belief after one step of the rule, and the loss \(-E_q[\log p(y \mid \theta)]\) in nats a row.
+
+    Args:
+        belief: q.
+        prior: \(\lambda_0\), natural parameters.
+        batch: the rows that the step sees.
+        objective: the loss, for temperature and power.
+        rate: ρ.
+        rows: how many rows the batch stands for: its own, or N.
+    """
+    observation: Any = objective.model.likelihood
+    values = values_of(belief)
+    count = jnp.maximum(batch.count, 1)
+    each = objective.likelihood_power * rows / count
+
+    def expected_loss(mu: Any) -> tuple[Array, Array]:
+        """E_q[ℓ] as a function of μ."""
+        data = -each * batch.total(observation.log_likelihood(mu, batch.y))
+        pairs = zip(jax.tree.leaves(prior), jax.tree.leaves(mu), strict=True)
+        return data / objective.temperature - sum(jnp.sum(a * b) for a, b in pairs), data
+
+    mu = belief.expectation()
+    gradient, data = jax.grad(expected_loss, has_aux=True)(mu if isinstance(belief, Gaussian) else mu.values)
+    gradient = jax.tree.unflatten(jax.tree.structure(values), jax.tree.leaves(gradient))
+    return family_of(belief, natural_step(values, gradient, rate)), data / jnp.maximum(rows, 1)
+
+
+def is_exponential(objective: Objective) -> bool:
+    """Returns whether the model is an observation with a belief of its own family as the prior."""
+    return isinstance(objective.model.likelihood, Observation)

@@ -1,0 +1,22 @@
+"""Observations: what a conjugate belief sees, one formula each."""
+
+from lamu.observations.coins import Bernoulli, Categorical
+from lamu.observations.interface import Observation, family_of, partition, values_of
+from lamu.observations.normal import MultivariateNormal, Normal, NormalMean
+from lamu.observations.parameter import Parameter
+from lamu.observations.rates import Exponential, Poisson
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Exponential",
+    "MultivariateNormal",
+    "Normal",
+    "NormalMean",
+    "Observation",
+    "Parameter",
+    "Poisson",
+    "family_of",
+    "partition",
+    "values_of",
+]

@@ -1,0 +1,221 @@
+r"""Observations: \(p(y \mid \theta)\) whose logarithm is linear in what a conjugate belief about θ counts.
+
+\[ \log p(y \mid \theta) = \langle t(y), T(\theta) \rangle + \log h(y) \]
+
+with T the statistics of the prior's family. Then \(E_q[\log p(y \mid \theta)]\) is linear in \(\mu = E_q[T(\theta)]\),
+its gradient in μ is \(t(y)\), and the rule with ρ = 1 adds up, \(\lambda \leftarrow \lambda + \sum_i t(y_i)\): that is
+Bayes' theorem. The predictive is \(p(y^* \mid D) = h(y^*) \exp(A(\lambda + t(y^*)) - A(\lambda))\). One
+formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.families import Gaussian
+from lamu.promotion import lenient
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Observation", "family_of", "partition", "values_of"]
+
+
+class Observation(ABC):
+    r"""What every observation is: the methods that are abstract, and what follows from them.
+
+    It is a likelihood whose outputs f are θ itself, as one row: `lamu.Model.conjugate` puts it beside a network
+    that has nothing but θ. Its targets have no inputs.
+
+    Attributes:
+        family: the family of beliefs about θ that it is conjugate to.
+        task: "regression", "binary" or "classes".
+    """
+
+    family: ClassVar[type]
+    task: ClassVar[str] = "regression"
+    log_concave = False
+    quadratic = False
+
+    @abstractmethod
+    def log_density(self, statistics: Any, y: Array) -> Array:
+        """Returns log p(y | θ) of one target in nats, an affine function of the statistics T(θ).
+
+        Args:
+            statistics: T(θ), a tree like the values of the family's natural parameters; or their expectation.
+            y: one target.
+        """
+
+    @abstractmethod
+    def distribution(self, f: Array) -> Any:
+        """Returns p(y | θ) as a NumPyro distribution over rows.
+
+        Args:
+            f: θ as rows `[batch, outputs]`.
+        """
+
+    @abstractmethod
+    def moments(self, belief: Any) -> tuple[Array, Array, Array]:
+        """Returns mean, aleatoric and epistemic uncertainty of a new target under a belief.
+
+        For numbers E[y], E[Var(y | θ)] and Var[E(y | θ)]; for classes the probabilities, the expected entropy and the
+        mutual information, in nats. Infinite where the moment does not exist.
+        """
+
+    @abstractmethod
+    def cdf_under(self, belief: Any, y: Array) -> Array:
+        """Returns P(Y ≤ y) of a new target under a belief, for numbers."""
+
+    @abstractmethod
+    def check(self, y: Any) -> None:
+        """Raises a ValueError, in one sentence, if the targets cannot be of this observation."""
+
+    # What follows.
+
+    def log_likelihood(self, statistics: Any, y: Array) -> Array:
+        """Returns `log_density` of every target, `[batch]`.
+
+        Args:
+            statistics: T(θ), or μ; the result is then E_q[log p(y | θ)].
+            y: targets, `[batch, ...]`.
+        """
+        y = y.astype(jnp.result_type(*jax.tree.leaves(statistics)))
+        return jax.vmap(lambda one: self.log_density(statistics, one))(y)
+
+    def information(self, params: Any, f: Any) -> Any:
+        """Raises a TypeError: θ is no output of a network that could be linearised."""
+        raise TypeError(f"{type(self).__name__} is an observation of a conjugate model; fit it with conjugate()")
+
+    def log_prob_under(self, belief: Any, y: Array) -> Array:
+        r"""Returns \(\log p(y^* \mid D) = A(\lambda + t(y^*)) - A(\lambda) + \log h(y^*)\) in nats, `[batch]`.
+
+        Args:
+            belief: the posterior belief about θ.
+            y: targets, `[batch, ...]`.
+        """
+        values = values_of(belief)
+        nothing = jax.tree.map(jnp.zeros_like, values)
+        y = y.astype(jnp.result_type(*jax.tree.leaves(values)))
+
+        def one(y: Array) -> Array:
+            log_h, t = jax.value_and_grad(self.log_density)(nothing, y)
+            return partition(belief, jax.tree.map(jnp.add, values, t)) + log_h
+
+        return jax.vmap(one)(y) - partition(belief, values)
+
+    def outputs(self, y: Any) -> int:
+        """Returns the number of entries of θ."""
+        return 1
+
+    def init(self, y: Any) -> Params:
+        """Returns no parameters: θ is all."""
+        return {}
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns zero."""
+        return jnp.asarray(0.0)
+
+    def dispersion_information(self, params: Params) -> Params:
+        """Returns nothing."""
+        return {}
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log p(y | θ), `[batch]`."""
+        with lenient():
+            return self.distribution(f).log_prob(y)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns E[y | θ]; for classes the probabilities."""
+        if self.task == "classes":
+            return f
+        with lenient():
+            return self.distribution(f).mean
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns Var[y | θ]."""
+        if self.task == "classes":
+            return f * (1 - f)
+        with lenient():
+            return self.distribution(f).variance
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns H[y | θ] in nats, `[batch]`, for classes."""
+        if self.task == "regression":
+            raise TypeError(f"{type(self).__name__} is about numbers; use variance")
+        p = jnp.concatenate([f, 1 - f], axis=1) if self.task == "binary" else f
+        return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=1)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw of y a row."""
+        with lenient():
+            return self.distribution(f).sample(key)
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns P(Y ≤ y | θ), for numbers."""
+        if self.task != "regression":
+            raise TypeError(f"{type(self).__name__} has no cdf, which is for regression; use mean, the probabilities")
+        with lenient():
+            return self.distribution(f).cdf(y)
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: a Gaussian belief about f is not what this is for."""
+        return None
+
+
+def values_of(belief: Any) -> Any:
+    """Returns the natural parameters of a belief, a tree of arrays like its statistics.
+
+    Examples:
+        >>> from lamu.families import Beta
+        >>> from lamu.observations import values_of
+        >>> [float(value) for value in values_of(Beta(2.0, 3.0))]
+        [1.0, 2.0]
+    """
+    natural = belief.natural()
+    return natural if isinstance(belief, Gaussian) else natural.values
+
+
+def family_of(like: Any, values: Any) -> Any:
+    """Returns the belief of given natural parameters.
+
+    Args:
+        like: a belief of the family.
+        values: the natural parameters, as `values_of` returns them.
+
+    Examples:
+        >>> from lamu.families import Beta
+        >>> from lamu.observations import family_of, values_of
+        >>> float(family_of(Beta(2.0, 3.0), values_of(Beta(4.0, 5.0))).beta)
+        5.0
+    """
+    if isinstance(like, Gaussian):
+        return values.gaussian()
+    return type(like).from_natural(values, like.given)
+
+
+def partition(like: Any, values: Any) -> Array:
+    r"""Returns \(A(\lambda)\) so that \(e^A\) is the integral of \(e^{\langle\lambda, T\rangle}\), up to a constant.
+
+    Args:
+        like: a belief of the family.
+        values: λ.
+
+    Examples:
+        >>> from lamu.families import Gamma
+        >>> from lamu.observations import partition, values_of
+        >>> round(float(partition(Gamma(1.0, 1.0), values_of(Gamma(3.0, 1.0)))), 4)  # log Γ(3)
+        0.6931
+    """
+    return values.log_partition() if isinstance(like, Gaussian) else type(like).partition(values, like.given)
+
+
+def require_numbers(y: Any, name: str, dimensions: int = 1) -> np.ndarray:
+    """Returns the targets as an array, or raises a ValueError for another number of axes."""
+    y = np.asarray(y)
+    if y.ndim != dimensions:
+        shape = "[batch]" if dimensions == 1 else "[batch, outputs]"
+        raise ValueError(f"the targets have shape {y.shape}; {name} takes an array of shape {shape}")
+    return y

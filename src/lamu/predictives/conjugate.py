@@ -1,0 +1,152 @@
+r"""A conjugate model's predictions, \(p(y^* \mid D) = h(y^*)\, e^{A(\lambda + t(y^*)) - A(\lambda)}\)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.families import Product
+from lamu.model import Model
+from lamu.observations import Observation
+from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.rows import row_keys
+from lamu.predictives.rule import PredictiveRule
+from lamu.record import record, static
+from lamu.typing import Array, RandomKey, Rows
+
+__all__ = ["ConjugatePredictive", "ConjugateRule"]
+
+
+@record
+class ConjugateRule(PredictiveRule):
+    """The exact rule of a model of `lamu.Model.conjugate`.
+
+    Raises:
+        TypeError: for any other model.
+
+    Examples:
+        >>> from lamu.predictives.conjugate import ConjugateRule
+        >>> ConjugateRule()
+        ConjugateRule()
+    """
+
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns observation and belief: nothing is drawn."""
+        if not isinstance(model.likelihood, Observation) or not isinstance(belief, Product):
+            raise TypeError("this closed form is of a model of Model.conjugate(...); use Sampled() or Linearised()")
+        return _Known(model.likelihood, belief.factors["network"])
+
+
+@record
+class _Known:
+    """An observation and a belief about its parameters."""
+
+    observation: Any
+    belief: Any
+
+    @property
+    def task(self) -> str:
+        return self.observation.task
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        if offset is not None:
+            raise ValueError("a model without inputs has no linear predictor that an offset could be added to")
+        return ConjugatePredictive(self.observation, self.belief, x.shape[0])
+
+
+@record
+class ConjugatePredictive(Predictive):
+    r"""The distribution of new targets, the same for every row: exact density, moments and draws.
+
+    Given the data the rows are exchangeable, not independent: `log_prob` is each row's own, `sample` draws rows that
+    share one θ.
+
+    Attributes:
+        observation: \(p(y \mid \theta)\).
+        belief: q(θ).
+        rows: how many rows.
+
+    Examples:
+        >>> from lamu.families import Beta
+        >>> from lamu.observations import Bernoulli
+        >>> from lamu.predictives.conjugate import ConjugatePredictive
+        >>> ConjugatePredictive(Bernoulli(), Beta(3.0, 1.0), rows=2).mean.tolist()
+        [0.75, 0.75]
+    """
+
+    observation: Any
+    belief: Any
+    rows: int = static()
+
+    @property
+    def task(self) -> str:
+        """The observation's task."""
+        return self.observation.task
+
+    @property
+    def mean(self) -> Array:
+        """E[y]; for classes the probabilities."""
+        return self._repeated(self.observation.moments(self.belief)[0])
+
+    @property
+    def variance(self) -> Array:
+        """Var[y]; infinite where it does not exist."""
+        if self.task != "regression":
+            return self.mean * (1 - self.mean)
+        _, aleatoric, epistemic = self.observation.moments(self.belief)
+        return self._repeated(aleatoric + epistemic)
+
+    @property
+    def aleatoric(self) -> Array:
+        """Expected entropy in nats (classes), or expected variance."""
+        return self._repeated(self.observation.moments(self.belief)[1])
+
+    @property
+    def epistemic(self) -> Array:
+        """Mutual information of target and θ in nats (classes), or variance of the mean."""
+        return self._repeated(self.observation.moments(self.belief)[2])
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the log density of each target in nats, `[N]`, from two log-partitions."""
+        return self.observation.log_prob_under(self.belief, jnp.asarray(y))
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y), for numbers."""
+        return self.observation.cdf_under(self.belief, jnp.asarray(y, self.mean.dtype))
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target, by doubling and bisection: there need not be a variance."""
+        if not 0 < probability < 1:
+            raise ValueError(f"{probability!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+        one = jnp.ones_like(self.mean)
+
+        def reach(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            lower, upper = ends
+            lower = jnp.where(self.cdf(lower) > probability, 2 * lower, lower)
+            return lower, jnp.where(self.cdf(upper) < probability, 2 * upper, upper)
+
+        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = (ends[0] + ends[1]) / 2
+            low = self.cdf(middle) < probability
+            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
+
+        ends = jax.lax.fori_loop(0, 60, reach, (-one, one))
+        lower, upper = jax.lax.fori_loop(0, 120, halve, ends)
+        return (lower + upper) / 2
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws of all rows: θ, the same for all rows, then targets."""
+
+        def draw(key: RandomKey) -> Array:
+            theta_key, key = jax.random.split(key)
+            f = tree.ravel(self.belief.sample(theta_key))[0][None]
+            one = lambda key: self.observation.sample(key, {}, f)[0]
+            return jax.vmap(one)(row_keys(key, self.rows, first))
+
+        return jax.vmap(draw)(jax.random.split(key, n))
+
+    def _repeated(self, value: Array) -> Array:
+        return jnp.broadcast_to(value, (self.rows, *jnp.shape(value)))

@@ -1,0 +1,181 @@
+r"""A belief as a prior: what was learned before is what is known now, \(p(\theta) = q_{\text{before}}(\theta)\)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.families import Family, Gaussian
+from lamu.operators import Diagonal, Scalar
+from lamu.priors.interface import Prior
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Belief", "gaussian_belief", "tempered"]
+
+
+@record
+class Belief:
+    r"""The prior that is somebody's belief \(q(\theta)\): a Gaussian over any operator, or another family of a density.
+
+    A Gaussian belief enters another Gaussian belief exactly. Where its precision is diagonal or scalar every algorithm
+    takes it so; a full matrix does in closed forms and in Laplace's method, and enters elsewhere through the loss.
+
+    Attributes:
+        belief: q. `lamu.Model.with_prior` takes it from a posterior.
+        rest: the prior of the weights that q is not about (a belief about binary weights beside real ones); None where
+            it is about all.
+        peak: log q at its mean in nats, which needs the determinant of the precision; filled in for a Gaussian.
+
+    Raises:
+        TypeError: for a point, which as a prior would never move, and for what has no density, or several modes.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.operators import Scalar
+        >>> from lamu.priors import Belief
+        >>> prior = Belief(Gaussian({"w": jnp.ones(2)}, Scalar(4.0)))
+        >>> prior.gaussian({"w": jnp.zeros(2)})[1]["w"].tolist()
+        [4.0, 4.0]
+    """
+
+    belief: Family
+    rest: Prior | None = None
+    peak: Any = None
+
+    def __post_init__(self) -> None:
+        _require_density(self.belief)
+        if self.peak is None and isinstance(self.belief, Gaussian):
+            object.__setattr__(self, "peak", self.belief.log_prob(self.belief.mean))
+
+    def check(self, params: Params) -> None:
+        """Raises a ValueError if the belief is about a leaf that the parameters lack, or have in another shape."""
+        shapes = {path: jnp.shape(leaf) for path, leaf in _by_path(params).items()}
+        for path, leaf in _by_path(_like(self.belief)).items():
+            if path not in shapes:
+                raise ValueError(
+                    f"the prior is a belief about {path!r}, which the network lacks; its leaves are {', '.join(shapes)}"
+                )
+            if leaf.shape != shapes[path]:
+                raise ValueError(
+                    f"the prior is a belief about {path!r} of shape {leaf.shape}, but there it has the shape "
+                    f"{shapes[path]}; a belief carries over to data and outputs of the same width only"
+                )
+
+    def log_prob(self, params: Params) -> Array:
+        r"""Returns \(\log q(\theta)\), a scalar in nats."""
+        belief, peak = self._in_dtype_of(params)
+        if self.rest is not None:
+            ours, others = self._split(params)
+            beside = self.rest.log_prob(others)
+            return beside + belief.log_prob(ours) if jax.tree.leaves(ours) else beside
+        if not isinstance(belief, Gaussian):
+            return belief.log_prob(params)
+        # As `Gaussian.log_prob`, without a determinant at every step of whoever asks.
+        away = tree.add(params, belief.mean, -1.0)
+        return peak - tree.dot(away, belief.precision.matvec(away)) / 2
+
+    def gaussian(self, params: Params) -> tuple[Params, Params] | None:
+        """Returns mean and precision, two trees like `params`, where coordinates are independent; else None.
+
+        Args:
+            params: any parameters of the right structure; only their dtypes count.
+        """
+        belief: Any = self._in_dtype_of(params)[0]
+        if not (isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal | Scalar)):
+            return None
+        return belief.mean, belief.precision.diagonal(belief.mean)
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Returns a draw, a tree like `params`."""
+        drawn = self._in_dtype_of(params)[0].sample(key)
+        if self.rest is None:
+            return drawn
+        others = self.rest.sample(jax.random.fold_in(key, 1), self._split(params)[1])
+        return jax.tree.map(lambda a, b: b if a is None else a, drawn, others, is_leaf=lambda leaf: leaf is None)
+
+    def _split(self, params: Params) -> tuple[Params, Params]:
+        """The weights that the belief is about, and the others."""
+        known = _by_path(_like(self.belief))
+        ours = tree.map_with_path(lambda path, leaf: leaf if path in known else None, params)
+        return ours, tree.map_with_path(lambda path, leaf: None if path in known else leaf, params)
+
+    def _in_dtype_of(self, params: Params) -> tuple[Any, Any]:
+        leaves = jax.tree.leaves(params)
+        if not leaves:
+            return self.belief, self.peak
+        dtype = jnp.result_type(*leaves)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), (self.belief, self.peak))
+
+
+def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
+    """Returns a prior as a Gaussian with an operator for its precision, or None where it is not Gaussian.
+
+    Args:
+        prior: any prior.
+        params: parameters of the right structure.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Normal, gaussian_belief
+        >>> gaussian_belief(Normal(0.5), {"w": jnp.zeros(2)}).precision.values["w"].tolist()
+        [4.0, 4.0]
+    """
+    if isinstance(prior, Belief) and isinstance(prior.belief, Gaussian):
+        return prior._in_dtype_of(params)[0]
+    known = prior.gaussian(params)
+    return None if known is None else Gaussian(known[0], Diagonal(known[1]))
+
+
+def tempered(belief: Any, temperature: Any) -> Any:
+    r"""Returns the belief to the power T, normalised, \(\lambda \leftarrow T\lambda\).
+
+    What was fitted at temperature T is \((p(D|\theta)\,p(\theta))^{1/T}\): to the power T it is the prior that another
+    run at T divides by T again, as it does every prior.
+
+    Args:
+        belief: a Gaussian or an exponential family with a constant base measure.
+        temperature: T.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.operators import Scalar
+        >>> from lamu.priors.belief import tempered
+        >>> tempered(Gaussian(jnp.ones(1), Scalar(4.0)), 0.5).precision.value
+        2.0
+    """
+    if isinstance(temperature, int | float) and temperature == 1.0:
+        return belief
+    if isinstance(belief, Gaussian):
+        return Gaussian(belief.mean, belief.precision.scale(temperature))
+    natural = belief.natural()
+    return replace(natural, values=tree.scale(natural.values, temperature)).family()
+
+
+def _require_density(belief: Any) -> None:
+    name = type(belief).__name__
+    if belief.kind == "degenerate":
+        raise TypeError(
+            f"a {name} is certain of every weight, and as a prior would never move; fit with an uncertainty (ivon(), "
+            "laplace(), conjugate()), or put a width around it, Belief(Gaussian(point, Scalar(1 / width**2)))"
+        )
+    if belief.kind == "joint" or not hasattr(belief, "log_prob"):
+        raise TypeError(
+            f"{name} is a belief of several modes or draws, of which no single prior can be made; take one of its "
+            "members, or fit with ivon(), laplace() or conjugate()"
+        )
+
+
+def _like(belief: Any) -> Any:
+    """The shapes of a point of the belief's space."""
+    return jax.eval_shape(belief.sample, jax.random.key(0))
+
+
+def _by_path(params: Params) -> dict[str, Any]:
+    return dict(zip(tree.paths(params), jax.tree.leaves(params), strict=True))
