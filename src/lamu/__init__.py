@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         mcmc,
         networks,
         objective,
+        observations,
         operators,
         plots,
         predictives,
@@ -30,17 +31,20 @@ if TYPE_CHECKING:
         scores,
         tree,
     )
+    from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
     from lamu.loop import Diverged, Fit, fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
     from lamu.running import Checkpoints
+    from lamu.sequential import merge, remove
 
 __all__ = [
     "Checkpoints",
     "Diverged",
     "Fit",
     "FoldedFit",
+    "LogDensity",
     "Model",
     "Posterior",
     "algorithms",
@@ -54,13 +58,16 @@ __all__ = [
     "likelihoods",
     "load",
     "mcmc",
+    "merge",
     "networks",
     "objective",
+    "observations",
     "operators",
     "plots",
     "predictives",
     "priors",
     "rate",
+    "remove",
     "rule",
     "scores",
     "tree",
@@ -73,9 +80,12 @@ _NAMES = {
     "fit": "lamu.loop",
     "FoldedFit": "lamu.folds",
     "fit_folds": "lamu.folds",
+    "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",
+    "merge": "lamu.sequential",
+    "remove": "lamu.sequential",
 }
 
 

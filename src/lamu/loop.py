@@ -13,8 +13,10 @@ import numpy as np
 
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
+from lamu.density import nothing
 from lamu.model import Model
 from lamu.objective import Objective
+from lamu.observations import Observation
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.rate import over
@@ -36,7 +38,7 @@ class Diverged(RuntimeError):
     """The loss became NaN or infinite.
 
     Attributes:
-        fit: what there was before the block of steps that failed, or None for a sampler.
+        fit: what there was before the block of steps that failed; None for a sampler, or where that was no belief.
     """
 
     def __init__(self, message: str, fit: Fit | None) -> None:
@@ -136,6 +138,8 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
+    if hasattr(data, "shape") and isinstance(model.likelihood, Observation):
+        data = {"y": data}
     rows = data if isinstance(data, Arrays | Stream) else _rows(data)
     if isinstance(rows, Arrays):
         model.likelihood.check(np.asarray(rows.y))
@@ -228,10 +232,15 @@ def fit(
         return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:
+        reason = getattr(algorithm, "complaint", lambda state: None)(state)
+        advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
+        try:
+            last = finish(good) if history.trace is None else None
+        except ValueError:  # a precision that had left its domain before the loss did is no belief
+            last = None
         raise Diverged(
-            f"the loss is {history.last['loss']} at step {history.first_bad + 1}; lower the learning "
-            "rate, standardise the data (model.standardised(x, y)), or narrow the prior",
-            finish(good) if history.trace is None else None,
+            f"the loss is {history.last['loss']} at step {history.first_bad + 1}; {reason or advice}",
+            last,
         )
     saved.keep(state, history, best, now=True)
     if interrupted and history.trace is None and algorithm.traits.length is not None:
@@ -249,6 +258,8 @@ def _until(blocks: Iterator[Block], best: Best) -> Iterator[Block]:
 
 
 def _rows(data: Any) -> Arrays | Stream:
+    if data is None:
+        return Arrays.of(nothing())
     if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
         return Arrays.of(data)
     if isinstance(data, Iterable) and not hasattr(data, "shape"):

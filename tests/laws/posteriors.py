@@ -21,22 +21,36 @@ from jax.scipy.special import logsumexp
 
 import lamu
 from lamu.algorithms import (
+    adagrad,
     adam,
+    bayesbinn,
+    bsam,
     conjugate,
     deep_ensemble,
+    dropout,
     gradient_descent,
+    igo,
     ivon,
     laplace,
     last_layer,
+    lie_group,
     map_estimate,
+    mc_dropout,
+    mixture,
+    mixture_vi,
+    multimodal,
+    ogn,
+    rmsprop,
+    sam,
     sgd,
+    straight_through,
     vogn,
     von,
 )
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import nuts
-from lamu.networks import MLP, BatchNorm
+from lamu.networks import MLP, BatchNorm, Dropout
 from lamu.operators import Dense
 from lamu.predictives import linearised, sampled
 from lamu.predictives.rows import in_chunks
@@ -86,7 +100,10 @@ def linear(likelihood: Any, bias: bool = True) -> Any:
 
 known, learned = lamu.likelihoods.Gaussian(0.4), lamu.likelihoods.Gaussian()
 hidden = lamu.Model(lamu.networks.MLP((4,), "tanh"), lamu.likelihoods.Categorical(3)).standardised(X, CLASSES)
+dropped = lamu.Model(lamu.networks.MLP((4,), "tanh", dropout=Dropout(0.2)), lamu.likelihoods.Categorical(3))
+dropped = dropped.standardised(X, CLASSES)
 tanh = lamu.Model(lamu.networks.MLP((4,), "tanh"), learned)
+logistic = linear(lamu.likelihoods.Bernoulli())
 newton = von(1.0, Dense, Exact())
 
 
@@ -98,16 +115,16 @@ def normed(by: BatchNorm) -> Any:
 
 FITS = {
     "gradient_descent": ("regression point long", Fitted(linear(learned), (X, Y), gradient_descent(0.1), steps=50)),
-    "sgd": ("binary point long", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), sgd(0.1), steps=50)),
+    "sgd": ("binary point long", Fitted(logistic, (X, BINARY), sgd(0.1), steps=50)),
     "adam": ("classes point hidden", Fitted(hidden, (X, CLASSES), adam(0.05), steps=50)),
     "map_estimate": ("regression point hidden long", Fitted(tanh, (X, Y), map_estimate(), steps=20)),
     "von": ("regression scales widens", Fitted(linear(known), (X, Y), newton, steps=2)),
     "ivon": ("classes hidden", Fitted(hidden, (X, CLASSES), ivon(0.1), steps=100)),
-    "vogn": ("binary", Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), vogn(0.1), steps=50)),
+    "vogn": ("binary", Fitted(logistic, (X, BINARY), vogn(0.1), steps=50)),
     "laplace": ("classes hidden", Fitted(hidden, (X, CLASSES), laplace(adam(0.05)), steps=50)),
     "laplace of binary": (
         "binary",
-        Fitted(linear(lamu.likelihoods.Bernoulli()), (X, BINARY), laplace(adam(0.05)), steps=50),
+        Fitted(logistic, (X, BINARY), laplace(adam(0.05)), steps=50),
     ),
     "last_layer": ("classes", Fitted(hidden, (X, CLASSES), last_layer(adam(0.05)), steps=50)),
     "deep_ensemble": ("regression", Fitted(tanh, (X, Y), deep_ensemble(adam(0.05), members=2), steps=20)),
@@ -116,6 +133,24 @@ FITS = {
         Fitted(hidden, (X, CLASSES), deep_ensemble(ivon(0.1), members=2), steps=50),
     ),
     "deep_ensemble of batch statistics": ("classes", normed(BatchNorm())),
+    "newton": ("regression scales widens long", Fitted(linear(known), (X, Y), lamu.algorithms.newton(), steps=2)),
+    "rmsprop": (
+        "binary point long",
+        Fitted(logistic, (X, BINARY), rmsprop(0.02), steps=50),
+    ),
+    "adagrad": ("binary point long", Fitted(logistic, (X, BINARY), adagrad(0.3), steps=50)),
+    "sam": ("regression point long", Fitted(linear(learned), (X, Y), sam(0.1), steps=50)),
+    "ogn": ("binary long", Fitted(logistic, (X, BINARY), ogn(0.1), steps=50)),
+    "bsam": ("classes hidden long", Fitted(hidden, (X, CLASSES), bsam(0.1), steps=100)),
+    "lie_group": ("classes hidden long", Fitted(hidden, (X, CLASSES), lie_group(), steps=50)),
+    "multimodal": ("regression long", Fitted(linear(known), (X, Y), multimodal(components=2), steps=10)),
+    "mixture_vi": ("regression", Fitted(linear(known), (X, Y), mixture_vi(components=2), steps=10)),
+    "igo": ("regression point long", Fitted(linear(known), (X, Y), igo(), steps=10)),
+    "straight_through": ("classes point long", Fitted(hidden, (X, CLASSES), straight_through(0.1), steps=20)),
+    "bayesbinn": ("classes", Fitted(hidden, (X, CLASSES), bayesbinn(0.01), steps=20)),
+    "dropout": ("classes point long", Fitted(dropped, (X, CLASSES), dropout(sgd(0.1)), steps=20)),
+    "mc_dropout": ("classes", Fitted(dropped, (X, CLASSES), mc_dropout(sgd(0.1)), steps=20)),
+    "mixture": ("classes long", Fitted(hidden, (X, CLASSES), mixture(ivon(0.1), components=2), steps=50)),
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
 }

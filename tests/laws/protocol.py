@@ -14,6 +14,7 @@ import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,24 +25,43 @@ import optax
 import lamu
 from lamu import tree
 from lamu.algorithms import (
+    adagrad,
     adam,
+    bayesbinn,
+    bsam,
     conjugate,
     deep_ensemble,
+    dropout,
     gradient_descent,
+    igo,
     ivon,
     laplace,
     last_layer,
+    lie_group,
     map_estimate,
+    mc_dropout,
+    mixture,
+    mixture_vi,
+    multimodal,
+    newton,
+    ogn,
+    rmsprop,
+    sam,
     sgd,
+    straight_through,
+    svi,
     vogn,
     von,
 )
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
+from lamu.families import Gamma
+from lamu.geometry import Affine
 from lamu.likelihoods import HeteroscedasticGaussian
 from lamu.mcmc import nuts
-from lamu.networks import BatchNorm
+from lamu.networks import BatchNorm, Dropout
 from lamu.objective import Objective
+from lamu.observations import Poisson
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import Normal
@@ -104,6 +124,18 @@ for name, algorithm, with_rate, traits in (
     ("laplace", laplace(adam(0.05)), None, POINT + " gaussian"),
     ("last_layer", last_layer(adam(0.05)), None, "deterministic eager"),
     ("deep_ensemble", deep_ensemble(adam(0.05), members=2), None, "eager"),
+    ("newton", newton(), newton, "deterministic descends eager mode gaussian"),
+    ("rmsprop", rmsprop(0.02), rmsprop, POINT),
+    ("adagrad", adagrad(0.3), adagrad, POINT),
+    ("sam", sam(0.05, momentum=0.5), sam, "deterministic dispersions descends eager"),
+    ("ogn", ogn(0.1, b2=0.95), ogn, "deterministic dispersions descends eager mode"),
+    ("bsam", bsam(0.1, b2=0.95), bsam, "random dispersions descends eager"),
+    (
+        "lie_group",
+        lie_group(learning_rate=0.1),
+        partial(lie_group, Affine()),
+        "random dispersions descends eager",
+    ),
     ("conjugate", conjugate(), None, "deterministic gaussian eager mode"),
     ("nuts", nuts(chains=2, warmup=50, draws=2), None, "random"),
 ):
@@ -115,12 +147,28 @@ for name, algorithm, with_rate, traits in (
     row("protocol", f"{name} of one scalar", algorithm, f"{word} {one}", problem=scalar)
     if name == "von":
         row("protocol", "von of classes", von(0.1), "full random", problem=classes)
-    elif name != "conjugate":
+    elif name not in ("conjugate", "newton"):
         full = "" if name == "nuts" else "full"
         row("protocol", f"{name} of classes", algorithm, f"{full} {word} {many}", problem=classes)
-    if name not in ("conjugate", "vogn", "nuts", "von"):
+    if name not in ("conjugate", "vogn", "nuts", "von", "newton", "ogn"):
         most = "" if name == "adam" else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
+
+counts = Problem(lamu.Model.conjugate(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
+dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
+for name, algorithm, at, traits in (
+    ("straight_through of classes", straight_through(0.1), classes, "full"),
+    ("bayesbinn of classes", bayesbinn(0.01), classes, "full random"),
+    ("bayesbinn of batch statistics", bayesbinn(0.01), normed, "full random long"),
+    ("dropout of classes", dropout(sgd(0.1)), dropped, "full random"),
+    ("mc_dropout of classes", mc_dropout(sgd(0.1)), dropped, "full random long"),
+    ("multimodal of classes", multimodal(components=2), classes, "full"),
+    ("mixture_vi of classes", mixture_vi(components=2, draws=1), classes, "full random"),
+    ("mixture of classes", mixture(ivon(0.1), components=2), classes, "full random"),
+    ("igo of classes", igo(), classes, "full random"),
+    ("svi of counts", svi(), counts, ""),
+):
+    row("protocol", name, algorithm, traits, problem=at)
 
 # Two outputs a target, and no dispersions: the curvature of a row is a matrix.
 own_noise = replace(regression, model=replace(regression.model, likelihood=HeteroscedasticGaussian()))
@@ -165,7 +213,10 @@ def posterior(row: Row, state: Any, objective: Objective, batch: Batch, seed: in
     if row.subject.traits.length is not None:
         infos = [step(row.subject, key(100 + i), state, batch, objective)[1] for i in range(2)]
         trace = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[info.draw for info in infos])
-    return row.subject.posterior(key(seed), state, objective, Arrays.of((batch.x, batch.y)), trace)
+    try:
+        return row.subject.posterior(key(seed), state, objective, Arrays.of((batch.x, batch.y)), trace)
+    except ValueError as error:  # a state that is no belief any more
+        raise AssertionError(str(error)) from error
 
 
 def bits(state: Any) -> list[np.ndarray]:
@@ -635,7 +686,7 @@ twin_of(
     "ivon",
     "noise summed for averaged",
     "learned_noise_is_the_residuals",
-    step=after(lambda a, b: replace(b, rest=jax.tree.map(lambda old, new: old + 60 * (new - old), a.rest, b.rest))),
+    step=after(lambda a, b: replace(b, rest=jax.tree.map(lambda old, new: old + 400 * (new - old), a.rest, b.rest))),
 )
 twin_of(
     "adam",

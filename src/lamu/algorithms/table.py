@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.discrete.bayesbinn import bayesbinn
+from lamu.algorithms.discrete.dropout import dropout, mc_dropout
+from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
+from lamu.algorithms.ensembles.mixture import mixture
+from lamu.algorithms.mixtures.mixture_vi import mixture_vi
+from lamu.algorithms.mixtures.multimodal import multimodal
+from lamu.algorithms.optimisers.adagrad import adagrad
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
 from lamu.algorithms.optimisers.map_estimate import map_estimate
+from lamu.algorithms.optimisers.newton import newton
+from lamu.algorithms.optimisers.rmsprop import rmsprop
+from lamu.algorithms.optimisers.sam import sam
 from lamu.algorithms.optimisers.sgd import sgd
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
+from lamu.algorithms.variational.bsam import bsam
 from lamu.algorithms.variational.ivon import ivon
+from lamu.algorithms.variational.lie_group import lie_group
+from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 from lamu.protocol import Recipe
@@ -19,15 +34,31 @@ __all__ = ["registry"]
 
 _RECIPES = (
     Recipe("gradient_descent", gradient_descent, "Khan & Rue 2021, section 1.3.1"),
+    Recipe("newton", newton, "Khan & Rue 2021, section 1.3.2"),
+    Recipe("multimodal", multimodal, "Khan & Rue 2021, section 3; Lin et al. 2019"),
     Recipe("sgd", sgd, "Khan & Rue 2021, section 4.1"),
+    Recipe("adagrad", adagrad, "Duchi, Hazan & Singer 2011"),
+    Recipe("rmsprop", rmsprop, "Tieleman & Hinton 2012; Khan & Rue 2021, section 4.2"),
     Recipe("adam", adam, "Kingma & Ba 2015; Khan & Rue 2021, section 4.2"),
     Recipe("map_estimate", map_estimate, "any optax optimiser"),
+    Recipe("sam", sam, "Foret et al. 2021, algorithm 1"),
+    Recipe("dropout", dropout, "Khan & Rue 2021, section 4.3; Srivastava et al. 2014"),
+    Recipe("mc_dropout", mc_dropout, "Gal & Ghahramani 2016"),
+    Recipe("straight_through", straight_through, "Meng et al. 2020, table 1"),
+    Recipe("bayesbinn", bayesbinn, "Meng et al. 2020, section 3"),
     Recipe("von", von, "Khan et al. 2018, section 3"),
+    Recipe("ogn", ogn, "Khan & Rue 2021, section 4.4"),
     Recipe("vogn", vogn, "Khan et al. 2018, equations 11 and 12"),
     Recipe("ivon", ivon, "Shen et al. 2024, algorithm 1"),
+    Recipe("bsam", bsam, "Möllenhoff & Khan 2023, algorithm 1"),
+    Recipe("lie_group", lie_group, "Kıral, Möllenhoff & Khan 2023"),
+    Recipe("mixture_vi", mixture_vi, "Lin, Khan & Schmidt 2019"),
+    Recipe("igo", igo, "Ollivier et al. 2017; Glasmachers et al. 2010"),
     Recipe("laplace", laplace, "MacKay 1992; Khan & Rue 2021, section 4.4"),
     Recipe("last_layer", last_layer, "Snoek et al. 2015; Kristiadi et al. 2020"),
     Recipe("deep_ensemble", deep_ensemble, "Lakshminarayanan et al. 2017"),
+    Recipe("mixture", mixture, "Wilson & Izmailov 2020; Shen et al. 2024"),
+    Recipe("svi", svi, "Hoffman et al. 2013, equation 26"),
     Recipe("conjugate", conjugate, "Khan & Rue 2021, section 5.1"),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -31,31 +30,13 @@ from lamu.operators import Dense
 from lamu.promotion import lenient
 from lamu.protocol import Algorithm
 from lamu.verification import problems, references
+from lamu.verification.check import Check
+from lamu.verification.conjugate_rows import conjugate_rows
+from lamu.verification.discrete_rows import discrete_rows
+from lamu.verification.gaussian_rows import gaussian_rows
 from lamu.verification.problems import Problem
 
-__all__ = ["Check", "checks"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """An algorithm beside its classic.
-
-    Attributes:
-        algorithm: its public name.
-        reference: what it was compared with, and in what.
-        deviation: the largest difference that was found.
-        tolerance: the largest that is allowed.
-    """
-
-    algorithm: str
-    reference: str
-    deviation: float
-    tolerance: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the deviation is within the tolerance (NaN is not)."""
-        return self.deviation <= self.tolerance
+__all__ = ["checks"]
 
 
 def checks() -> dict[str, Callable[[], Check]]:
@@ -80,6 +61,7 @@ def checks() -> dict[str, Callable[[], Check]]:
         "conjugate": _conjugate,
         "nuts": _nuts,
     }
+    table |= gaussian_rows() | discrete_rows() | conjugate_rows()
     return {name: _in_double(check) for name, check in table.items()}
 
 
@@ -215,8 +197,8 @@ def _vogn() -> Check:
 
 def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any]) -> Check:
     """Returns 20 steps beside the same steps by hand, with the same draws; some of the batches are padded."""
-    problem, rate, b1, b2, initial = problems.logistic(), 0.1, 0.8, 0.95, 0.3
-    algorithm = make(rate, b1, b2, initial=initial)
+    problem, rate, b1, b2, initial, clip = problems.logistic(), 0.1, 0.8, 0.95, 0.3, 0.2
+    algorithm = make(rate, b1, b2, initial=initial, clip=clip)
     batches = (problem.batches(16) * 7)[:20]
     keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
@@ -232,7 +214,7 @@ def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any
         for kept, batch in zip(real, batches, strict=True)
     ]
     rows = len(problem.y)
-    mean, h = by_hand(plain, noises, start, rows, problem.precision, rate, b1, b2, initial)
+    mean, h = by_hand(plain, noises, start, rows, problem.precision, rate, b1, b2, initial, clip)
     curvature = _flat(state.precision.values) - problem.precision / rows
     deviation = max(_distance(_flat(state.mean), mean), _distance(curvature, h))
     return Check(name, "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)

@@ -46,6 +46,7 @@ def ivon_logistic(
     b1: float,
     b2: float,
     initial: float,
+    clip: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and curvature h of IVON on logistic regression (Shen et al. 2024, algorithm 1, one draw).
 
@@ -59,6 +60,7 @@ def ivon_logistic(
         b1: β₁.
         b2: β₂.
         initial: h₀.
+        clip: the largest coordinate of a step at rate one.
     """
     mean, momentum = start.copy(), np.zeros_like(start)
     h, decay = np.full_like(start, initial), precision / rows
@@ -69,7 +71,7 @@ def ivon_logistic(
         h_hat = gradient * (theta - mean) / sigma**2
         momentum = b1 * momentum + (1 - b1) * gradient
         h = b2 * h + (1 - b2) * h_hat + (1 - b2) ** 2 * (h - h_hat) ** 2 / (h + decay) / 2
-        mean = mean - rate * (momentum / (1 - b1**step) + decay * mean) / (h + decay)
+        mean = mean - rate * np.clip((momentum / (1 - b1**step) + decay * mean) / (h + decay), -clip, clip)
     return mean, h
 
 
@@ -83,6 +85,7 @@ def vogn_logistic(
     b1: float,
     b2: float,
     initial: float,
+    clip: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and curvature of VOGN on logistic regression (Osawa et al. 2019, equations 4 and 5, one draw).
 
@@ -96,6 +99,7 @@ def vogn_logistic(
         b1: β₁.
         b2: β₂.
         initial: the first curvature.
+        clip: the largest coordinate of a step at rate one.
     """
     m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, initial)
     delta = precision / rows
@@ -104,5 +108,5 @@ def vogn_logistic(
         single = (1 / (1 + np.exp(-design @ theta)) - y)[:, None] * design
         v = b1 * v + (1 - b1) * single.mean(axis=0)
         s = b2 * s + (1 - b2) * (single**2).mean(axis=0)
-        m = m - rate * (v / (1 - b1**t) + delta * m) / (s + delta)
+        m = m - rate * np.clip((v / (1 - b1**t) + delta * m) / (s + delta), -clip, clip)
     return m, s
