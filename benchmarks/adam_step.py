@@ -8,7 +8,6 @@ most of the step. Both sides have the same loss, prior included, and both are on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import optax
 
 import lamu
-from benchmarks.pairs import Ratio, alternate
+from benchmarks.pairs import Ratio, alternate, carried
 from lamu.objective import Objective
 
 SIDE, ROWS, STEPS, DATA = 1000, 8, 20, 60_000
@@ -64,17 +63,7 @@ def adam_step(pairs: int = 20) -> Ratio:
         return (state,), info.loss
 
     name = f"adam, {SIDE * SIDE + SIDE:,} parameters, {ROWS} rows"
-    return alternate(name, _repeat(through_the_rule, state), _repeat(plain, layer, theirs.init(layer)), STEPS, pairs)
-
-
-def _repeat(run: Callable[..., Any], *carry: Any) -> Callable[[], None]:
-    held = [carry]
-
-    def call() -> None:
-        held[0], values = run(*held[0])
-        jax.block_until_ready(values)
-
-    return call
+    return alternate(name, carried(through_the_rule, state), carried(plain, layer, theirs.init(layer)), STEPS, pairs)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Ratio", "alternate"]
+__all__ = ["Ratio", "alternate", "carried"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,19 @@ def alternate(
     ours_ms, theirs_ms = 1000 * np.median(times, axis=0) / per_call
     lower, upper = np.quantile(medians, [0.025, 0.975])
     return Ratio(name, float(ours_ms), float(theirs_ms), float(np.median(ratios)), float(lower), float(upper))
+
+
+def carried(run: Callable[..., Any], *carry: Any) -> Callable[[], None]:
+    """Returns a call of `run` that takes up the carry where the last call left it, and waits for the end."""
+    import jax
+
+    held = [carry]
+
+    def call() -> None:
+        held[0], values = run(*held[0])
+        jax.block_until_ready(values)
+
+    return call
 
 
 def _seconds(run: Callable[[], None]) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 import lamu
-from benchmarks.pairs import alternate
+from benchmarks.pairs import alternate, carried
 from lamu.objective import Objective
 
 STEPS, ROWS = 50, 128
@@ -54,7 +54,7 @@ def main() -> None:
 
             return jax.lax.scan(body, (layers, memory), None, STEPS)
 
-        return _repeat(run, jax.tree.map(jnp.copy, layers), optimiser.init(layers))
+        return carried(run, jax.tree.map(jnp.copy, layers), optimiser.init(layers))
 
     def ours(algorithm: Any) -> Callable[[], None]:
         @partial(jax.jit, donate_argnums=0)
@@ -65,22 +65,12 @@ def main() -> None:
             state, info = jax.lax.scan(body, state, jnp.arange(STEPS))
             return (state,), info.loss
 
-        return _repeat(run, algorithm.init(jax.random.key(0), objective, batch))
+        return carried(run, algorithm.init(jax.random.key(0), objective, batch))
 
     print(f"{'':44} {'ours':>11} {'optax Adam':>11}")
     for name in ("sgd", "adam", "ivon"):
         algorithm = getattr(lamu.algorithms, name)()
         print(alternate(f"{name}, MLP 784-400-400-10, batch 128", ours(algorithm), plain(optax.adam(1e-3)), STEPS))
-
-
-def _repeat(run: Callable[..., Any], *carry: Any) -> Callable[[], None]:
-    held = [carry]
-
-    def call() -> None:
-        held[0], values = run(*held[0])
-        jax.block_until_ready(values)
-
-    return call
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pandas as pd
 from lamu.cli import main
 from lamu.data import bundled, load
 
-QUICK = ("--epochs", "4", "--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "initial=1")
+QUICK = ("--epochs", "4", "--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "initial=1", "--set", "clip=1")
 TASKS = ("regression", "binary", "classes")
 
 

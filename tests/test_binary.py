@@ -11,7 +11,6 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.concrete import Concrete
 from lamu.algorithms.discrete.plugged import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
@@ -153,11 +152,13 @@ def test_relaxed_draws_are_of_the_relaxed_loss_whose_bias_falls_with_the_tempera
     np.testing.assert_allclose(vector(by_enumeration), exact_gradient(), atol=1e-12)
     bias = [np.max(np.abs(relaxed_gradient(tau) - exact_gradient())) for tau in (1.0, 0.25, 0.05)]
     assert bias[0] > 2.0 * bias[1] > 8.0 * bias[2] > 0.008, bias
-    both = [
-        natural_gradient(e, jax.random.key(4), belief, problem).gradient for e in (Relaxed(0.5), Concrete(0.5, 0.0))
-    ]
+    # A floor that is too small to be seen leaves the slopes where they are; one that is not bounds them.
+    floors = (Relaxed(0.5), Relaxed(0.5, floor=1e-14))
+    both = [natural_gradient(e, jax.random.key(4), belief, problem).gradient for e in floors]
     np.testing.assert_allclose(*map(vector, both), rtol=1e-9)
-    one = lambda key: natural_gradient(Concrete(1.0), key, belief, problem).gradient
+    _, pull = Relaxed(0.5, floor=0.1).point(jax.random.key(0), Binary(jnp.array([-9.0, 0.1, 8.0])))
+    assert np.max(pull(jnp.ones(3)).values) <= 1.1 / (0.5 * 0.1)
+    one = lambda key: natural_gradient(Relaxed(1.0), key, belief, problem).gradient
     found = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 20_000))["layers"][0]["kernel"][..., 0]
     # Three means: one of them is beyond 4.5 standard errors once in 50,000 seeds.
     error = np.std(found, axis=0) / 20_000**0.5
@@ -237,7 +238,7 @@ def test_straight_through_and_bayesbinn_differ_by_the_choices_that_the_table_nam
     assert differing == {"expectation", "decay", "start"}
     # Where λ starts is a number; the choices of the rule are the other two.
     assert (one.expectation, one.decay) == (ZeroTemperature(), NoDecay())
-    assert (other.expectation, other.decay) == (Concrete(0.5, 0.1, 1), Decay())
+    assert (other.expectation, other.decay) == (Relaxed(0.5, 1, 0.1), Decay())
     assert one.choices.departures == ("delta at zero temperature", "entropy and decay dropped")
     assert isinstance(one.expectation, Points)
     assert isinstance(other.expectation, Points)

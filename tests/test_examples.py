@@ -18,13 +18,13 @@ import pytest
 import lamu
 
 ROOT = Path(__file__).parent.parent
-LONG = {"demo.py", "one_model_all_agree.py"}
+LONG = {"demo.py", "one_model_all_agree.py", "continual_digits.py", "your_own_loop.py"}
 SCRIPTS = [
     pytest.param(path, id=path.name, marks=[pytest.mark.stress] if path.name in LONG else [])
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LONG_PAGES = {"README.md", "docs/index.md", "docs/training.md"}
+LONG_PAGES = {"README.md", "docs/index.md", "docs/training.md", "docs/one_rule.md", "docs/your_own_algorithm.md"}
 PAGES = {
     str(path.relative_to(ROOT)): "\n".join(BLOCK.findall(path.read_text(encoding="utf-8")))
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -9,42 +9,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
+from benchmarks.anchors import a1a, australian, model_of, negative_elbo
 
-from lamu import tree
 from lamu.algorithms import laplace, map_estimate, von
-from lamu.data import Batch
 from lamu.departures import Trace
 from lamu.expectations import Quadrature
-from lamu.families import Gaussian
-from lamu.likelihoods import Bernoulli
 from lamu.loop import fit
-from lamu.model import Model
-from lamu.networks import Linear
-from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense, Diagonal
-from lamu.priors import Normal
 from lamu.rate import rate
 from lamu.rule import Rule
 
 FOLDER = Path(os.environ.get("LAMU_DATA", "no data"))
 pytestmark = pytest.mark.skipif(not (FOLDER / "tabular").is_dir(), reason="LAMU_DATA names no folder of data sets")
-
-
-def a1a():
-    data = np.load(FOLDER / "tabular" / "a1a.npz")
-    return data["X_train"].astype(float), data["y_train"].astype(int), 2.8072
-
-
-def australian():
-    data = np.load(FOLDER / "tabular" / "australian.npz")
-    half = np.argsort(np.random.RandomState(1).random_sample(690))[:345]
-    return data["X"][half].astype(float), data["y"][half].astype(int), 1e-5
 
 
 def mean_field(steps: int) -> tuple[Rule, int]:
@@ -69,15 +49,6 @@ ROADS = {
 }
 
 
-def negative_elbo(model: Model, x: np.ndarray, y: np.ndarray, belief: Gaussian) -> float:
-    objective = Objective(model, float(len(x)))
-    mean, precision = Weights().conjugate_prior(objective, belief.mean)
-    prior = Gaussian(mean, Diagonal(tree.scale(precision, objective.data_size)))
-    loss = BatchLoss(objective, Batch.of(x, y), {}, Weights(), {}, conjugate=True)
-    expected = Quadrature(60).evaluate(jax.random.key(0), belief, loss, Hessian(), Diagonal).value
-    return float(len(x) * expected + belief.kl(prior))
-
-
 @pytest.mark.parametrize(
     ("data", "road", "anchor"),
     [
@@ -91,7 +62,7 @@ def negative_elbo(model: Model, x: np.ndarray, y: np.ndarray, belief: Gaussian) 
 )
 def test_negative_elbo_is_the_anchor(data, road: str, anchor: float) -> None:
     x, y, delta = data()
-    model = Model(Linear(), Bernoulli(), Normal({"*bias": 1e-5**-0.5, "*": delta**-0.5}))
+    model = model_of(delta)
     algorithm, steps = ROADS[road](data is a1a)
     run = fit(model, (x, y), algorithm, steps=steps, batch_size=len(x))
     belief = run.posterior.belief.factors["network"]

@@ -17,7 +17,7 @@ from lamu.model import Model
 from lamu.networks import MLP
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import SquaredGradients
-from lamu.operators import Dense, Diagonal
+from lamu.operators import Dense, Diagonal, Scalar
 
 X = np.random.default_rng(0).normal(size=(5, 2))
 Y = jnp.array([0, 2, 1, 1, 0], jnp.int32)
@@ -42,7 +42,7 @@ def test_squares_are_the_rows_own(structure) -> None:
         )[0]
         gradient = np.asarray(tree.ravel(jax.grad(log_prob)(theta))[0])
         total = total + 0.7 * loss.batch.weight[i] / 5 * np.outer(gradient, gradient)
-    found = SquaredGradients().evaluate(loss, theta, Gaussian(theta, Diagonal(theta)), structure, None)
+    found = SquaredGradients().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), structure, None)
     expected = total if structure is Dense else np.diag(np.diagonal(total))
     np.testing.assert_allclose(found.curvature.dense(theta), expected, rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(tree.ravel(found.gradient)[0], tree.ravel(loss.gradient(theta, None).coordinates)[0])
@@ -52,11 +52,11 @@ def test_a_network_with_a_state_is_refused() -> None:
     loss, theta = case()
     loss = replace(loss, network_state={"mean": np.zeros(3)})
     with pytest.raises(TypeError, match="without a state"):
-        SquaredGradients().evaluate(loss, theta, Gaussian(theta, Diagonal(theta)), Diagonal, None)
+        SquaredGradients().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Diagonal, None)
 
 
 def test_a_prior_in_the_loss_is_refused() -> None:
     loss, theta = case()
     loss = replace(loss, conjugate=False)
     with pytest.raises(TypeError, match="need a Gaussian prior"):
-        SquaredGradients().evaluate(loss, theta, Gaussian(theta, Diagonal(theta)), Diagonal, None)
+        SquaredGradients().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Diagonal, None)

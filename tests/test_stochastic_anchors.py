@@ -8,28 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from benchmarks.anchors import a1a, australian, dense, diagonal, model_of, negative_elbo
 
-from lamu.algorithms import ivon, von
-from lamu.expectations import MonteCarlo
-from lamu.likelihoods import Bernoulli
 from lamu.loop import fit
-from lamu.model import Model
-from lamu.networks import Linear
-from lamu.operators import Dense
-from lamu.priors import Normal
-from lamu.rate import Annealed
-from tests.test_logistic_anchors import FOLDER, a1a, australian, negative_elbo
+from tests.test_logistic_anchors import FOLDER
 
 pytestmark = pytest.mark.skipif(not (FOLDER / "tabular").is_dir(), reason="LAMU_DATA names no folder of data sets")
-
-
-def dense() -> Any:
-    return von(Annealed(0.05), Dense, MonteCarlo(1), initial=0.25)
-
-
-def diagonal() -> Any:
-    # Coordinates are strongly correlated: a diagonal belief needs long steps, and many.
-    return ivon(Annealed(1.0, warmup=0.1), initial=0.25, clip=None)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +27,7 @@ def diagonal() -> Any:
 )
 def test_stochastic_beliefs_end_at_the_anchors(data: Any, make: Any, steps: int, anchor: float) -> None:
     x, y, delta = data()
-    model = Model(Linear(), Bernoulli(), Normal({"*bias": 1e-5**-0.5, "*": delta**-0.5}))
+    model = model_of(delta)
     run = fit(model, (x, y), make(), steps=steps, batch_size=len(x))
     score = negative_elbo(model, x, y, run.posterior.belief.factors["network"])
     print(f"{data.__name__}, {make.__name__}: {score:.4f} for {anchor}")

@@ -23,6 +23,7 @@ that are numerically best. `Rule` makes an algorithm of the choices. Everything 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import Inverse, NoMomentum
 from lamu.expectations import Expectation
-from lamu.families import Gaussian, Point, Product
+from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Point, Product
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, NoCurvature
@@ -61,11 +62,13 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
         >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
         {'first': 2.0}
     """
-    leaves, structure = jax.tree.flatten(natural)
-    moved = [
-        old - tree.cast(rate, old) * (new + old) for old, new in zip(leaves, jax.tree.leaves(gradient), strict=True)
-    ]
-    return jax.tree.unflatten(structure, moved)
+    if isinstance(natural, NaturalParameters):  # what the family takes as given does not move
+        known = isinstance(gradient, NaturalParameters | ExpectationParameters)
+        values = gradient.values if known else gradient
+        return replace(natural, values=natural_step(natural.values, values, rate))
+    # λ and μ of a Gaussian differ in type only; the gradient may be either.
+    gradient = jax.tree.unflatten(jax.tree.structure(natural), jax.tree.leaves(gradient))
+    return jax.tree.map(lambda old, new: old - tree.cast(rate, old) * (new + old), natural, gradient)
 
 
 def gaussian_step(

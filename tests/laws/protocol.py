@@ -125,11 +125,11 @@ for name, algorithm, with_rate, traits in (
     ("last_layer", last_layer(adam(0.05)), None, "deterministic eager"),
     ("deep_ensemble", deep_ensemble(adam(0.05), members=2), None, "eager"),
     ("newton", newton(), newton, "deterministic descends eager mode gaussian"),
-    ("rmsprop", rmsprop(0.02), rmsprop, POINT),
-    ("adagrad", adagrad(0.3), adagrad, POINT),
-    ("sam", sam(0.05, momentum=0.5), sam, "deterministic dispersions descends eager"),
-    ("ogn", ogn(0.1, b2=0.95), ogn, "deterministic dispersions descends eager mode"),
-    ("bsam", bsam(0.1, b2=0.95), bsam, "random dispersions descends eager"),
+    ("rmsprop", rmsprop(0.02), rmsprop, POINT + " long"),
+    ("adagrad", adagrad(0.3), adagrad, POINT + " long"),
+    ("sam", sam(0.05, momentum=0.5), sam, "deterministic dispersions descends eager long"),
+    ("ogn", ogn(0.1, b2=0.95), ogn, "deterministic dispersions descends eager mode long"),
+    ("bsam", bsam(0.1, b2=0.95), bsam, "random dispersions descends eager long"),
     (
         "lie_group",
         lie_group(learning_rate=0.1),
@@ -157,12 +157,12 @@ for name, algorithm, with_rate, traits in (
 counts = Problem(lamu.Model.conjugate(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (
-    ("straight_through of classes", straight_through(0.1), classes, "full"),
+    ("straight_through of classes", straight_through(0.1), classes, "full long"),
     ("bayesbinn of classes", bayesbinn(0.01), classes, "full random"),
     ("bayesbinn of batch statistics", bayesbinn(0.01), normed, "full random long"),
-    ("dropout of classes", dropout(sgd(0.1)), dropped, "full random"),
-    ("mc_dropout of classes", mc_dropout(sgd(0.1)), dropped, "full random long"),
-    ("multimodal of classes", multimodal(components=2), classes, "full"),
+    ("dropout of classes", dropout(sgd(0.1)), dropped, "full random long"),
+    ("mc_dropout of classes", mc_dropout(sgd(0.1)), dropped, "full random"),
+    ("multimodal of classes", multimodal(components=2), classes, "full long"),
     ("mixture_vi of classes", mixture_vi(components=2, draws=1), classes, "full random"),
     ("mixture of classes", mixture(ivon(0.1), components=2), classes, "full random"),
     ("igo of classes", igo(), classes, "full random"),

@@ -46,15 +46,24 @@ class Relaxed:
     which is \(E_q[\ell]\) only in the limit τ → 0, where the variance grows without a bound. τ has nothing to do with
     the temperature of an objective.
 
+    The slopes of a coin grow as \(\cosh^2\lambda\): rare draws throw over weights that are nearly certain. A floor ε,
+
+    \[ \frac{1 - w^2 + \epsilon}{\tau\,(1 - \tanh^2\lambda + \epsilon)} \]
+
+    bounds them by \((1 + \epsilon)/(\tau\epsilon)\), and is a bias more; towards τ = 0 it is all that is left, a
+    straight-through gradient at draws of the corners.
+
     Attributes:
         temperature: τ, positive.
         draws: S.
+        floor: ε, for coins; zero for none.
 
     Raises:
-        TypeError: for a belief other than Bernoulli, Binary or Categorical.
-        ValueError: for a τ that is not positive, or fewer than one draw.
+        TypeError: for a belief other than Bernoulli, Binary or Categorical, or a Categorical with a floor.
+        ValueError: for a τ that is not positive, a negative floor, or fewer than one draw.
 
-    Source: Maddison, Mnih & Teh (2017); Jang, Gu & Poole (2017); Meng, Bachmann & Khan (2020), equation (9).
+    Source: Maddison, Mnih & Teh (2017); Jang, Gu & Poole (2017); Meng, Bachmann & Khan (2020), equation (9), and the
+    floor in their program.
 
     Examples:
         >>> import jax
@@ -67,13 +76,25 @@ class Relaxed:
 
     temperature: Number = 1.0
     draws: int = static(default=1)
+    floor: Number = 0.0
 
     def __post_init__(self) -> None:
         require_draws(self.draws)
+        if isinstance(self.floor, float | int) and self.floor < 0.0:
+            raise ValueError(f"the floor {self.floor!r} would turn gradients around; give a small number, or 0")
         if isinstance(self.temperature, float | int) and not self.temperature > 0.0:
             raise ValueError(
                 f"the temperature {self.temperature!r} of a relaxation is not positive; at zero nothing is relaxed"
             )
+
+    @property
+    def departure(self) -> str:
+        """What it adds to the rule: the relaxation is the expectation's own name."""
+        return "slopes floored" if self._floored else ""
+
+    @property
+    def _floored(self) -> bool:
+        return not (isinstance(self.floor, float | int) and self.floor == 0.0)
 
     def point(self, key: RandomKey, belief: Any) -> tuple[Params, Callable[[Params], NaturalParameters]]:
         r"""Returns a relaxed draw w, and the function from \(\nabla\ell(w)\) to \(\nabla_\mu\).
@@ -88,10 +109,11 @@ class Relaxed:
                 f"Relaxed() is for Bernoulli, Binary and Categorical beliefs, not {type(belief).__name__}; use "
                 "Reparameterised() or ScoreFunction()"
             )
+        if isinstance(belief, Categorical) and self._floored:
+            raise TypeError(f"the floor {self.floor!r} is for coins; leave it out for a Categorical")
         logits, structure = jax.tree.flatten(belief.logits if isinstance(belief, Categorical) else natural.values)
-        relax = _choice if isinstance(belief, Categorical) else _sign if isinstance(belief, Binary) else _coin
         keys = jax.random.split(key, max(len(logits), 1))
-        drawn = [relax(keys[i], leaf, jnp.asarray(self.temperature, leaf.dtype)) for i, leaf in enumerate(logits)]
+        drawn = [self._relaxed(belief, keys[i], leaf) for i, leaf in enumerate(logits)]
 
         def pull(gradient: Params) -> NaturalParameters:
             slopes = zip(drawn, jax.tree.leaves(gradient), strict=True)
@@ -110,16 +132,26 @@ class Relaxed:
 
         return Estimate(*average(at_draw, self.draws))
 
+    def _relaxed(self, belief: Any, key: RandomKey, logits: Array) -> tuple[Array, Callable[[Array], Array]]:
+        tau = jnp.asarray(self.temperature, logits.dtype)
+        if isinstance(belief, Categorical):
+            return _choice(key, logits, tau)
+        floor = jnp.asarray(self.floor, logits.dtype) if self._floored else None
+        return (_sign if isinstance(belief, Binary) else _coin)(key, logits, tau, floor)
 
-def _coin(key: RandomKey, logit: Array, tau: Array) -> tuple[Array, Callable[[Array], Array]]:
+
+def _coin(key: RandomKey, logit: Array, tau: Array, floor: Array | None) -> tuple[Array, Callable[[Array], Array]]:
     x = (logit + jax.random.logistic(key, logit.shape, logit.dtype)) / tau
-    log_slope = lambda x: -jax.nn.softplus(x) - jax.nn.softplus(-x)  # log σ'
-    ratio = jnp.exp(log_slope(x) - log_slope(logit)) / tau
+    log_slope = lambda x: -jax.nn.softplus(x) - jax.nn.softplus(-x)  # log σ', and 4σ' is 1 − tanh² of the half
+    if floor is None:
+        ratio = jnp.exp(log_slope(x) - log_slope(logit)) / tau  # where both may round to zero
+    else:
+        ratio = (4.0 * jnp.exp(log_slope(x)) + floor) / (tau * (4.0 * jnp.exp(log_slope(logit)) + floor))
     return jax.nn.sigmoid(x), lambda slope: slope * ratio
 
 
-def _sign(key: RandomKey, half_logit: Array, tau: Array) -> tuple[Array, Callable[[Array], Array]]:
-    w, pull = _coin(key, 2.0 * half_logit, tau)
+def _sign(key: RandomKey, half_logit: Array, tau: Array, floor: Array | None) -> tuple[Array, Callable[[Array], Array]]:
+    w, pull = _coin(key, 2.0 * half_logit, tau, floor)
     return 2.0 * w - 1.0, pull
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.algorithms.discrete.concrete import Concrete
 from lamu.departures import MovingAverage, NoMomentum
+from lamu.expectations import Relaxed
 from lamu.families import Binary
 from lamu.natural_rule import Decay, NaturalRule, Signs
 from lamu.rate import Annealed, decay, rate
@@ -71,7 +71,7 @@ def bayesbinn(
     """
     return NaturalRule(
         family=Binary,
-        expectation=Concrete(temperature, floor, draws),
+        expectation=Relaxed(temperature, draws, floor),
         decay=Decay(),
         start=Signs(initial),
         learning_rate=rate(learning_rate),

@@ -56,7 +56,7 @@ def vogn(
         >>> import lamu
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
-        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=5)
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=20)
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
