@@ -53,7 +53,9 @@ def test_fit_writes_the_folder(fitted, task, labels, scores):
     assert list(metrics["scores"]) == scores
     assert all(np.isfinite(value) for value in metrics["scores"].values())
     assert list(metrics["standard_errors"]) == scores
-    assert all(0 < value < np.inf for value in metrics["standard_errors"].values())
+    errors = metrics["standard_errors"]
+    assert all(0 < errors[name] < np.inf for name in scores[:2])
+    assert 0 <= errors[scores[2]] < np.inf  # of a coverage, zero where every interval holds its target
     error = predictions["log_prob"].std(ddof=1) / np.sqrt(24)
     np.testing.assert_allclose(metrics["standard_errors"]["nll"], error, rtol=1e-4)
     assert set(metrics["monte_carlo_errors"]) <= {"nll"}
