@@ -26,7 +26,7 @@ def contestants() -> dict[str, tuple[Any, int]]:
         "sgd": (A.sgd(Annealed(0.05), momentum=0.9), EPOCHS),
         "sgd, equal gradients": (A.sgd(Annealed(0.05), momentum=0.9), 2 * EPOCHS),
         "sam": (A.sam(Annealed(0.05), radius=0.05, momentum=0.9), EPOCHS),
-        "bsam": (A.bsam(Annealed(0.1)), EPOCHS),
+        "bsam": (A.bsam(), EPOCHS),
         "ivon, equal gradients": (A.ivon(), 2 * EPOCHS),
     }
 

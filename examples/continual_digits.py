@@ -23,7 +23,7 @@ x, y = lamu.data.load("digits")
 x = np.asarray(x, np.float32) / 16
 adam = lamu.algorithms.adam(lamu.rate.Annealed(1e-2))
 # On 240 rows a task the curvature must be learned quickly: it is the next task's prior.
-ivon = lamu.algorithms.ivon(lamu.rate.Annealed(0.2, warmup=0.1), b2=0.99, initial=0.01)
+ivon = lamu.algorithms.ivon(lamu.rate.Annealed(0.2, warmup=0.1), b2=0.99, initial=0.01, clip=0.05)
 laplace = lamu.algorithms.laplace(adam, structure=lamu.operators.Diagonal)
 
 

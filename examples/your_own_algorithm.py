@@ -35,7 +35,7 @@ class Corners:
         return curvature.evaluate(loss, theta, belief, structure, layer_key)
 
 
-def cornered(learning_rate=Annealed(0.2), b1=0.9, b2=0.999):
+def cornered(learning_rate=Annealed(0.5), b1=0.9, b2=0.999):
     """IVON with one column changed: the expectation."""
     return Rule(
         structure=Diagonal,
@@ -45,7 +45,7 @@ def cornered(learning_rate=Annealed(0.2), b1=0.9, b2=0.999):
         learning_rate=learning_rate,
         precision_rate=Constant(1 - b2),
         momentum=MovingAverage(b1),
-        metric=Clipped(Inverse(), 0.05),
+        metric=Clipped(Inverse(), 0.02),
         initial=0.5,
     )
 

@@ -50,8 +50,8 @@ class Case:
 
 CASES = {
     "adam": Case(quick, 1.4),
-    "ivon": Case(ivon(Annealed(0.1), b2=0.99), 1.7),
-    "vogn": Case(vogn(Annealed(0.1), b2=0.99), 1.7),
+    "ivon": Case(ivon(Annealed(0.5), b2=0.99), 1.7),
+    "vogn": Case(vogn(Annealed(0.5), b2=0.99), 1.7),
     "laplace": Case(laplace(quick), 1.4),
     "last_layer": Case(last_layer(quick), 1.4),
     # Members agree wherever the prior decides, with however few data; a wide one leaves that to the data.

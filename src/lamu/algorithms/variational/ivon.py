@@ -16,12 +16,12 @@ __all__ = ["ivon"]
 
 
 def ivon(
-    learning_rate: Any = Annealed(0.2),
+    learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
     b2: float = 0.999,
     draws: int = 1,
     initial: float = 0.5,
-    clip: float | None = 0.05,
+    clip: float | None = 0.02,
 ) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 

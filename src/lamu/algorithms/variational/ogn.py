@@ -15,11 +15,11 @@ __all__ = ["ogn"]
 
 
 def ogn(
-    learning_rate: Any = Annealed(0.2),
+    learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
     b2: float = 0.999,
     initial: float = 0.5,
-    clip: float | None = 0.05,
+    clip: float | None = 0.02,
 ) -> Rule:
     r"""Online Gauss–Newton: Adam with squares of single rows' gradients, and without the square root.
 

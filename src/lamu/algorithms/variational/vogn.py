@@ -15,12 +15,12 @@ __all__ = ["vogn"]
 
 
 def vogn(
-    learning_rate: Any = Annealed(0.2),
+    learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
     b2: float = 0.999,
     draws: int = 1,
     initial: float = 0.5,
-    clip: float | None = 0.05,
+    clip: float | None = 0.02,
 ) -> Rule:
     r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
 
