@@ -55,11 +55,15 @@ def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> 
 
     def loss(log_scale: float, log_factor: float = 0.0) -> float:
         found, under = at(log_scale, log_factor)
-        if held_out is None:
-            value = -float(found.posterior(under, key).evidence)
-        else:
-            value = _held_out_nll(found, under, key, held_out)
-        # A precision that a wide prior leaves singular to rounding is no candidate; NaN would pass for the smallest.
+        # A precision that a wide prior leaves singular to rounding is no candidate: no belief, or a NaN, which would
+        # pass for the smallest.
+        try:
+            if held_out is None:
+                value = -float(found.posterior(under, key).evidence)
+            else:
+                value = _held_out_nll(found, under, key, held_out)
+        except ValueError:
+            return _WORST
         return value if math.isfinite(value) else _WORST
 
     start = math.log(float(prior.start))
