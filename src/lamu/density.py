@@ -22,7 +22,7 @@ __all__ = ["LogDensity", "nothing"]
 
 
 def LogDensity(log_density: Any, init: Any) -> Model:
-    r"""Returns the model of a density \(\exp(\text{log_density}(\theta))\), which need not be normalised.
+    r"""Returns the model of a density \(\exp(\log p(\theta))\), which need not be normalised.
 
     Args:
         log_density: from θ to a number, in nats.
