@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamu import tree
-from lamu.operators import Scalar
+from lamu.operators import Dense, Scalar
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -32,3 +32,8 @@ def test_a_scalar_of_another_dtype_takes_the_space_s() -> None:
 def test_an_empty_space_has_a_scalar() -> None:
     assert Scalar.from_diagonal({}).value == 0.0
     assert tree.dimension({}) == 0
+
+
+def test_a_dense_matrix_of_a_large_network_is_refused_before_it_is_made() -> None:
+    with pytest.raises(ValueError, match="1,000,000 coordinates takes 4,000 GB; choose the structure Diagonal"):
+        Dense.from_diagonal({"w": jnp.ones((1000, 1000), jnp.float32)})

@@ -15,6 +15,8 @@ from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Cholesky", "Dense"]
 
+_LARGEST = 20_000  # coordinates: 1.6 GB in single precision
+
 
 @record
 class Dense:
@@ -36,8 +38,19 @@ class Dense:
 
     @classmethod
     def from_diagonal(cls, diagonal: Params) -> Dense:
-        """Returns diag(diagonal) as a matrix."""
-        return cls(jnp.diag(tree.ravel(diagonal)[0]))
+        """Returns diag(diagonal) as a matrix.
+
+        Raises:
+            ValueError: for more coordinates than a matrix in memory should have.
+        """
+        vector = tree.ravel(diagonal)[0]
+        if vector.size > _LARGEST:
+            gigabytes = vector.size**2 * vector.dtype.itemsize / 1e9
+            raise ValueError(
+                f"a dense matrix over {vector.size:,} coordinates takes {gigabytes:,.0f} GB; choose the structure "
+                "Diagonal, or a smaller network"
+            )
+        return cls(jnp.diag(vector))
 
     @classmethod
     def from_jacobian(cls, jacobian: Params, weight: Array) -> Dense:
