@@ -2,7 +2,8 @@
 
 A row's subject is the class. Its extras: `build(cls, matrix, like)`, which makes the operator of what the structure
 keeps of a matrix, and `keep(matrix)`, which says in NumPy what that is. All matrices are positive, asymmetric under
-permutation, and of condition about 10; the space has leaves of three ranks, one of them a number.
+permutation, and of condition about 10; the space has leaves of three ranks, one of them a number. A structure that is
+curved names the row whose operators stand on both sides of it in `sandwich`: `delta`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.operators import Cholesky, Dense, Diagonal, Operator, Scalar, Structure
+from lamu.operators import (
+    BlockDiagonal,
+    Cholesky,
+    Dense,
+    DenseBlocks,
+    Diagonal,
+    Kronecker,
+    KroneckerEigen,
+    LowRank,
+    LowRankEigen,
+    Operator,
+    Scalar,
+    Structure,
+)
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin
 
@@ -28,6 +42,7 @@ OTHER = np.diag(np.linspace(3.0, 0.5, D)) + 0.2 * np.outer(np.arange(D), np.aran
 SYMMETRIC = RNG.normal(size=(D, D)) + RNG.normal(size=(D, D)).T
 INDEFINITE = SYMMETRIC + SYMMETRIC.T
 U, V = RNG.normal(size=(2, D))
+COLUMNS = RNG.normal(size=(5, D))
 
 # 64-bit numbers lose about 1e-16 times the condition in a solve: 1e-10 is a generous bound.
 CLOSE = {"rtol": 1e-10, "atol": 1e-11}
@@ -65,11 +80,144 @@ def build_cholesky(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     return cls(jnp.asarray(np.linalg.cholesky(matrix), ravel_pytree(like)[0].dtype))
 
 
+LAYER = slice(0, 6)  # the kernel, the bias, and then the scale
+LEAVES = np.kron(np.eye(3), np.ones((4, 4)))[np.ix_([0, 1, 2, 3, 4, 5, 8], [0, 1, 2, 3, 4, 5, 8])]
+SHIFT, RANK = 0.4, 2
+
+
+def factors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A ⊗ B with the partial traces of the layer's block: three rows (kernel and bias) of two columns."""
+    blocks = matrix[LAYER, LAYER].reshape(3, 2, 3, 2)
+    return np.einsum("iojo->ij", blocks) / np.trace(matrix[LAYER, LAYER]), np.einsum("ioip->op", blocks)
+
+
+def keep_kronecker(matrix: np.ndarray) -> np.ndarray:
+    kept = np.zeros((D, D))
+    kept[LAYER, LAYER] = np.kron(*factors(matrix)) + SHIFT * np.eye(6)
+    kept[6, 6] = matrix[6, 6]
+    return kept
+
+
+def build_kronecker(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    dtype = ravel_pytree(like)[0].dtype
+    layer = cls(*(jnp.asarray(factor, dtype) for factor in factors(matrix)), shift=jnp.asarray(SHIFT, dtype))
+    return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
+
+
+def build_kronecker_eigen(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    dtype = ravel_pytree(like)[0].dtype
+    (a, p), (b, q) = (np.linalg.eigh(factor) for factor in factors(matrix))
+    layer = cls(*(jnp.asarray(part, dtype) for part in (p, q, np.outer(a, b) + SHIFT)))
+    return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
+
+
+def leading(matrix: np.ndarray) -> np.ndarray:
+    """The two leading eigenvectors, times the roots of their eigenvalues, in rows."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors[:, -RANK:] * np.sqrt(values[-RANK:])).T
+
+
+def keep_low_rank(matrix: np.ndarray) -> np.ndarray:
+    root = leading(matrix)
+    return root.T @ root + np.diag(np.diag(matrix) - np.sum(root**2, axis=0))
+
+
+def build_low_rank(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    root = leading(matrix)
+    columns = jax.vmap(lambda u: unravel(u, like))(jnp.asarray(root))
+    return cls(columns, unravel(np.diag(matrix) - np.sum(root**2, axis=0), like))
+
+
+def build_low_rank_eigen(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    """The columns rotated in NumPy."""
+    root = leading(matrix)
+    scaled = root / np.sqrt(np.diag(matrix) - np.sum(root**2, axis=0))
+    eigenvalues, basis = np.linalg.eigh(scaled @ scaled.T)
+    columns = jax.vmap(lambda u: unravel(u, like))(jnp.asarray(basis.T @ root))
+    plain = build_low_rank(LowRank, matrix, like)
+    return cls(columns, plain.values, jnp.asarray(eigenvalues, ravel_pytree(like)[0].dtype))
+
+
+def build_parts(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    """A block for the layer and one for the number."""
+    dtype = ravel_pytree(like)[0].dtype
+    blocks = {
+        "layer": Dense(jnp.asarray(matrix[LAYER, LAYER], dtype)),
+        "scale": Scalar(jnp.asarray(matrix[6, 6], dtype)),
+    }
+    return cls(blocks)
+
+
+def keep_parts(matrix: np.ndarray) -> np.ndarray:
+    return np.where(np.kron(np.eye(2), np.ones((6, 6)))[:D, :D], matrix, 0.0)
+
+
+def build_leaves(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    matrix = jnp.asarray(matrix, ravel_pytree(like)[0].dtype)
+    return cls({"layer": [Dense(matrix[:4, :4]), Dense(matrix[4:6, 4:6])], "scale": Dense(matrix[6:, 6:])})
+
+
+# What each refuses, and a piece of the sentence that says so.
+MISTAKEN_BLOCKS = {
+    "a block is a": lambda cls: cls({"w": jnp.ones(2)}),
+    "cannot hold its sum": lambda cls: cls({"w": Scalar(1.0)}).add(Diagonal({"w": jnp.ones(2)})),
+    "has no blocks": lambda cls: cls({"w": Scalar(1.0)}).add(Dense(jnp.eye(2))),
+}
+MISTAKEN_FACTORS = {
+    "is a square matrix": lambda cls: cls(jnp.ones((2, 3)), jnp.eye(2)),
+    "check the order": lambda cls: cls(jnp.eye(2), jnp.eye(3)).matvec(jnp.ones((2, 2))),
+    "is no Kronecker product": lambda cls: cls(jnp.eye(2), jnp.eye(3)).add(Diagonal(jnp.ones((2, 3)))),
+}
+MISTAKEN_COLUMNS = {
+    "of one structure": lambda cls: cls({"w": jnp.ones((1, 2))}, jnp.ones(2)),
+    "for one rank": lambda cls: cls([jnp.ones((1, 2)), jnp.ones((2, 2))], [jnp.ones(2), jnp.ones(2)]),
+    "choose a rank": lambda cls: cls(jnp.ones((1, 2)), jnp.ones(2)).compress(2),
+    "is no low rank": lambda cls: cls(jnp.ones((1, 2)), jnp.ones(2)).add(Dense(jnp.eye(2))),
+}
+
 scalar = row("operators", "Scalar", Scalar, "structure", build=build_scalar, keep=mean_of_diagonal)
 diagonal = row("operators", "Diagonal", Diagonal, "structure", build=build_diagonal, keep=lambda a: np.diag(np.diag(a)))
 dense = row("operators", "Dense", Dense, "structure", build=build_dense, keep=lambda a: a)
-cholesky = row("operators", "Cholesky", Cholesky, build=build_cholesky, keep=lambda a: a)
-SOUND = (scalar, diagonal, dense, cholesky)
+cholesky = row("operators", "Cholesky", Cholesky, build=build_cholesky, keep=lambda a: a, delta=dense)
+parts = row(
+    "operators",
+    "BlockDiagonal",
+    BlockDiagonal,
+    "adds refuses",
+    mistakes=MISTAKEN_BLOCKS,
+    build=build_parts,
+    keep=keep_parts,
+)
+leaves = row(
+    "operators", "DenseBlocks", DenseBlocks, "structure adds", build=build_leaves, keep=lambda a: a * (LEAVES > 0)
+)
+kronecker = row(
+    "operators",
+    "Kronecker",
+    Kronecker,
+    "adds factors refuses",
+    mistakes=MISTAKEN_FACTORS,
+    build=build_kronecker,
+    keep=keep_kronecker,
+    delta=parts,
+)
+kronecker_eigen = row(
+    "operators", "KroneckerEigen", KroneckerEigen, "long", build=build_kronecker_eigen, keep=keep_kronecker, delta=parts
+)
+low_rank = row(
+    "operators",
+    "LowRank",
+    LowRank,
+    "adds compresses refuses",
+    mistakes=MISTAKEN_COLUMNS,
+    build=build_low_rank,
+    keep=keep_low_rank,
+    delta=dense,
+)
+low_rank_eigen = row(
+    "operators", "LowRankEigen", LowRankEigen, "long", build=build_low_rank_eigen, keep=keep_low_rank, delta=dense
+)
+SOUND = (scalar, diagonal, dense, cholesky, parts, leaves, kronecker, kronecker_eigen, low_rank, low_rank_eigen)
 
 
 def operator(row: Row, matrix: np.ndarray = MATRIX, like: Any = LIKE) -> Any:
@@ -162,9 +310,9 @@ def trace_solve_is_the_trace(row: Row) -> None:
 
 @law("operators")
 def sandwich_is_the_product(row: Row) -> None:
-    """Δ S⁻¹ Δ for an indefinite Δ of the same structure (dense beside a Cholesky factor)."""
-    delta = kept(row, INDEFINITE)
-    other = dense if row.subject is Cholesky or issubclass(row.subject, Cholesky) else row
+    """Δ S⁻¹ Δ for an indefinite Δ of the same structure (of dense blocks beside one that is curved)."""
+    other = row.extras.get("delta", row)
+    delta = kept(other, INDEFINITE)
     found = operator(row).sandwich(operator(other, INDEFINITE)).dense(LIKE)
     np.testing.assert_allclose(found, delta @ np.linalg.solve(kept(row), delta), rtol=1e-9, atol=1e-9)
 
@@ -183,6 +331,19 @@ def factored_is_equal(row: Row) -> None:
     np.testing.assert_allclose(factored.logdet(LIKE), op.logdet(LIKE), **CLOSE)
     draws = [flat(each.sample(jax.random.key(4), LIKE)) for each in (op, factored)]
     np.testing.assert_allclose(*draws, **CLOSE, err_msg="the same key gives the same draw")
+
+
+@law("operators")
+def is_positive_sees_signs_and_nans(row: Row) -> None:
+    """A NaN in any leaf, and the negative operator (of which a factor is a NaN)."""
+    op = operator(row)
+    assert op.is_positive(LIKE)
+    assert op.is_positive(LIKE).shape == ()
+    assert not op.scale(-1.0).is_positive(LIKE)
+    held, structure = jax.tree.flatten(op)
+    for index in range(len(held)):
+        spoilt = [leaf * (jnp.nan if index == i else 1.0) for i, leaf in enumerate(held)]
+        assert not jax.tree.unflatten(structure, spoilt).is_positive(LIKE), f"a NaN in leaf {index}"
 
 
 @law("operators", when="structure")
@@ -218,6 +379,73 @@ def from_outer_keeps_the_symmetric_part(row: Row) -> None:
 def linear_in_its_leaves(row: Row) -> None:
     moved = jax.tree.map(lambda s, h: 0.25 * s - 1.5 * h, operator(row), operator(row, INDEFINITE))
     np.testing.assert_allclose(moved.dense(LIKE), 0.25 * kept(row) - 1.5 * kept(row, INDEFINITE), **CLOSE)
+
+
+@law("operators", when="adds")
+def add_of_the_identity_is_exact(row: Row) -> None:
+    """And so are the solves and determinants of the sum."""
+    found, expected = operator(row).add(Scalar(jnp.asarray(0.7))), kept(row) + 0.7 * np.eye(D)
+    np.testing.assert_allclose(found.dense(LIKE), expected, **CLOSE)
+    np.testing.assert_allclose(flat(found.solve(unravel(U))), np.linalg.solve(expected, U), **CLOSE)
+    np.testing.assert_allclose(found.logdet(LIKE), np.linalg.slogdet(expected)[1], **CLOSE)
+
+
+@law("operators", when="compresses")
+def add_keeps_both(row: Row) -> None:
+    found = operator(row).add(operator(row, OTHER)).add(build_diagonal(Diagonal, MATRIX, LIKE))
+    np.testing.assert_allclose(found.dense(LIKE), kept(row) + kept(row, OTHER) + np.diag(np.diag(MATRIX)), **CLOSE)
+    assert found.rank == 2 * RANK
+
+
+@law("operators", when="compresses")
+def compress_keeps_the_leading_directions_and_the_diagonal(row: Row) -> None:
+    """The best approximation of U Uᵀ in the dense twin's eigenvectors, and the diagonal of S to the last digits."""
+    root = COLUMNS
+    full = row.subject(jax.vmap(unravel)(jnp.asarray(root)), unravel(np.linspace(0.5, 1.5, D)))
+    found = full.compress(RANK)
+    values, vectors = np.linalg.eigh(root.T @ root)
+    best = (vectors[:, -RANK:] * values[-RANK:]) @ vectors[:, -RANK:].T
+    expected = best - np.diag(np.diag(best)) + np.diag(np.diag(root.T @ root) + np.linspace(0.5, 1.5, D))
+    assert found.rank == RANK
+    np.testing.assert_allclose(found.dense(LIKE), expected, **CLOSE)
+    np.testing.assert_allclose(flat(found.diagonal(LIKE)), flat(full.diagonal(LIKE)), rtol=1e-14)
+    assert found.is_positive(LIKE)
+
+
+@law("operators", when="compresses")
+def a_small_eigenvalue_beside_a_large_one(row: Row) -> None:
+    """In float32, for columns far from orthogonal: the eigenvalues of UᵀD⁻¹U are wrong by 1e-7 of the largest."""
+    root = np.random.default_rng(3).normal(size=(2, D)) * np.array([[3e3], [1.0]])
+    root[1] += root[0] / 3
+    root, values = root.astype(np.float32), np.linspace(0.5, 1.5, D).astype(np.float32)
+    exact = root.T.astype(float) @ root.astype(float) + np.diag(values.astype(float))
+    like = single(LIKE)
+    found = row.subject(jax.vmap(lambda u: unravel(u, like))(jnp.asarray(root)), unravel(values, like))
+    np.testing.assert_allclose(found.logdet(like), np.linalg.slogdet(exact)[1], rtol=1e-5)
+    np.testing.assert_allclose(flat(found.variance(like)), np.diag(np.linalg.inv(exact)), rtol=2e-3)
+
+
+@law("operators", when="factors")
+def a_singular_factor_leaves_the_shift(row: Row) -> None:
+    """Factors of one example, in float32: rounding must not take S below its shift, nor a variance above 1 / δ."""
+    rng = np.random.default_rng(4)
+    factors, shift = [np.outer(u, u) for u in (rng.normal(size=30), 1e3 * rng.normal(size=20))], 1e-2
+    op = row.subject(*(jnp.asarray(factor, jnp.float32) for factor in factors), shift=shift)
+    like = jnp.zeros((30, 20), jnp.float32)
+    assert op.is_positive(like)
+    variance = np.asarray(op.variance(like))
+    assert np.all((variance > 0) & (variance < (1 + 1e-4) / shift))
+
+
+@law("operators", when="refuses")
+def refuses_with_a_reason(row: Row) -> None:
+    for reason, mistake in row.extras["mistakes"].items():
+        said = ""
+        try:
+            mistake(row.subject)
+        except (TypeError, ValueError) as error:
+            said = str(error)
+        assert reason in said, f"{reason!r} is not in {said!r}"
 
 
 METHODS = {
@@ -265,6 +493,12 @@ def broken(base: Any, name: str, **methods: Any) -> Any:
 
 def twin_of(of: Row, fault: str, laws: str, **methods: Any) -> None:
     twin(of, fault, laws, broken(of.subject, fault.title().replace(" ", ""), **methods))
+
+
+def scaled_gram(op: LowRank) -> jax.Array:
+    """UᵀD⁻¹U."""
+    rows = jax.vmap(lambda u: ravel_pytree(u)[0])(op.root)
+    return (rows / ravel_pytree(op.values)[0][None]) @ rows.T
 
 
 key_once = jax.random.key(0)
@@ -446,4 +680,195 @@ twin(
     "linear_in_its_leaves",
     SquareRoots,
     build=lambda cls, a, like: cls(unravel(np.sqrt(np.abs(np.diag(a))))),
+)
+
+twin_of(
+    parts,
+    "one key for every block",
+    "sample_has_the_covariance",
+    sample=lambda op, key, like: op._map(lambda block, part: block.sample(jax.random.clone(key), part), like),
+)
+twin_of(
+    parts,
+    "the last block forgotten",
+    "logdet_is_slogdet factored_is_equal",
+    logdet=lambda op, like: op.blocks["layer"].logdet(like["layer"]),
+)
+twin_of(
+    parts,
+    "dimensions of the other's whole",
+    "trace_solve_is_the_trace",
+    trace_solve=lambda op, other, like: tree.dot(op.variance(like), other.diagonal(like)),
+)
+twin_of(
+    parts,
+    "blocks in reverse",
+    "dense_is_the_matrix",
+    dense=lambda op, like: jnp.flip(BlockDiagonal.dense(op, like)),
+)
+twin_of(parts, "adds nothing", "add_of_the_identity_is_exact", add=lambda op, other: op)
+twin_of(parts, "accepts anything", "refuses_with_a_reason", __post_init__=lambda op: None)
+twin_of(
+    leaves,
+    "blocks of the Hessian with all the others moving",
+    "from_hessian_keeps_the_matrix",
+    from_hessian=classmethod(
+        lambda cls, product, like: cls(
+            jax.tree.map(lambda leaf: Dense(jnp.full((leaf.size, leaf.size), 1.0)), product(like))
+        )
+    ),
+)
+twin_of(
+    leaves,
+    "outer product of one vector",
+    "from_outer_keeps_the_symmetric_part",
+    from_outer=classmethod(lambda cls, u, v: DenseBlocks.from_outer(u, u)),
+)
+twin_of(
+    kronecker,
+    "the two factors exchanged",
+    "dense_is_the_matrix",
+    dense=lambda op, like: jnp.kron(op.output_factor, op.input_factor) + op.shift * jnp.eye(6),
+)
+twin_of(
+    kronecker,
+    "each factor shifted by the root",
+    "solve_is_the_inverse solve_undoes_matvec logdet_is_slogdet factored_is_equal",
+    factored=lambda op: Kronecker(
+        op.input_factor + jnp.sqrt(op.shift) * jnp.eye(3), op.output_factor + jnp.sqrt(op.shift) * jnp.eye(2), 0.0
+    ).factored(),
+)
+twin_of(
+    kronecker,
+    "both factors scaled",
+    "scale_multiplies",
+    scale=lambda op, c: Kronecker(
+        op.input_factor * tree.cast(c, op.shift), op.output_factor * tree.cast(c, op.shift), op.shift
+    ),
+)
+twin_of(
+    kronecker,
+    "shift forgotten",
+    "diagonal_and_variance_are_diagonals",
+    diagonal=lambda op, like: Kronecker(op.input_factor, op.output_factor).diagonal(like),
+)
+twin_of(
+    kronecker,
+    "rounding left in the eigenvalues",
+    "a_singular_factor_leaves_the_shift",
+    factored=lambda op: KroneckerEigen(
+        (a := jnp.linalg.eigh(op.input_factor))[1],
+        (b := jnp.linalg.eigh(op.output_factor))[1],
+        jnp.outer(a[0], b[0]) + op.shift,
+    ),
+)
+twin_of(kronecker, "any shape", "refuses_with_a_reason", __post_init__=lambda op: None)
+twin_of(
+    kronecker_eigen,
+    "vectors of the wrong side",
+    "matvec_is_the_product solve_undoes_matvec",
+    matvec=lambda op, v: KroneckerEigen(op.input_basis.T, op.output_basis, op.eigenvalues).matvec(v),
+)
+twin_of(
+    kronecker_eigen,
+    "inverse for root",
+    "inverse_root_squares_to_the_inverse sample_has_the_covariance",
+    inverse_root=KroneckerEigen.solve,
+)
+twin_of(
+    kronecker_eigen,
+    "the other's shift forgotten",
+    "trace_solve_is_the_trace",
+    trace_solve=lambda op, other, like: KroneckerEigen.trace_solve(
+        op, Kronecker(other.input_factor, other.output_factor) if isinstance(other, Kronecker) else other, like
+    ),
+)
+twin_of(
+    low_rank,
+    "determinant without the diagonal",
+    "logdet_is_slogdet factored_is_equal",
+    logdet=lambda op, like: jnp.sum(jnp.log1p(op.factored().eigenvalues)),
+)
+twin_of(
+    low_rank,
+    "diagonal not corrected",
+    "compress_keeps_the_leading_directions_and_the_diagonal",
+    compress=lambda op, rank: LowRank(LowRank.compress(op, rank).root, op.values),
+)
+twin_of(
+    low_rank,
+    "first columns for leading directions",
+    "compress_keeps_the_leading_directions_and_the_diagonal",
+    compress=lambda op, rank: LowRank(
+        jax.tree.map(lambda u: u[:rank], op.root),
+        jax.tree.map(lambda d, u: d + jnp.sum(u[rank:] ** 2, axis=0), op.values, op.root),
+    ),
+)
+twin_of(
+    low_rank,
+    "columns summed",
+    "add_keeps_both",
+    add=lambda op, other: (
+        LowRank(tree.add(op.root, other.root), tree.add(op.values, other.values))
+        if isinstance(other, LowRank)
+        else LowRank.add(op, other)
+    ),
+)
+twin_of(
+    low_rank,
+    "columns scaled like the diagonal",
+    "scale_multiplies",
+    scale=lambda op, c: LowRank(tree.scale(op.root, c), tree.scale(op.values, c)),
+)
+twin_of(
+    low_rank,
+    "eigenvalues as they came",
+    "a_small_eigenvalue_beside_a_large_one",
+    logdet=lambda op, like: (
+        jnp.sum(jnp.log(ravel_pytree(op.values)[0])) + jnp.sum(jnp.log1p(jnp.linalg.eigvalsh(scaled_gram(op))))
+    ),
+)
+twin_of(low_rank, "any columns", "refuses_with_a_reason", __post_init__=lambda op: None)
+twin_of(
+    low_rank_eigen,
+    "diagonal alone",
+    "solve_is_the_inverse solve_undoes_matvec",
+    solve=lambda op, v: Diagonal(op.values).solve(v),
+)
+twin_of(
+    low_rank_eigen,
+    "weights of the solve in the root",
+    "inverse_root_squares_to_the_inverse sample_has_the_covariance",
+    inverse_root=lambda op, z: LowRankEigen.solve(op, jax.tree.map(lambda leaf, d: leaf * jnp.sqrt(d), z, op.values)),
+)
+twin_of(
+    low_rank_eigen,
+    "inverse of the diagonal for its bound",
+    "diagonal_and_variance_are_diagonals",
+    variance=lambda op, like: Diagonal(op.diagonal(like)).variance(like),
+)
+
+twin_of(
+    diagonal,
+    "negative is positive",
+    "is_positive_sees_signs_and_nans",
+    is_positive=lambda op, like: jnp.isfinite(op.logdet(like)) | (op.logdet(like) != 0),
+)
+twin_of(
+    parts,
+    "the first block speaks for all",
+    "is_positive_sees_signs_and_nans",
+    is_positive=lambda op, like: op.blocks["layer"].is_positive(like["layer"]),
+)
+twin_of(
+    low_rank,
+    "columns not looked at",
+    "is_positive_sees_signs_and_nans",
+    is_positive=lambda op, like: Diagonal(op.values).is_positive(like),
+)
+twin_of(
+    kronecker,
+    "a NaN that is not negative",
+    "is_positive_sees_signs_and_nans",
+    is_positive=lambda op, like: ~jnp.any(op.factored().eigenvalues <= 0),
 )

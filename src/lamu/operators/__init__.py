@@ -1,8 +1,24 @@
 """Symmetric operators on the space of parameters: precisions, and curvatures that become precisions."""
 
+from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator, Structure
+from lamu.operators.kronecker import Kronecker, KroneckerEigen
+from lamu.operators.low_rank import LowRank, LowRankEigen
 from lamu.operators.scalar import Scalar
 
-__all__ = ["Cholesky", "Dense", "Diagonal", "Operator", "Scalar", "Structure"]
+__all__ = [
+    "BlockDiagonal",
+    "Cholesky",
+    "Dense",
+    "DenseBlocks",
+    "Diagonal",
+    "Kronecker",
+    "KroneckerEigen",
+    "LowRank",
+    "LowRankEigen",
+    "Operator",
+    "Scalar",
+    "Structure",
+]

@@ -1,0 +1,213 @@
+"""One operator a leaf, a layer or another part of the space: parts that know nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import block_diag
+
+from lamu import tree
+from lamu.operators.dense import Dense
+from lamu.operators.diagonal import Diagonal
+from lamu.operators.interface import Operator, Structure
+from lamu.operators.scalar import Scalar
+from lamu.record import record
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
+
+__all__ = ["BlockDiagonal", "DenseBlocks"]
+
+
+@record
+class BlockDiagonal:
+    r"""The operator that acts on each part of the space by an operator of that part's own.
+
+    The blocks stand in a tree that begins like the space and stops where an operator takes over: at a leaf, at a
+    layer's dictionary, at a top-level key. Kinds may be mixed. It is linear in its leaves where its blocks are.
+
+    Attributes:
+        blocks: a tree of operators, a prefix of the space.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import BlockDiagonal, Kronecker, Scalar
+        >>> S = BlockDiagonal({"bias": Scalar(2.0), "kernel": Kronecker(jnp.eye(2), 3.0 * jnp.eye(1))})
+        >>> S.diagonal({"bias": jnp.zeros(1), "kernel": jnp.zeros((2, 1))})["kernel"].ravel().tolist()
+        [3.0, 3.0]
+    """
+
+    blocks: PyTree
+
+    def __post_init__(self) -> None:
+        """Checks that the blocks are operators.
+
+        Raises:
+            TypeError: if one is not.
+        """
+        for block in jax.tree.leaves(self.blocks, is_leaf=_is_operator):
+            if not _is_operator(block):
+                raise TypeError(f"a block is a {type(block).__name__}; every leaf of blocks must be an operator")
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        return self._map(lambda block, part: block.matvec(part), v)
+
+    def factored(self) -> BlockDiagonal:
+        """Returns the operator with every block factored."""
+        return BlockDiagonal(self._map(lambda block: block.factored()))
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self._map(lambda block, part: block.solve(part), v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹."""
+        return self._map(lambda block, part: block.inverse_root(part), z)
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns the sum of the blocks' log determinants."""
+        return _total(self._map(lambda block, part: block.logdet(part), like))
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return self._map(lambda block, part: block.diagonal(part), like)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self._map(lambda block, part: block.variance(part), like)
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, for small spaces."""
+        return block_diag(*jax.tree.leaves(self._map(lambda block, part: block.dense(part), like)))
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other), which sees no more of the other than its blocks.
+
+        Cheap where the other is a diagonal, or has the same blocks; of any other operator the matrix is made.
+        """
+        others = self._blocks_of(other, like)
+        return _total(self._map(lambda block, part, of: block.trace_solve(of, part), like, others))
+
+    def sandwich(self, delta: BlockDiagonal) -> BlockDiagonal:
+        """Returns Δ S⁻¹ Δ for a Δ of the same blocks (dense ones where a block of S is a factor)."""
+        return type(self)(self._map(lambda block, of: block.sandwich(of), delta.blocks))
+
+    def scale(self, factor: Number) -> BlockDiagonal:
+        """Returns factor · S."""
+        return type(self)(self._map(lambda block: block.scale(factor)))
+
+    def add(self, other: Operator) -> BlockDiagonal:
+        """Returns S + other, exactly, for an other of the same blocks or a diagonal.
+
+        Raises:
+            TypeError: if a block cannot hold the sum.
+        """
+        if isinstance(other, Scalar):
+            return type(self)(self._map(lambda block: _sum(block, other)))
+        if isinstance(other, Diagonal):
+            return type(self)(self._map(lambda block, part: _sum(block, Diagonal(part)), other.values))
+        if not isinstance(other, BlockDiagonal):
+            raise TypeError(f"a {type(other).__name__} has no blocks; add a BlockDiagonal, a Diagonal or a Scalar")
+        return type(self)(self._map(_sum, other.blocks))
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether every block is positive definite."""
+        signs = self._map(lambda block, part: block.is_positive(part), like)
+        return reduce(jnp.logical_and, jax.tree.leaves(signs), jnp.asarray(True))
+
+    def _map(self, function: Callable[..., Any], *rest: PyTree) -> PyTree:
+        return jax.tree.map(function, self.blocks, *rest, is_leaf=_is_operator)
+
+    def _blocks_of(self, other: Operator, like: Params) -> PyTree:
+        if isinstance(other, Scalar):
+            return self._map(lambda block: other)
+        if isinstance(other, Diagonal):
+            return self._map(lambda block, part: Diagonal(part), other.values)
+        layout = jax.tree.structure(self.blocks, is_leaf=_is_operator)
+        if isinstance(other, BlockDiagonal) and jax.tree.structure(other.blocks, is_leaf=_is_operator) == layout:
+            return other.blocks
+        matrix, start, found = other.dense(like), 0, []
+        for size in jax.tree.leaves(self._map(lambda block, part: tree.dimension(part), like)):
+            found.append(Dense(matrix[start : start + size, start : start + size]))
+            start += size
+        return jax.tree.unflatten(layout, found)
+
+
+@record
+class DenseBlocks(BlockDiagonal):
+    r"""A full matrix for each leaf: the structure that keeps the correlations inside a leaf, exactly.
+
+    Linear in its leaves, so that a Gaussian may have it for a precision that the rule moves.
+
+    Attributes:
+        blocks: one `Dense` a leaf of the space.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import DenseBlocks
+        >>> S = DenseBlocks.from_diagonal({"b": jnp.array([2.0]), "w": jnp.array([4.0, 8.0])})
+        >>> S.blocks["w"].matrix.tolist()
+        [[4.0, 0.0], [0.0, 8.0]]
+    """
+
+    @classmethod
+    def from_diagonal(cls, diagonal: Params) -> DenseBlocks:
+        """Returns diag(diagonal)."""
+        return cls(jax.tree.map(Dense.from_diagonal, diagonal))
+
+    @classmethod
+    def from_jacobian(cls, jacobian: Params, weight: Array) -> DenseBlocks:
+        """Returns the blocks of the sum over the batch of Jᵀ W J."""
+        return cls(jax.tree.map(lambda leaf: Dense.from_jacobian(leaf, weight), jacobian))
+
+    @classmethod
+    def from_hessian(cls, product: Callable[[Params], Params], like: Params) -> DenseBlocks:
+        """Returns the blocks of the matrix, one product a column."""
+        leaves, structure = jax.tree.flatten(like)
+
+        def block(index: int) -> Dense:
+            def within(part: Array) -> Array:
+                parts = [jnp.zeros_like(leaf) for leaf in leaves]
+                parts[index] = part
+                return jax.tree.leaves(product(jax.tree.unflatten(structure, parts)))[index]
+
+            return Dense.from_hessian(within, leaves[index])
+
+        return cls(jax.tree.unflatten(structure, [block(index) for index in range(len(leaves))]))
+
+    @classmethod
+    def from_outer(cls, u: Params, v: Params) -> DenseBlocks:
+        """Returns the blocks of the symmetric part of u vᵀ."""
+        return cls(jax.tree.map(Dense.from_outer, u, v))
+
+
+def _is_operator(node: Any) -> bool:
+    return isinstance(node, Operator)
+
+
+def _total(terms: PyTree) -> Array:
+    return reduce(jnp.add, jax.tree.leaves(terms))
+
+
+def _sum(block: Operator, other: Operator) -> Operator:
+    """The sum of two operators of one block, exactly, in the structure of the first."""
+    if isinstance(block, Structure) and type(block) is type(other):
+        return jax.tree.map(jnp.add, block, other)
+    if isinstance(block, Dense):
+        like = jnp.zeros(block.matrix.shape[0], block.matrix.dtype)
+        return Dense(block.matrix + other.dense(like))
+    if isinstance(block, Diagonal) and isinstance(other, Scalar):
+        return Diagonal(tree.add(block.values, other.diagonal(block.values)))
+    add = getattr(block, "add", None)
+    if add is None:
+        raise TypeError(
+            f"a {type(block).__name__} cannot hold its sum with a {type(other).__name__}; add them as Dense"
+        )
+    return add(other)

@@ -1,0 +1,300 @@
+r"""A few directions and a diagonal: correlations at a cost that grows with the rank, not with the dimension squared."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.operators.dense import Dense
+from lamu.operators.diagonal import Diagonal
+from lamu.operators.interface import Operator
+from lamu.operators.scalar import Scalar
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["LowRank", "LowRankEigen"]
+
+
+@record
+class LowRank:
+    r"""The operator \(S = U U^\top + \mathrm{diag}(d)\), with as many columns U as its rank L.
+
+    Not linear in its leaves: a sum of two has the sum of their ranks (`add`), from which `compress` returns to L.
+    Solving, sampling and determinants cost \(O(D L^2)\) once and \(O(D L)\) after `factored()`; they need every d
+    positive.
+
+    Attributes:
+        root: U, a vector of the space with an axis in front: leaves `[rank, ...]`.
+        values: d, a vector of the space.
+
+    Source:
+        Mishkin, Kunstner, Nielsen, Schmidt and Khan, "SLANG: fast structured covariance approximations for Bayesian
+        deep learning with natural gradient", 2018.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import LowRank
+        >>> S = LowRank(root=jnp.array([[1.0, 0.0]]), values=jnp.ones(2))
+        >>> [round(x, 6) for x in S.solve(jnp.ones(2)).tolist()]
+        [0.5, 1.0]
+    """
+
+    root: Params
+    values: Params
+
+    def __post_init__(self) -> None:
+        """Checks that the columns are vectors of the space of d, all leaves with the same number of them.
+
+        Raises:
+            ValueError: if they are not.
+        """
+        if jax.tree.structure(self.root) != jax.tree.structure(self.values):
+            raise ValueError("root and values must be trees of one structure; stack the columns in front of every leaf")
+        shapes = [(jnp.shape(u), jnp.shape(d)) for u, d in _pairs(self.root, self.values)]
+        for u, d in shapes:
+            if u[1:] != d or u[:1] != shapes[0][0][:1]:
+                raise ValueError(
+                    f"a leaf of root has the shape {u} beside values of {d}; it must be (rank, *{d}) for one rank"
+                )
+
+    @classmethod
+    def from_diagonal(cls, diagonal: Params, rank: int) -> LowRank:
+        """Returns diag(diagonal), with `rank` columns of zeros."""
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((rank, *leaf.shape), leaf.dtype), diagonal)
+        return cls(zeros, diagonal)
+
+    @property
+    def rank(self) -> int:
+        """The number of columns of U."""
+        return jax.tree.leaves(self.root)[0].shape[0]
+
+    def matvec(self, v: Params) -> Params:
+        """Returns U (Uᵀ v) + d v."""
+        return tree.add(_combine(self.root, _products(self.root, v)), jax.tree.map(jnp.multiply, self.values, v))
+
+    def factored(self) -> LowRankEigen:
+        r"""Returns an equal operator whose columns the eigenvectors of \(U^\top D^{-1} U\) have rotated.
+
+        The eigenvalues are measured on the rotated columns, where a small one beside a large one keeps its digits.
+        """
+        scaled = jax.tree.map(lambda u, d: u * jax.lax.rsqrt(d)[None], self.root, self.values)
+        basis = jnp.linalg.eigh(_gram(scaled))[1]
+        rotated = _rotate(scaled, basis)
+        squares = reduce(jnp.add, [jnp.sum(w**2, axis=tuple(range(1, w.ndim))) for w in jax.tree.leaves(rotated)])
+        return LowRankEigen(_rotate(self.root, basis), self.values, squares)
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v, by the identity of Woodbury."""
+        return self.factored().solve(v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹."""
+        return self.factored().inverse_root(z)
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns an exact draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S, by the determinant lemma."""
+        return self.factored().logdet(like)
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return jax.tree.map(lambda u, d: d + jnp.sum(u**2, axis=0), self.root, self.values)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self.factored().variance(like)
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, for small spaces."""
+        rows = jax.vmap(lambda u: tree.ravel(u)[0])(self.root)
+        return jnp.matmul(rows.T, rows, precision=_EXACT) + jnp.diag(tree.ravel(self.values)[0])
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other), by one product with the other a column."""
+        return self.factored().trace_solve(other, like)
+
+    def sandwich(self, delta: Operator) -> Dense:
+        """Returns Δ S⁻¹ Δ as a matrix, for small spaces: it is no low rank plus a diagonal."""
+        return self.factored().sandwich(delta)
+
+    def scale(self, factor: Number) -> LowRank:
+        """Returns factor · S, for a factor that is not negative."""
+        return LowRank(_scale_root(self.root, factor), tree.scale(self.values, factor))
+
+    def add(self, other: Operator) -> LowRank:
+        """Returns S plus a LowRank, Diagonal or Scalar, exactly: the columns of both side by side, ranks added.
+
+        Raises:
+            TypeError: for any other operator.
+        """
+        if isinstance(other, LowRank):
+            both = jax.tree.map(lambda u, w: jnp.concatenate([u, w]), self.root, other.root)
+            return LowRank(both, tree.add(self.values, other.values))
+        if isinstance(other, Diagonal | Scalar):
+            return LowRank(self.root, tree.add(self.values, other.diagonal(self.values)))
+        raise TypeError(
+            f"a {type(other).__name__} is no low rank plus a diagonal; add a LowRank, a Diagonal or a Scalar"
+        )
+
+    def compress(self, rank: int) -> LowRank:
+        r"""Returns the nearest \(U U^\top\) of a lower rank, with the diagonal of S kept.
+
+        The columns become the leading eigenvectors of \(U U^\top\) times the roots of their eigenvalues, found by an
+        eigendecomposition of the small \(U^\top U\). What the others held on the diagonal goes to d, which only grows.
+
+        Args:
+            rank: the number of columns to keep.
+
+        Raises:
+            ValueError: if there are not so many.
+        """
+        if not 0 <= rank <= self.rank:
+            raise ValueError(f"rank is {rank}, and there are {self.rank} columns; choose a rank from 0 to {self.rank}")
+        rotated = _rotate(self.root, jnp.linalg.eigh(_gram(self.root))[1])  # eigenvalues ascend
+        dropped = self.rank - rank
+        values = jax.tree.map(lambda d, u: d + jnp.sum(u[:dropped] ** 2, axis=0), self.values, rotated)
+        return LowRank(jax.tree.map(lambda u: u[dropped:], rotated), values)
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether every d is positive and U finite: sufficient, and what solving needs."""
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(self.root)]
+        return reduce(jnp.logical_and, finite, Diagonal(self.values).is_positive(like))
+
+
+@record
+class LowRankEigen:
+    r"""The operator \(S = U U^\top + D\) where \(U^\top D^{-1} U = \mathrm{diag}(\lambda)\).
+
+    Not linear in its leaves. `LowRank.factored()` makes it.
+
+    Attributes:
+        root: U, leaves `[rank, ...]`.
+        values: d, the diagonal of D, a vector of the space.
+        eigenvalues: λ, shape `[rank]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import LowRank
+        >>> LowRank(jnp.array([[2.0, 0.0]]), jnp.ones(2)).factored().eigenvalues.tolist()
+        [4.0]
+    """
+
+    root: Params
+    values: Params
+    eigenvalues: Array
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        return LowRank(self.root, self.values).matvec(v)
+
+    def factored(self) -> LowRankEigen:
+        """Returns itself."""
+        return self
+
+    def solve(self, v: Params) -> Params:
+        r"""Returns \(S^{-1} v = D^{-1} v - D^{-1} U (1 + \Lambda)^{-1} U^\top D^{-1} v\)."""
+        scaled = jax.tree.map(jnp.divide, v, self.values)
+        correction = _combine(self._columns(), _products(self.root, scaled) / (1 + self.eigenvalues))
+        return tree.add(scaled, correction, -1.0)
+
+    def inverse_root(self, z: Params) -> Params:
+        r"""Returns \(R z\) with \(R = D^{-1/2} (I + W W^\top)^{-1/2}\) for \(W = D^{-1/2} U\).
+
+        It is \(I - W\, \mathrm{diag}(1 / (s (1 + s)))\, W^\top\) with \(s = \sqrt{1 + \lambda}\), for a λ of zero too.
+        """
+        scaled = jax.tree.map(lambda leaf, d: leaf * jax.lax.rsqrt(d), z, self.values)
+        s = jnp.sqrt(1 + self.eigenvalues)
+        correction = _combine(self._columns(), _products(self.root, scaled) / (s * (1 + s)))
+        return tree.add(scaled, correction, -1.0)
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns an exact draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns the sum of log d plus the sum of log(1 + λ)."""
+        return Diagonal(self.values).logdet(self.values) + jnp.sum(jnp.log1p(self.eigenvalues))
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return LowRank(self.root, self.values).diagonal(like)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹.
+
+        Where a column dwarfs d the difference loses digits; the inverse of the diagonal of S is a bound from below.
+        """
+
+        def leaf(u: Array, d: Array) -> Array:
+            weights = (1 / (1 + self.eigenvalues)).astype(u.dtype)
+            removed = jnp.tensordot(weights, (u / d[None]) ** 2, axes=1, precision=_EXACT)
+            return jnp.maximum(1 / d - removed, 1 / (d + jnp.sum(u**2, axis=0)))
+
+        return jax.tree.map(leaf, self.root, self.values)
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, for small spaces."""
+        return LowRank(self.root, self.values).dense(like)
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other), by one product with the other a column."""
+        forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(self._columns())
+        inverse = jax.tree.map(jnp.reciprocal, self.values)
+        return tree.dot(inverse, other.diagonal(like)) - jnp.sum(forms / (1 + self.eigenvalues))
+
+    def sandwich(self, delta: Operator) -> Dense:
+        """Returns Δ S⁻¹ Δ as a matrix, for small spaces."""
+        matrix, unravel = delta.dense(self.values), tree.ravel(self.values)[1]
+        solved = jax.vmap(lambda row: tree.ravel(self.solve(unravel(row)))[0])(matrix)
+        product = jnp.matmul(solved, matrix, precision=_EXACT)
+        return Dense((product + product.T) / 2)
+
+    def scale(self, factor: Number) -> LowRankEigen:
+        """Returns factor · S, for a factor that is not negative: λ does not change."""
+        return LowRankEigen(_scale_root(self.root, factor), tree.scale(self.values, factor), self.eigenvalues)
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether every d is positive and U finite."""
+        return jnp.all(self.eigenvalues >= 0) & LowRank(self.root, self.values).is_positive(like)
+
+    def _columns(self) -> Params:
+        return jax.tree.map(lambda u, d: u / d[None], self.root, self.values)
+
+
+# Accelerators shorten the factors of a float32 product unless told not to.
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+def _products(root: Params, v: Params) -> Array:
+    """Uᵀ v, shape `[rank]`."""
+    return reduce(jnp.add, [jnp.tensordot(u, x, axes=x.ndim, precision=_EXACT) for u, x in _pairs(root, v)])
+
+
+def _combine(root: Params, coefficients: Array) -> Params:
+    """U c, a vector of the space."""
+    return jax.tree.map(lambda u: jnp.tensordot(coefficients.astype(u.dtype), u, axes=1, precision=_EXACT), root)
+
+
+def _gram(root: Params) -> Array:
+    """Uᵀ U, shape `[rank, rank]`."""
+    rows = [u.reshape(u.shape[0], -1) for u in jax.tree.leaves(root)]
+    return reduce(jnp.add, [jnp.matmul(u, u.T, precision=_EXACT) for u in rows])
+
+
+def _rotate(root: Params, basis: Array) -> Params:
+    """U Q for the columns of an orthogonal Q, which leaves U Uᵀ as it was."""
+    return jax.tree.map(lambda u: jnp.tensordot(basis.T.astype(u.dtype), u, axes=1, precision=_EXACT), root)
+
+
+def _scale_root(root: Params, factor: Number) -> Params:
+    return jax.tree.map(lambda u: u * jnp.sqrt(jnp.asarray(factor, u.dtype)), root)
+
+
+def _pairs(a: Params, b: Params) -> list[tuple[Array, Array]]:
+    return list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
