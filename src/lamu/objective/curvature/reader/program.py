@@ -1,0 +1,215 @@
+"""A function's equations in one list, to be read and run again one by one.
+
+Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are opened, so that its use is seen; all others
+stay one equation. So does a function with a derivative of its own, whose rule would be lost in opening it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as core
+import jax.numpy as jnp
+from jax.core import eval_jaxpr
+
+from lamu.record import record, static
+
+__all__ = ["MOVES", "Program", "Step", "differentiable"]
+
+CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "remat")
+MOVES = (
+    "reshape", "transpose", "convert_element_type", "squeeze", "expand_dims", "rev", "broadcast_in_dim", "copy",
+    "copy_p", "name", "tile", "slice",
+)  # fmt: skip
+ELEMENTWISE = (
+    "neg", "add", "sub", "mul", "div", "exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "sqrt", "rsqrt",
+    "square", "integer_pow", "abs", "sin", "cos", "erf", "max", "min",
+)  # fmt: skip
+
+
+@record
+class Step:
+    """One equation, with the places of the values that it reads and writes.
+
+    Attributes:
+        equation: the equation.
+        reads: the place of every input; None for a literal.
+        writes: the place of every output; None for one that nobody reads.
+        dependent: whether it depends on the example.
+    """
+
+    equation: Any = static()
+    reads: tuple[Any, ...] = static()
+    writes: tuple[Any, ...] = static()
+    dependent: bool = static()
+
+    @property
+    def name(self) -> str:
+        """The name of the primitive."""
+        return self.equation.primitive.name
+
+    def run(self, values: dict[int, Any]) -> list[Any]:
+        """Returns the outputs, given what stands at each place; nothing for outputs that nobody reads."""
+        arguments = {
+            atom: values[place]
+            for atom, place in zip(self.equation.invars, self.reads, strict=True)
+            if place is not None
+        }
+        results = [atom for atom, place in zip(self.equation.outvars, self.writes, strict=True) if place is not None]
+        info = core.DebugInfo(self.name, self.name, None, None)
+        one = core.Jaxpr((), list(arguments), results, [self.equation], self.equation.effects, info)
+        return eval_jaxpr(one, (), *arguments.values())
+
+    def advance(self, values: dict[int, Any]) -> None:
+        """Runs and writes the outputs to their places."""
+        for place, value in zip((w for w in self.writes if w is not None), self.run(values), strict=True):
+            values[place] = value
+
+
+class Program:
+    """The flat list of a function's equations, and which places hold views of the function's parameters.
+
+    A view is a parameter leaf, or a slice of one, that was moved or changed element by element, without an example's
+    part in it.
+
+    Attributes:
+        steps: the equations in order.
+        leaves: the places of the parameters' leaves.
+        examples: the places of the example's leaves.
+        output: the place of the value, or None with `literal` set.
+        constants: what stands at the places of constants.
+        views: for every place that holds a view, its leaf and the steps that lead to it.
+        avals: shape and dtype of every place.
+    """
+
+    def __init__(self, function: Callable[..., Any], params: Sequence[Any], example: Sequence[Any]) -> None:
+        """Traces `function(params, example)`, two lists of arrays, once."""
+        closed = jax.make_jaxpr(function)(list(params), list(example))
+        if closed.effects:
+            raise ValueError(
+                f"the loss has side effects ({', '.join(map(str, closed.effects))}), which cannot be run row by row; "
+                "take prints and callbacks out of it"
+            )
+        self.steps: list[Step] = []
+        self.constants: dict[int, Any] = {}
+        self.views: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.avals: list[Any] = []
+        self._dependent: set[int] = set()
+        self._bound: set[int] = set()  # places that a parameter has a part in
+        places = [self._place(atom.aval) for atom in closed.jaxpr.invars]
+        self.leaves, self.examples = places[: len(params)], places[len(params) :]
+        for index, place in enumerate(self.leaves):
+            self.views[place] = (index, ())
+        self._bound.update(self.leaves)
+        self._dependent.update(self.examples)
+        (out,) = self._inline(closed.jaxpr, closed.consts, places)
+        self.output, self.literal = (None, out.val) if isinstance(out, core.Literal) else (out, None)
+
+    def depends(self, place: int | None) -> bool:
+        """Whether what stands at a place depends on the example."""
+        return place in self._dependent
+
+    def before(self, leaves: Sequence[Any]) -> dict[int, Any]:
+        """Returns the values of all places that no example has a part in."""
+        values = {**self.constants, **dict(zip(self.leaves, leaves, strict=True))}
+        for step in self.steps:
+            if not step.dependent:
+                step.advance(values)
+        return values
+
+    def result(self, values: dict[int, Any]) -> Any:
+        """Returns the function's value, when every step was run."""
+        return jnp.asarray(self.literal) if self.output is None else values[self.output]
+
+    def _place(self, aval: Any) -> int:
+        self.avals.append(aval)
+        return len(self.avals) - 1
+
+    def _inline(self, jaxpr: Any, consts: Sequence[Any], places: Sequence[Any]) -> list[Any]:
+        """Appends a jaxpr's equations, its inputs at the given places; returns the places of its outputs."""
+        where: dict[Any, Any] = dict(zip(jaxpr.invars, places, strict=True))
+        for atom, value in zip(jaxpr.constvars, consts, strict=True):
+            where[atom] = self._place(atom.aval)
+            self.constants[where[atom]] = value
+        read = lambda atom: atom if isinstance(atom, core.Literal) else where[atom]
+        for equation in jaxpr.eqns:
+            reads = [read(atom) for atom in equation.invars]
+            inner = _opened(equation)
+            seen = any(self._is(place) for place in reads)
+            # A literal that stands for an input of a call has no place inside it.
+            if inner is not None and seen:
+                inside = [self._held(place) if isinstance(place, core.Literal) else place for place in reads]
+                outs = self._inline(*inner, inside)
+                where.update(zip(equation.outvars, outs, strict=True))
+            else:
+                # The place of what came as a literal out of an opened call stays that literal's value.
+                where.update(self._step(equation, reads))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _step(self, equation: Any, reads: list[Any]) -> dict[Any, Any]:
+        held = [
+            None
+            if isinstance(atom, core.Literal)
+            else (self._held(place) if isinstance(place, core.Literal) else place)
+            for atom, place in zip(equation.invars, reads, strict=True)
+        ]
+        dependent = any(place in self._dependent for place in held)
+        writes = [None if isinstance(atom, core.DropVar) else self._place(atom.aval) for atom in equation.outvars]
+        if dependent:
+            self._dependent.update(place for place in writes if place is not None)
+        if any(place in self._bound for place in held):
+            self._bound.update(place for place in writes if place is not None)
+        step = Step(equation, tuple(held), tuple(writes), dependent)
+        self._follow(step, len(self.steps))
+        self.steps.append(step)
+        return {atom: place for atom, place in zip(equation.outvars, writes, strict=True) if place is not None}
+
+    def _held(self, literal: Any) -> int:
+        place = self._place(literal.aval)
+        self.constants[place] = jnp.asarray(literal.val, literal.aval.dtype)
+        return place
+
+    def _is(self, place: Any) -> bool:
+        return isinstance(place, int) and place in self.views
+
+    def _follow(self, step: Step, number: int) -> None:
+        """Marks the output as a view, where the step only moves or changes the elements of one."""
+        seen = [place for place in step.reads if self._is(place)]
+        if len(seen) != 1 or step.dependent or step.writes[0] is None:
+            return
+        leaf, chain = self.views[seen[0]]
+        out, before = self.avals[step.writes[0]], self.avals[seen[0]]
+        # The other operand must be free of parameters: w · exp(s) with two of them is a view of neither.
+        others = [place for place in step.reads if place is not None and place != seen[0]]
+        alone = not any(place in self._bound for place in others)
+        changed = step.name in ELEMENTWISE and alone and out.shape == before.shape
+        if (step.name in MOVES or changed) and differentiable(out):
+            self.views[step.writes[0]] = (leaf, (*chain, number))
+
+
+def differentiable(aval: Any) -> bool:
+    """Whether a gradient flows through something of that dtype."""
+    return jnp.issubdtype(aval.dtype, jnp.inexact)
+
+
+def _opened(equation: Any) -> tuple[Any, Sequence[Any]] | None:
+    """Returns the jaxpr and the constants inside a call; None for what is no call."""
+    if equation.primitive.name == "split":
+        return _slices(equation)
+    if equation.primitive.name not in CALLS:
+        return None
+    inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    return (inner.jaxpr, inner.consts) if isinstance(inner, core.ClosedJaxpr) else (inner, ())
+
+
+def _slices(equation: Any) -> tuple[Any, Sequence[Any]]:
+    """A split is its slices: one view each."""
+    axis, sizes = equation.params["axis"], equation.params["sizes"]
+    ends = list(itertools.accumulate(sizes))
+    cut = lambda x: [jax.lax.slice_in_dim(x, end - size, end, axis=axis) for end, size in zip(ends, sizes, strict=True)]
+    aval = equation.invars[0].aval
+    closed = jax.make_jaxpr(cut)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return closed.jaxpr, closed.consts
