@@ -12,6 +12,8 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -26,8 +28,9 @@ class SquaredGradients:
 
     with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it
     does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information.
-    It covers the likelihood alone, and the gradient is the same pass's. Cost: one gradient a row, \(B D\) numbers of
-    memory.
+    It covers the likelihood alone. Cost: for the diagonal a second backward pass and a product a layer, without a
+    single row's gradient held (`lamu.objective.curvature.reader`); for other structures one gradient a row, \(B D\)
+    numbers of memory.
 
     Raises:
         TypeError: for a network with a state, whose rows are not independent in training mode, and for a prior that is
@@ -53,14 +56,19 @@ class SquaredGradients:
         # The power of the likelihood multiplies the curvature once, as it does any Fisher information, not squared.
         plain = replace(loss.objective, likelihood_power=1.0)
 
-        def row(x: Array, y: Array, offset: Array | None) -> Params:
+        def row(theta: Params, example: tuple[Array, Array, Array | None]) -> Array:
+            x, y, offset = example
             one = Batch.of(x[None], y[None], None if offset is None else offset[None])
             one = jax.tree.map(jnp.asarray, one)
             alone = BatchLoss(plain, one, loss.network_state, loss.space, loss.rest, conjugate=True)
-            return alone.gradient(theta, key).coordinates
+            return alone.value(theta, loss.rest, key)[0]
 
-        rows = jax.vmap(row)(loss.batch.x, loss.batch.y, loss.batch.offset)
+        examples = (loss.batch.x, loss.batch.y, loss.batch.offset)
         factor = loss.objective.row_factor(loss.batch)
+        if structure is Diagonal:
+            square = Diagonal(squares_and_gradient(row, theta, examples, factor.astype(at.value.dtype))[2])
+            return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
+        rows = jax.vmap(jax.grad(row), in_axes=(None, 0))(theta, examples)
         rows = jax.tree.map(lambda leaf: jnp.where(_like(factor > 0, leaf), leaf, jnp.zeros_like(leaf))[:, None], rows)
         square = structure.from_jacobian(rows, factor[:, None, None])
         return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
