@@ -16,7 +16,7 @@ from lamu.algorithms import adam, conjugate, deep_ensemble, ivon, laplace
 from lamu.data import Batch
 from lamu.families import Beta, Gamma, Gaussian, NormalGamma, Point
 from lamu.model import Model
-from lamu.objective import Objective, Weights
+from lamu.objective import BatchLoss, Objective, Weights
 from lamu.observations import Bernoulli, Normal, Poisson
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors import Belief, gaussian_belief
@@ -246,3 +246,13 @@ def test_a_belief_about_some_weights_leaves_the_others_their_prior() -> None:
     drawn = prior.sample(jax.random.key(0), theta)
     assert set(np.abs(drawn["kernel"])) == {1.0}
     assert drawn["bias"].shape == (1,)
+
+
+def test_a_dense_prior_is_no_diagonal_curvature() -> None:
+    """One product with ones would give the sums of its rows: refused, and not silently wrong."""
+    mean = {"w": jnp.zeros(2)}
+    prior = Belief(Gaussian(mean, Dense(jnp.array([[2.0, 1.0], [1.0, 3.0]]))))
+    objective = Objective(replace(LOGISTIC, prior=prior), 4.0)
+    loss = BatchLoss(objective, Batch.of(X[:4], CLASSES[:4]), {}, Weights(), {})
+    with pytest.raises(TypeError, match="a Dense precision has no diagonal curvature"):
+        loss.prior_curvature(mean)

@@ -9,8 +9,10 @@ import jax
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
+from lamu.families import Gaussian
 from lamu.objective.objective import Objective
 from lamu.objective.space import Everything, Weights
+from lamu.priors import Belief
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -106,11 +108,20 @@ class BatchLoss:
     def prior_curvature(self, coordinates: Params) -> Params | None:
         r"""Returns the diagonal of \(-\nabla^2 \log p(\theta) / N\); None where the prior is no part of this loss.
 
-        Weights are independent under every prior here, so the Hessian is diagonal and one product with ones is all of
-        it.
+        Weights are independent under every prior that is taken here, so the Hessian is diagonal and one product with
+        ones is all of it.
+
+        Raises:
+            TypeError: for a prior whose Hessian is a full matrix, of which the product would give the sums of rows.
         """
         if self.conjugate:
             return None
+        prior = self.objective.model.prior
+        if isinstance(prior, Belief) and isinstance(prior.belief, Gaussian) and prior.gaussian(coordinates) is None:
+            raise TypeError(
+                f"a prior with a {type(prior.belief.precision).__name__} precision has no diagonal curvature to add; "
+                "use laplace(), conjugate() or ivon(), or a prior from a diagonal posterior"
+            )
 
         def negative_log_prior(theta: Params) -> Array:
             return self.objective.negative_log_prior(self.space.join(theta, self.rest))
