@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ __all__ = ["Domain", "Positive", "PositiveDefinite", "Real"]
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(abc.ABC):
     """The set that holds one textbook parameter.
 
     Attributes:
@@ -32,12 +33,12 @@ class Domain:
             return None
         return self._fault(np.asarray(value), belief)
 
+    @abc.abstractmethod
     def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
         """Returns a point of the domain that agrees with `value + rate · direction` to the first order in the rate."""
-        raise NotImplementedError
 
-    def _fault(self, value: np.ndarray, belief: Any) -> str | None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _fault(self, value: np.ndarray, belief: Any) -> str | None: ...
 
 
 @dataclass(frozen=True)
