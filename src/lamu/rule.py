@@ -37,7 +37,7 @@ from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Po
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, NoCurvature
-from lamu.operators import Scalar
+from lamu.operators import Diagonal, Scalar, Structure
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Traits
@@ -86,7 +86,7 @@ def gaussian_step(
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families import Gaussian
-        >>> from lamu.operators import Scalar
+        >>> from lamu.operators import Diagonal, Scalar, Structure
         >>> from lamu.rule import gaussian_step
         >>> q = gaussian_step(Gaussian(jnp.zeros(1), Scalar(1.0)), jnp.full(1, -2.0), Scalar(4.0), rate=1.0)
         >>> float(q.mean[0]), q.precision.value  # Newton's step; the new precision is the Hessian
@@ -196,7 +196,7 @@ class Rule:
             departures.append("two rates")
         departures += [getattr(part, "departure", "") for part in (self.geometry, self.curvature)]
         return Choices(
-            family="Gaussian, fixed covariance" if fixed else f"Gaussian, {self.structure.__name__.lower()} precision",
+            family="Gaussian, fixed covariance" if fixed else f"Gaussian, {_name_of(self.structure)} precision",
             expectation=type(self.expectation).__name__,
             curvature="none" if fixed else type(getattr(self.curvature, "of", self.curvature)).__name__,
             geometry=type(self.geometry).__name__.lower(),
@@ -240,7 +240,7 @@ class Rule:
             mean, delta = prior
             pull = jax.tree.map(lambda d, m, m0: d * (m - m0), delta, state.mean, mean)
             if target is not None:
-                target = jax.tree.map(jnp.add, target, self.structure.from_diagonal(delta))
+                target = _plus(target, delta)
         momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
         precision = state.precision if target is None else self.geometry.move(state.precision, target, precision_rate)
         direction = self.metric.direction(precision, gradient, count, precision_rate)
@@ -316,3 +316,14 @@ class Rule:
         information = objective.model.likelihood.dispersion_information(rest)
         scored = jax.tree.map(jnp.divide, gradient, information)
         return tree.add(rest, scored, -rate)
+
+
+def _plus(curvature: Any, diagonal: Params) -> Any:
+    """The curvature plus a diagonal; what is not linear in its leaves knows itself how to take it in."""
+    if isinstance(curvature, Structure):
+        return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(diagonal))
+    return curvature.add(Diagonal(diagonal))
+
+
+def _name_of(structure: Any) -> str:
+    return (structure.__name__ if isinstance(structure, type) else str(structure)).lower()
