@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.contributions import contribution, in_chunks
-from lamu.objective.curvature.reader.program import Program
-from lamu.objective.curvature.reader.sites import Site, sites
+from lamu.objective.curvature.reader.meeting import backward
 from lamu.record import record
 from lamu.typing import Array, Params
 
@@ -100,65 +99,26 @@ def squares_with_norms(loss: Callable[[Params, Any], Array], params: Params, exa
 
 
 def _read(loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, normed: bool) -> Squares:
-    leaves, structure = jax.tree.flatten(params)
-    leaves = [jnp.asarray(leaf) for leaf in leaves]
-    rows, of_one = jax.tree.flatten(examples)
-    rows = [jnp.asarray(row) for row in rows]
-
-    def one(leaves: list[Array], row: list[Array]) -> Array:
-        value = loss(structure.unflatten(leaves), of_one.unflatten(row))
-        if jnp.shape(value) != ():
-            raise ValueError(f"the loss of one example has shape {jnp.shape(value)}; it must be a scalar")
-        return value
-
-    shape = lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)
-    program = Program(one, [shape(x) for x in leaves], [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows])
-    found, reasons = sites(program)
-    _announce(params, reasons, len(weights))
-    batch = weights.shape[0]
-    extra = [jnp.zeros((batch, *_out(program, site).shape), _out(program, site).dtype) for site in found]
-
-    def total(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Any], dict[int, Any]]]:
-        held = program.before(leaves)
-        values, given = jax.vmap(lambda row, extra: _forward(program, found, held, row, extra))(rows, extra)
-        return jnp.sum(values * weights.astype(values.dtype)), (given, held)
-
-    (value, (given, held)), (gradient, cotangents) = jax.value_and_grad(total, argnums=(0, 1), has_aux=True)(
-        leaves, extra
-    )
+    structure = jax.tree.structure(params)
+    met = backward(loss, params, examples, weights)
+    _announce(params, met.unread, len(weights))
     inverse = jnp.where(weights == 0, jnp.zeros_like(weights), 1 / jnp.where(weights == 0, 1, weights))
-    squares = [jnp.zeros_like(leaf) for leaf in leaves]
+    squares = [jnp.zeros_like(leaf) for leaf in met.leaves]
     norms = jnp.zeros_like(weights)
-    for site, inputs, cotangent in zip(found, given, cotangents, strict=True):
-        leaf = leaves[site.leaf]
-        rule = contribution(program, site, held[site.base], held, inputs, cotangent)
+    for site, inputs, cotangent in zip(met.sites, met.inputs, met.cotangents, strict=True):
+        leaf = met.leaves[site.leaf]
+        rule = contribution(met.program, site, met.held[site.base], met.held, inputs, cotangent)
         square, of_rows = rule(inverse)
-        slope = site.slope(program, leaf, held)
-        squares[site.leaf] = squares[site.leaf] + site.back(program, square, slope, leaf, held)
+        slope = site.slope(met.program, leaf, met.held)
+        squares[site.leaf] = squares[site.leaf] + site.back(met.program, square, slope, leaf, met.held)
         if normed:
             norms = norms + of_rows(None if slope is None else slope * slope).astype(norms.dtype)
-    if reasons:
-        others, more = _row_by_row(one, leaves, rows, weights, sorted(reasons), normed)
-        for index, square in zip(sorted(reasons), others, strict=True):
+    if met.unread:
+        others, more = _row_by_row(met.one, met.leaves, met.rows, weights, sorted(met.unread), normed)
+        for index, square in zip(sorted(met.unread), others, strict=True):
             squares[index] = square
         norms = norms + more.astype(norms.dtype)
-    return Squares(value, structure.unflatten(gradient), structure.unflatten(squares), norms * inverse)
-
-
-def _forward(
-    program: Program, found: list[Site], held: dict[int, Any], row: list[Array], extra: list[Array]
-) -> tuple[Array, list[dict[int, Array]]]:
-    """Runs one example; returns its loss, and what each site reads of it."""
-    values = {**held, **dict(zip(program.examples, row, strict=True))}
-    added = {site.step: term for site, term in zip(found, extra, strict=True)}
-    for number, step in enumerate(program.steps):
-        if step.dependent:
-            step.advance(values)
-            if number in added:
-                (out,) = step.writes
-                values[out] = values[out] + added[number]
-    reads = [{place: values[place] for place in site.given if program.depends(place)} for site in found]
-    return program.result(values), reads
+    return Squares(met.value, structure.unflatten(met.gradient), structure.unflatten(squares), norms * inverse)
 
 
 def _row_by_row(
@@ -198,9 +158,3 @@ def _announce(params: Params, reasons: dict[int, str], batch: int) -> None:
             batch,
             which,
         )
-
-
-def _out(program: Program, site: Site) -> Any:
-    (place,) = program.steps[site.step].writes
-    assert place is not None
-    return program.avals[place]
