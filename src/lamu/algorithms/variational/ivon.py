@@ -7,7 +7,7 @@ from typing import Any
 from lamu.departures import Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
-from lamu.objective.curvature import Price
+from lamu.objective.curvature import Curvature, Price
 from lamu.operators import Diagonal
 from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
@@ -22,6 +22,8 @@ def ivon(
     draws: int = 1,
     initial: float = 0.5,
     clip: float | None = 0.02,
+    curvature: Curvature | None = None,
+    momentum: Any = None,
 ) -> Rule:
     r"""Improved variational online Newton: a diagonal Gaussian at the price of Adam.
 
@@ -36,6 +38,11 @@ def ivon(
 
     One gradient and one normal draw a parameter, draw and step.
 
+    The options of the authors' package have these names here: `mc_samples` is `draws`; `hess_init` is `initial`;
+    `clip_radius` is `clip`; `hess_approx="gradsq"` is `curvature=SquaredGradient()`; `debias=False` is
+    `momentum=PlainAverage(b1)`; `ess` is `data_size` of `lamu.fit`; `weight_decay` is the prior's precision over N.
+    Its `rescale_lr` multiplies the rate by the first precision: `learning_rate=rate * (initial + δ/N)`.
+
     Departures from the rule: the retraction (equal to the rule to O(ρ²)), momentum with bias correction, two rates,
     clipped steps.
 
@@ -46,6 +53,9 @@ def ivon(
         draws: how many Monte Carlo draws a step.
         initial: h₀, the curvature a row at the start.
         clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        curvature: what stands for the Hessian at a draw; Price's identity where none is given,
+            `lamu.objective.curvature.SquaredGradient()` for the positive, biased variant.
+        momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
@@ -66,11 +76,11 @@ def ivon(
     return Rule(
         structure=Diagonal,
         expectation=MonteCarlo(draws),
-        curvature=Price(),
+        curvature=Price() if curvature is None else curvature,
         geometry=Retraction(),
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
-        momentum=MovingAverage(decay(b1, "b1")),
+        momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
         metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,
     )

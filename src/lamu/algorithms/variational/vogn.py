@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, Inverse, MovingAverage
+from lamu.departures import Clipped, Damped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
@@ -17,10 +17,13 @@ __all__ = ["vogn"]
 def vogn(
     learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
-    b2: float = 0.999,
+    b2: float | None = 0.999,
     draws: int = 1,
     initial: float = 0.5,
     clip: float | None = 0.02,
+    damping: float = 0.0,
+    structure: Any = Diagonal,
+    momentum: Any = None,
 ) -> Rule:
     r"""Variational online Gauss–Newton: a diagonal Gaussian, its curvature from the squares of single rows' gradients.
 
@@ -30,24 +33,41 @@ def vogn(
        v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
-    One draw a parameter, and one gradient a row, a draw and step; the rows' gradients are held at once.
+    One draw a parameter and two backward passes' worth of products a draw and step; no row's gradient is held
+    (`lamu.objective.curvature.reader`).
 
     Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
-    correction; two rates; clipped steps.
+    correction; two rates; clipped steps; damping, where asked. Its derivation makes five approximations, each of which
+    can be taken back:
+
+    | approximation | taken back by |
+    |---|---|
+    | a minibatch for the data | `batch_size=N` in `lamu.fit` |
+    | the average of S written as that of h | nothing: \(P = h + \delta/N\) holds exactly where δ does not change |
+    | mean field | `structure=lamu.operators.Dense`, or `DenseBlocks` for a full matrix a layer |
+    | Gauss–Newton (squares) for the Hessian | `von()` |
+    | two rates | `b2=None`: the curvature moves at the rate of the mean, as the rule has it |
+
+    Osawa's factor for augmented data, ρ, by which the data counts more than its rows, is `data_size=ρ N` in
+    `lamu.fit`; a warm start is `model.starting_at(params)`.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
-        b2: β₂, the decay of the averaged curvature.
+        b2: β₂, the decay of the averaged curvature; None for 1 − α, which is the rule's one rate.
         draws: how many Monte Carlo draws a step.
         initial: h₀, the curvature a row at the start.
         clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
+        structure: the operator class of the precision.
+        momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
 
     Returns:
-        The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
+        The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
 
     Raises:
-        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one draw.
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, or fewer
+            than one draw.
         TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
 
     Source: Khan et al. (2018), equations 11 and 12; Osawa et al. (2019).
@@ -60,13 +80,16 @@ def vogn(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
+    if damping < 0:
+        raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
+    metric = Damped(float(damping)) if damping else Inverse()
     return Rule(
-        structure=Diagonal,
+        structure=structure,
         expectation=MonteCarlo(draws),
         curvature=SquaredGradients(),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
-        momentum=MovingAverage(decay(b1, "b1")),
-        metric=Inverse() if clip is None else Clipped(Inverse(), clip),
+        precision_rate=None if b2 is None else rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
+        metric=metric if clip is None else Clipped(metric, clip),
         initial=initial,
     )
