@@ -98,6 +98,43 @@ def lstm(p: Any, x: jax.Array) -> jax.Array:
     return tail(h @ p["out"])
 
 
+def repeated(p: Any, x: jax.Array) -> jax.Array:
+    """Dense layers by a scan over their stacked parameters."""
+
+    def layer(h: jax.Array, p: Any) -> Any:
+        bias = p["bias"] if h.ndim == 1 else p["bias"][None]
+        return jnp.tanh(h @ p["kernel"] + bias), None
+
+    return tail(jax.lax.scan(layer, x, p)[0])
+
+
+def views_of_a_scan(p: Any, x: jax.Array) -> jax.Array:
+    """Moved, sliced, spread and changed before the loop and in it; run backwards, with outputs and a constant."""
+    scale = jnp.exp(p["log_scale"])
+    shift = jnp.array([0.1, -0.2])
+
+    def cell(h: jax.Array, at: Any) -> Any:
+        x, token = at
+        new = jax.jit(jnp.dot)(p["kernel"].T[:, :4], x) + h * scale * jnp.tanh(p["inner"]) + p["bias"].reshape(-1)
+        return jnp.tanh(new + token + shift), new
+
+    tokens = jnp.broadcast_to(p["token"], (3, 2))
+    last, all_of_them = jax.lax.scan(cell, jnp.zeros(2, x.dtype), (x, tokens), reverse=True, unroll=3)
+    return tail(last) + tail(all_of_them[1])
+
+
+def unreadable_scan(p: Any, x: jax.Array) -> jax.Array:
+    def cell(h: jax.Array, x: jax.Array) -> Any:
+        h = jnp.tanh(h @ p["twice"] + x @ p["twice"])
+        return jax.lax.scan(lambda h, _: (h * p["nested"], None), h, None, length=2)[0], None
+
+    return tail(jax.lax.scan(cell, p["start"], x)[0] * p["out"])
+
+
+def in_a_cond(p: Any, x: jax.Array) -> jax.Array:
+    return tail(jax.lax.cond(x[0] > 0, lambda a: a * x, lambda a: a + x, p["a"]) @ p["b"])
+
+
 def frozen_normaliser(p: Any, x: jax.Array) -> jax.Array:
     mean, variance = jnp.array([0.1, -0.2, 0.3, 0.0]), jnp.array([1.0, 2.0, 0.5, 1.5])
     scale = (1.0 + p["scale"]) * jax.lax.rsqrt(variance + 1e-5)
@@ -162,6 +199,10 @@ BLOCK = {name: normal(4, 2, 2) for name in "qkv"} | {
     "o": normal(2, 2, 4), "up": normal(4, 5), "up_bias": normal(5), "down": normal(5, 2),
     "scale": normal(4), "bias": normal(4), "positions": normal(3, 4),
 }  # fmt: skip
+LAYERS = {"kernel": normal(4, 3, 3), "bias": normal(4, 3)}
+VIEWS = {
+    "kernel": normal(5, 2), "log_scale": normal(2), "inner": normal(2), "bias": normal(2, 1), "token": normal(2),
+}  # fmt: skip
 TRICKS = {
     "a": normal(3, 4), "log_scale": normal(), "pair": normal(2), "one": normal(1), "floor": normal(4),
     "square": 2.0 + normal(4), "batched": normal(2, 2, 3), "token": normal(3),
@@ -191,8 +232,16 @@ CASES: dict[str, tuple[Any, Any, Any, int]] = {
     ),
     "transposed convolution": (turned_kernel, normal(2, 2, 3, 4), IMAGES, 0),
     "tied": (tied, {"table": normal(6, 3), "scale": normal(3)}, TOKENS, 1),
-    "scan": (in_a_scan, {"again": normal(3, 3), "out": normal(3, 2)}, normal(BATCH, 4, 3), 1),
-    "lstm": (lstm, {"in": normal(4, 8), "again": normal(2, 8), "bias": normal(8), "out": normal(2, 2)}, SEQUENCE, 3),
+    "scan": (in_a_scan, {"again": normal(3, 3), "out": normal(3, 2)}, normal(BATCH, 4, 3), 0),
+    "lstm": (lstm, {"in": normal(4, 8), "again": normal(2, 8), "bias": normal(8), "out": normal(2, 2)}, SEQUENCE, 0),
+    "repeated layers": (repeated, LAYERS, normal(BATCH, 3), 0),
+    "repeated layers over positions": (repeated, LAYERS, normal(BATCH, 2, 3), 0),
+    "views of a scan": (views_of_a_scan, VIEWS, SEQUENCE, 0),
+    "a scan that is not read": (
+        unreadable_scan, {"start": normal(3), "twice": normal(3, 3), "nested": normal(3), "out": normal(3)},
+        normal(BATCH, 4, 3), 3,
+    ),
+    "cond": (in_a_cond, {"a": normal(3), "b": normal(3, 2)}, normal(BATCH, 3), 1),
     "frozen normaliser": (
         frozen_normaliser, {"kernel": normal(4, 4), "scale": normal(4), "bias": normal(4)}, SEQUENCE, 0,
     ),
@@ -309,3 +358,5 @@ def test_what_cannot_be_is_refused() -> None:
         squares_and_gradient(printing, jnp.ones(3), normal(BATCH, 3), WEIGHTS)
     with pytest.raises(ValueError, match=r"shape \(3,\); it must be a scalar"):
         squares_and_gradient(lambda w, x: w * x, jnp.ones(3), normal(BATCH, 3), WEIGHTS)
+    with pytest.raises(ValueError, match=r"have shape \(4, 3\) and the weights \(5,\); give every array"):
+        squares_and_gradient(mlp, MLP, normal(4, 3), WEIGHTS)

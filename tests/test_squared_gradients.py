@@ -13,8 +13,9 @@ from lamu import tree
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.likelihoods import Categorical
+from lamu.likelihoods import Gaussian as Gauss
 from lamu.model import Model
-from lamu.networks import MLP
+from lamu.networks import MLP, BatchNorm
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Dense, Diagonal, Scalar
@@ -60,3 +61,65 @@ def test_a_prior_in_the_loss_is_refused() -> None:
     loss = replace(loss, conjugate=False)
     with pytest.raises(TypeError, match="need a Gaussian prior"):
         SquaredGradients().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Diagonal, None)
+
+
+def deep(tree_of_arrays) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree_of_arrays)]
+
+
+def test_one_pass_gives_what_the_loss_gives() -> None:
+    """Value and gradients, those of the dispersions with their own prior, beside `BatchLoss.gradient`."""
+    model = Model(MLP((3,), "tanh"), Gauss())
+    batch = replace(Batch.of(X, jnp.asarray(X[:, 0])), weight=jnp.array([1.0, 2.0, 0.5, 1.0, 3.0])).padded(8)
+    params, state = model.init(jax.random.key(0), batch)
+    rest = jax.tree.map(lambda leaf: leaf + 0.3, params["likelihood"])
+    objective = Objective(model, 50, likelihood_power=0.7)
+    loss = BatchLoss(objective, batch, state, Weights(), rest, conjugate=True)
+    theta = params["network"]
+    expected = loss.gradient(theta, None)
+    found = SquaredGradients().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Diagonal, None)
+    assert deep(rest)
+    for ours, theirs in (
+        (found.value, expected.value), (found.gradient, expected.coordinates), (found.rest, expected.rest)
+    ):  # fmt: skip
+        for a, b in zip(deep(ours), deep(theirs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("structure", [Diagonal, Dense])
+def test_padding_may_hold_anything(structure) -> None:
+    loss, theta = case()
+    spoilt = replace(loss.batch, x=loss.batch.x.at[5:].set(jnp.nan), y=loss.batch.y.at[5:].set(-7))
+    evaluate = lambda batch: SquaredGradients().evaluate(
+        replace(loss, batch=batch), theta, Gaussian(theta, Scalar(1.0)), structure, None
+    )
+    for ours, clean in zip(deep(evaluate(spoilt)), deep(evaluate(loss.batch)), strict=True):
+        np.testing.assert_allclose(ours, clean, rtol=1e-12, atol=1e-15)
+    if structure is Diagonal:
+        nobody = evaluate(replace(spoilt, mask=jnp.zeros_like(spoilt.mask)))
+        assert all((leaf == 0).all() for leaf in deep((nobody.gradient, nobody.curvature)))
+
+
+class Noisy(MLP):
+    """A random layer that cannot do without a key."""
+
+    def apply(self, params, state, x, key, train):
+        return super().apply(params, state, x * jax.random.bernoulli(key, 0.5, x.shape).astype(x.dtype), None, train)
+
+
+def test_bad_input_is_told_with_the_way_out() -> None:
+    loss, theta = case()
+    belief = Gaussian(theta, Scalar(1.0))
+    noisy = replace(loss, objective=replace(loss.objective, model=replace(loss.objective.model, network=Noisy((3,)))))
+    with pytest.raises(ValueError, match=r"random layers and no key was given for them; pass key=jax.random.key\(0\)"):
+        SquaredGradients().evaluate(noisy, theta, belief, Diagonal, None)
+    assert jnp.isfinite(SquaredGradients().evaluate(noisy, theta, belief, Diagonal, jax.random.key(0)).value)
+    short = replace(loss, batch=replace(loss.batch, y=loss.batch.y[:4]))
+    with pytest.raises(ValueError, match=r"different numbers of rows \(x 8, y 4, mask 8, weight 8\)"):
+        SquaredGradients().evaluate(short, theta, belief, Diagonal, None)
+    batch = loss.batch
+    mixing = Model(MLP((3,), normalise=BatchNorm()), Categorical(3))
+    params, state = mixing.init(jax.random.key(0), batch)
+    mixed = replace(loss, objective=replace(loss.objective, model=mixing), network_state=state)
+    with pytest.raises(TypeError, match=r"rows mix in training, none has a gradient of its own; use ivon\(\)"):
+        SquaredGradients().evaluate(mixed, params["network"], belief, Diagonal, None)

@@ -167,10 +167,9 @@ def test_full_matrices_contain_the_mean_field() -> None:
 def test_the_data_augmentation_factor_is_the_data_size() -> None:
     """Osawa's ρ: the data counts ρ times its rows, so the belief is narrower by √ρ where the prior is weak."""
     model = replace(MODEL, prior=Normal(100.0))
-    plain, more = (
-        lamu.fit(model, (X, Y), vogn(0.1, clip=None), epochs=40, data_size=size).posterior.belief for size in (N, 9 * N)
-    )
-    widths = [tree.ravel(belief.factors["network"].precision.variance(MODEL_LIKE))[0] for belief in (plain, more)]
+    fits = [lamu.fit(model, (X, Y), vogn(0.1, clip=None), epochs=40, data_size=size) for size in (N, 9 * N)]
+    beliefs: list[Any] = [fit.posterior.belief for fit in fits]
+    widths = [tree.ravel(belief.factors["network"].precision.variance(MODEL_LIKE))[0] for belief in beliefs]
     np.testing.assert_allclose(widths[0] / widths[1], 9.0, rtol=0.3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -64,7 +65,11 @@ class MonteCarlo:
         if self.draws == 1:
             return at_draw(0)
         evaluations = jax.lax.map(at_draw, jnp.arange(self.draws))
-        return jax.tree.map(_average, evaluations)
+        average = getattr(evaluations.curvature, "averaged", None)
+        if average is None:  # an operator that is linear in its leaves
+            return jax.tree.map(_average, evaluations)
+        others = jax.tree.map(_average, replace(evaluations, curvature=None))
+        return replace(others, curvature=average())
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""

@@ -1,6 +1,7 @@
 """The arrow of the rule: how a precision moves towards its target, and groups that act on a belief."""
 
 from lamu.geometry.arrows import Accumulation, Geometry, Retraction, Straight
+from lamu.geometry.compressed import Compressed
 from lamu.geometry.groups import (
     Additive,
     Affine,
@@ -16,6 +17,7 @@ __all__ = [
     "Accumulation",
     "Additive",
     "Affine",
+    "Compressed",
     "ExcitatoryInhibitory",
     "FullAffine",
     "Geometry",

@@ -5,7 +5,7 @@ from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import Kronecker, KroneckerEigen
-from lamu.operators.low_rank import LowRank, LowRankEigen
+from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankOf
 from lamu.operators.scalar import Scalar
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "KroneckerEigen",
     "LowRank",
     "LowRankEigen",
+    "LowRankOf",
     "Operator",
     "Scalar",
     "Structure",

@@ -12,10 +12,10 @@ from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.scalar import Scalar
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["LowRank", "LowRankEigen"]
+__all__ = ["LowRank", "LowRankEigen", "LowRankOf"]
 
 
 @record
@@ -161,10 +161,51 @@ class LowRank:
         values = jax.tree.map(lambda d, u: d + jnp.sum(u[:dropped] ** 2, axis=0), self.values, rotated)
         return LowRank(jax.tree.map(lambda u: u[dropped:], rotated), values)
 
+    def averaged(self) -> LowRank:
+        """Returns the mean of operators that are stacked along an axis in front of all leaves.
+
+        It is exact: the columns of all of them side by side, so that n of them have n times the rank.
+        """
+        count = jax.tree.leaves(self.values)[0].shape[0]
+        aside = lambda u: u.reshape(-1, *u.shape[2:]) * jnp.sqrt(jnp.asarray(1 / count, u.dtype))
+        mean = lambda d: jnp.mean(d, axis=0)
+        return LowRank(jax.tree.map(aside, self.root), jax.tree.map(mean, self.values))
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether every d is positive and U finite: sufficient, and what solving needs."""
         finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(self.root)]
         return reduce(jnp.logical_and, finite, Diagonal(self.values).is_positive(like))
+
+
+@record
+class LowRankOf:
+    r"""The structure of a precision that is a low rank plus a diagonal, of one rank.
+
+    Attributes:
+        rank: L, the number of columns.
+
+    Raises:
+        ValueError: for a rank below one.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import LowRankOf
+        >>> LowRankOf(3).from_diagonal(jnp.ones(2)).root.shape
+        (3, 2)
+    """
+
+    rank: int = static()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int) or self.rank < 1:
+            raise ValueError(f"rank={self.rank!r} leaves a diagonal alone, which is vogn(); ask for at least one")
+
+    def __str__(self) -> str:
+        return f"low-rank ({self.rank}) plus diagonal"
+
+    def from_diagonal(self, diagonal: Params) -> LowRank:
+        """Returns diag(diagonal), with columns of zeros."""
+        return LowRank.from_diagonal(diagonal, self.rank)
 
 
 @record

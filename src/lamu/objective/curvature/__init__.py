@@ -4,6 +4,7 @@ from lamu.objective.curvature.damped import Damped
 from lamu.objective.curvature.gauss_newton import GaussNewton
 from lamu.objective.curvature.hessian import Hessian
 from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.objective.curvature.low_rank_gradients import LowRankGradients
 from lamu.objective.curvature.none import NoCurvature
 from lamu.objective.curvature.price import Price
 from lamu.objective.curvature.root_scaled_gradient import RootScaledGradient
@@ -16,6 +17,7 @@ __all__ = [
     "Evaluation",
     "GaussNewton",
     "Hessian",
+    "LowRankGradients",
     "NoCurvature",
     "Price",
     "RootScaledGradient",

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from lamu.data.batch import Batch
+from lamu import tree
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
 from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.objective.curvature.rows import dispersion_prior, row_losses
 from lamu.operators import Diagonal
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Params, RandomKey
 
 __all__ = ["SquaredGradients"]
 
@@ -28,13 +28,15 @@ class SquaredGradients:
 
     with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it
     does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information.
-    It covers the likelihood alone. Cost: for the diagonal a second backward pass and a product a layer, without a
-    single row's gradient held (`lamu.objective.curvature.reader`); for other structures one gradient a row, \(B D\)
-    numbers of memory.
+    It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal one backward pass, which
+    gives value and gradient too, and a product a layer beside it, without a single row's gradient held
+    (`lamu.objective.curvature.reader`); for other structures a second pass and one gradient a row, \(B D\) numbers of
+    memory. Random layers have noise of their own in every row.
 
     Raises:
         TypeError: for a network with a state, whose rows are not independent in training mode, and for a prior that is
             not Gaussian, which has no share in a row.
+        ValueError: for a network with random layers without a key, or with side effects.
 
     Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN).
 
@@ -48,31 +50,18 @@ class SquaredGradients:
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and the mean of the rows' squares."""
-        if jax.tree.leaves(loss.network_state):
-            raise TypeError("squares of single rows need a network without a state (batch statistics); use ivon()")
         if not loss.conjugate:
             raise TypeError("squares of single rows need a Gaussian prior, which enters the belief exactly; use ivon()")
-        at = loss.gradient(theta, key)
-        # The power of the likelihood multiplies the curvature once, as it does any Fisher information, not squared.
-        plain = replace(loss.objective, likelihood_power=1.0)
-
-        def row(theta: Params, example: tuple[Array, Array, Array | None]) -> Array:
-            x, y, offset = example
-            one = Batch.of(x[None], y[None], None if offset is None else offset[None])
-            one = jax.tree.map(jnp.asarray, one)
-            alone = BatchLoss(plain, one, loss.network_state, loss.space, loss.rest, conjugate=True)
-            return alone.value(theta, loss.rest, key)[0]
-
-        examples = (loss.batch.x, loss.batch.y, loss.batch.offset)
-        factor = loss.objective.row_factor(loss.batch)
+        row, rows, weights = row_losses(loss, key)
         if structure is Diagonal:
-            square = Diagonal(squares_and_gradient(row, theta, examples, factor.astype(at.value.dtype))[2])
-            return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
-        rows = jax.vmap(jax.grad(row), in_axes=(None, 0))(theta, examples)
-        rows = jax.tree.map(lambda leaf: jnp.where(_like(factor > 0, leaf), leaf, jnp.zeros_like(leaf))[:, None], rows)
-        square = structure.from_jacobian(rows, factor[:, None, None])
+            params = (theta, loss.rest)
+            value, (gradient, rest), (squares, _) = squares_and_gradient(row, params, rows, weights, (True, False))
+            prior, of_prior = dispersion_prior(loss, theta)
+            rest = tree.add(rest, of_prior)
+            return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
+        x, y, offset, _ = rows
+        at = replace(loss, batch=replace(loss.batch, x=x, y=y, offset=offset)).gradient(theta, key)
+        single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
+        gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
+        square = structure.from_jacobian(gradients, weights[:, None, None])
         return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
-
-
-def _like(rows: Array, leaf: Array) -> Array:
-    return rows.reshape(-1, *[1] * (leaf.ndim - 1))

@@ -1,10 +1,11 @@
 r"""Sums over examples of the squares of one leaf's gradients, from its inputs and its output's cotangents.
 
-\[ S = \sum_i r_i\, g_i^2, \qquad n_i = \lVert g_i \rVert^2, \qquad
+\[ S = \sum_i r_i\, g_i^2, \qquad G = \sum_i r_i\, g_i, \qquad n_i = \lVert g_i \rVert^2, \qquad
    g_i = \big(\partial u(w, a_i)/\partial w\big)^\top d_i \]
 
 Every rule is exact; they differ in what they hold at once. Cotangents come as \(r_i d_i\) (they are those of the
-weighted sum), hence the factor \(1/r_i\) beside their squares.
+weighted sum), hence the factor \(1/r_i\) beside their squares. Where single gradients are formed, a few at a time, G is
+their sum, and whoever takes it from here spares the backward pass a product; elsewhere it is None.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from lamu.objective.curvature.reader.sites import Site
 from lamu.objective.curvature.reader.windows import windows
 from lamu.typing import Array
 
-__all__ = ["contribution", "in_chunks"]
+__all__ = ["Contribution", "Rule", "by_rows", "chunk_of", "contribution", "in_chunks"]
 
-# From 1/r to S, in the shape of p's value, and the function from p′² to r n.
-Rule: TypeAlias = Callable[[Array], tuple[Array, Callable[[Array | None], Array]]]
+# S and G, in the shape of p's value, and the function from p′² to r n.
+Contribution: TypeAlias = tuple[Array, Array | None, Callable[[Array | None], Array]]
+Rule: TypeAlias = Callable[[Array], Contribution]
 
 SMALL = ("add", "sub", "mul", "div", "add_any")
 # Numbers of single gradients held at once where they cannot be avoided: they should stay in a core's cache.
@@ -47,7 +49,7 @@ def contribution(
         cotangent: the output's cotangents times the weights, `[batch, ...]`.
 
     Returns:
-        A function of 1/r that gives S in the shape of p's value, and the function of p′² that gives r n.
+        A function of 1/r that gives S and G (or None) in the shape of p's value, and the function of p′² that gives r n.
     """
     step = program.steps[site.step]
     if step.name == "dot_general" and not site.spread:
@@ -67,8 +69,8 @@ def contribution(
         return pull(cotangent.astype(out.dtype))[0]
 
     # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
-    chunk = None if step.name in SMALL else _chunk(base.size)
-    return _by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk)
+    chunk = None if step.name in SMALL else chunk_of(base.size)
+    return by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk)
 
 
 def _dense(
@@ -94,9 +96,9 @@ def _dense(
     a, d = a.astype(dtype), cotangent.astype(dtype)
     positions = math.prod(size for name, size in zip(left[1:], a.shape[1:], strict=True) if name in free[other])
     if positions > 1:
-        return _by_rows(lambda r: jnp.einsum(f"{left},{right}->Z{view}", *r), (a, d), base, _chunk(base.size))
+        return by_rows(lambda r: jnp.einsum(f"{left},{right}->Z{view}", *r), (a, d), base, chunk_of(base.size))
 
-    def alone(inverse: Array) -> tuple[Array, Callable[[Array | None], Array]]:
+    def alone(inverse: Array) -> Contribution:
         scaled = d * d * _rows(inverse.astype(dtype), d)
         square = jnp.einsum(f"{left},{right}->{view}", a * a, scaled)
 
@@ -105,7 +107,7 @@ def _dense(
                 return jnp.einsum(f"{left},{right}->Z", a * a, scaled)
             return jnp.einsum(f"{left},{right},{view}->Z", a * a, scaled, slope.astype(dtype))
 
-        return square, norms
+        return square, None, norms
 
     return alone
 
@@ -135,7 +137,7 @@ def _convolution(
 
     # Windows, too, are held for each example of a chunk.
     size = max(base.size, math.prod(a.shape[1:]) * math.prod(shape[2:]))
-    return _by_rows(gradients, (a, cotangent), base, min(batch, max(_chunk(size), 1)))
+    return by_rows(gradients, (a, cotangent), base, min(batch, max(chunk_of(size), 1)))
 
 
 def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
@@ -143,9 +145,9 @@ def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
     which = rows_of(indices.reshape(batch, -1), base.shape[0], mode)
     received = cotangent.reshape(batch, -1, *width).astype(base.dtype)
     size = which.shape[1] * (which.shape[1] + math.prod(width))
-    found = in_chunks(lambda row: jax.vmap(merged)(*row), (which, received), _chunk(size), stacked=True)
+    found = in_chunks(lambda row: jax.vmap(merged)(*row), (which, received), chunk_of(size), stacked=True)
 
-    def alone(inverse: Array) -> tuple[Array, Callable[[Array | None], Array]]:
+    def alone(inverse: Array) -> Contribution:
         square = found * found * _rows(inverse.astype(found.dtype), found)
 
         def norms(slope: Array | None) -> Array:
@@ -153,27 +155,32 @@ def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
             return jnp.sum((square if there is None else square * there).reshape(batch, -1), axis=1)
 
         flat = square.reshape(-1, *width)
-        return jnp.zeros_like(base).at[which.reshape(-1)].add(flat, mode="drop"), norms
+        return jnp.zeros_like(base).at[which.reshape(-1)].add(flat, mode="drop"), None, norms
 
     return alone
 
 
-def _by_rows(gradients: Callable[[Any], Array], rows: Any, base: Array, chunk: int | None) -> Rule:
-    def alone(inverse: Array) -> tuple[Array, Callable[[Array | None], Array]]:
-        def part(row: Any) -> Array:
-            inputs, inverse = row
-            found = gradients(inputs)
+def by_rows(gradients: Callable[[Any], Array], rows: Any, base: Array, chunk: int | None) -> Rule:
+    """Returns the rule that forms some examples' gradients at a time, all at once where `chunk` is None."""
+
+    def alone(inverse: Array) -> Contribution:
+        def squared(found: Array, inverse: Array) -> Array:
             return found * found * _rows(inverse.astype(found.dtype), found)
 
+        def sums(row: Any) -> tuple[Array, Array]:
+            found = gradients(row[0])
+            return squared(found, row[1]).sum(0), found.sum(0)
+
+        part = lambda row: squared(gradients(row[0]), row[1])
         size = inverse.shape[0]
-        square = in_chunks(lambda r: part(r).sum(0), (rows, inverse), size if chunk is None else chunk)
+        square, gradient = in_chunks(sums, (rows, inverse), size if chunk is None else chunk)
 
         def norms(slope: Array | None) -> Array:
             weighted = lambda r: part(r) if slope is None else part(r) * slope[None]
             of_rows = lambda r: weighted(r).reshape(r[1].shape[0], -1).sum(1)
             return in_chunks(of_rows, (rows, inverse), size if chunk is None else chunk, stacked=True)
 
-        return square, norms
+        return square, gradient, norms
 
     return alone
 
@@ -217,7 +224,8 @@ def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int, stacked: bo
     return jax.lax.scan(step, zero, pieces)[0]
 
 
-def _chunk(size: int) -> int:
+def chunk_of(size: int) -> int:
+    """Returns how many single gradients of that size are held at once."""
     return max(1, HELD // max(size, 1))
 
 

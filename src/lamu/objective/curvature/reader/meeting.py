@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.objective.curvature.reader.loops import perturbed
 from lamu.objective.curvature.reader.program import Program
 from lamu.objective.curvature.reader.sites import Site, sites
 from lamu.typing import Array, Params
@@ -29,8 +30,8 @@ class Meeting:
         program: the equations of one example's loss.
         sites: where a leaf meets data.
         held: the values of all places that no example has a part in.
-        inputs: for each site, what it reads of the data, by place, `[batch, ...]`.
-        cotangents: for each site, `[batch, ...]`, the weights included.
+        inputs: for each site, what it reads of the data, by place, `[batch, ...]`; in a loop `[batch, time, ...]`.
+        cotangents: for each site, `[batch, ...]`, the weights included; in a loop `[batch, time, ...]`.
         unread: the leaves that meet data in no readable way, with the reason.
         leaves: the parameters' leaves.
         rows: the examples' leaves.
@@ -57,7 +58,14 @@ class Meeting:
     one: Callable[[list[Array], list[Array]], Array]
 
 
-def backward(loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array) -> Meeting:
+def backward(
+    loss: Callable[[Params, Any], Array],
+    params: Params,
+    examples: Any,
+    weights: Array,
+    read: Any = True,
+    loops: bool = False,
+) -> Meeting:
     r"""Traces the loss of one example, and takes one backward pass of the weighted sum over the batch.
 
     Args:
@@ -65,9 +73,12 @@ def backward(loss: Callable[[Params, Any], Array], params: Params, examples: Any
         params: the parameters θ, a pytree of floating arrays.
         examples: a pytree of arrays `[batch, ...]`.
         weights: r, shape `[batch]`.
+        read: which parameters are followed to their sites, a tree prefix of truth values; the others have a gradient
+            and no site.
+        loops: whether uses inside a `scan` are sites, too, with `Site.loop`; else their leaves are unread.
 
     Raises:
-        ValueError: for a loss with side effects, or one that is no scalar.
+        ValueError: for a loss with side effects, one that is no scalar, or examples whose leading axes differ.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -79,6 +90,7 @@ def backward(loss: Callable[[Params, Any], Array], params: Params, examples: Any
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     rows, of_one = jax.tree.flatten(examples)
     rows = [jnp.asarray(row) for row in rows]
+    _require_rows(examples, weights)
 
     def one(leaves: list[Array], row: list[Array]) -> Array:
         value = loss(structure.unflatten(leaves), of_one.unflatten(row))
@@ -87,9 +99,12 @@ def backward(loss: Callable[[Params, Any], Array], params: Params, examples: Any
         return value
 
     shape = lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)
-    program = Program(one, [shape(x) for x in leaves], [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows])
-    found, unread = sites(program)
-    extra = [jnp.zeros((weights.shape[0], *_out(program, site).shape), _out(program, site).dtype) for site in found]
+    followed = jax.tree.leaves(jax.tree.broadcast(read, params))
+    of_row = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
+    program = Program(one, [shape(x) for x in leaves], of_row, followed)
+    found, unread = sites(program, loops)
+    outs = [_out(program, site) for site in found]
+    extra = [jnp.zeros((weights.shape[0], *out.shape), out.dtype) for out in outs]
 
     def total(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Any], dict[int, Any]]]:
         held = program.before(leaves)
@@ -107,18 +122,26 @@ def _forward(
 ) -> tuple[Array, list[dict[int, Array]]]:
     """Runs one example; returns its loss, and what each site reads of it."""
     values = {**held, **dict(zip(program.examples, row, strict=True))}
-    added = {site.step: term for site, term in zip(found, extra, strict=True)}
-    for number, step in enumerate(program.steps):
-        if step.dependent:
-            step.advance(values)
-            if number in added:
-                (out,) = step.writes
-                values[out] = values[out] + added[number]
-    reads = [{place: values[place] for place in site.given if program.depends(place)} for site in found]
-    return program.result(values), reads
+    reads = perturbed(program, found, values, extra)
+    (value,) = program.results(values)
+    return value, reads
 
 
 def _out(program: Program, site: Site) -> Any:
+    """Returns shape and dtype of what comes out of a site, in a loop of all its iterations."""
+    if site.loop is not None:
+        one, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]
+        return jax.ShapeDtypeStruct((length, *one.shape), one.dtype)
     (place,) = program.steps[site.step].writes
     assert place is not None
     return program.avals[place]
+
+
+def _require_rows(examples: Any, weights: Array) -> None:
+    """Raises a ValueError unless every array of the examples has one row for each weight."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(examples)[0]:
+        if jnp.shape(leaf)[:1] != weights.shape:
+            raise ValueError(
+                f"the examples{jax.tree_util.keystr(path)} have shape {jnp.shape(leaf)} and the weights "
+                f"{weights.shape}; give every array of the examples the batch as its leading axis, one row a weight"
+            )

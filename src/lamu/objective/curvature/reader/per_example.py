@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.contributions import contribution, in_chunks
+from lamu.objective.curvature.reader.loops import loop_contribution
 from lamu.objective.curvature.reader.meeting import backward
 from lamu.record import record
 from lamu.typing import Array, Params
@@ -42,7 +45,7 @@ class Squares:
 
 
 def squares_and_gradient(
-    loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array
+    loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any = True
 ) -> tuple[Array, Params, Params]:
     r"""Returns the weighted sums of losses, gradients and squared gradients of single examples.
 
@@ -52,20 +55,24 @@ def squares_and_gradient(
     The loss of one example is traced and read: each parameter leaf is followed to the one equation in which it meets
     data. One backward pass of the batch gives the gradient and the cotangents there; cotangents and inputs are all that
     the squares need, so single gradients are not held. Cost for a dense layer: one product more than the gradient's
-    two. A leaf that is used more than once, or inside a loop, is not read: its gradients are taken example by example,
-    and the log `lamu` says so. Exact in every case.
+    two; where weights are shared over positions, or over the iterations of a `scan`, single gradients are formed a few
+    at a time and their sum is the gradient. A leaf that is used more than once, or inside a `while`, `cond` or function
+    with a derivative of its own, is not read: its gradients are taken example by example, and the log `lamu` says so.
+    Exact in every case.
 
     Args:
         loss: the loss of one example, a scalar function of the parameters and an example without a batch axis.
         params: the parameters θ, a pytree of floating arrays.
         examples: a pytree of arrays `[batch, ...]`.
         weights: r, shape `[batch]`: 1/B for means, ones for sums, zero for padding.
+        read: which parameters want squares, a tree prefix of `params` of truth values; the squares of the others are
+            zeros.
 
     Returns:
         The value, and gradient and squares like `params`.
 
     Raises:
-        ValueError: for a loss with side effects, or one that is no scalar.
+        ValueError: for a loss with side effects, one that is no scalar, or examples whose leading axes differ.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -75,7 +82,7 @@ def squares_and_gradient(
         >>> gradient.tolist(), squares.tolist()
         ([3.0, 3.0], [9.0, 9.0])
     """
-    found = _read(loss, params, examples, weights, normed=False)
+    found = _read(loss, params, examples, weights, read, normed=False)
     return found.value, found.gradient, found.squares
 
 
@@ -95,22 +102,27 @@ def squares_with_norms(loss: Callable[[Params, Any], Array], params: Params, exa
         >>> squares_with_norms(loss, jnp.ones(2), jnp.array([[3.0, 4.0]]), jnp.ones(1)).norms.tolist()
         [25.0]
     """
-    return _read(loss, params, examples, weights, normed=True)
+    return _read(loss, params, examples, weights, True, normed=True)
 
 
-def _read(loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, normed: bool) -> Squares:
+def _read(
+    loss: Callable[[Params, Any], Array], params: Params, examples: Any, weights: Array, read: Any, normed: bool
+) -> Squares:
     structure = jax.tree.structure(params)
-    met = backward(loss, params, examples, weights)
+    met = backward(loss, params, examples, weights, read, loops=True)
     _announce(params, met.unread, len(weights))
     inverse = jnp.where(weights == 0, jnp.zeros_like(weights), 1 / jnp.where(weights == 0, 1, weights))
     squares = [jnp.zeros_like(leaf) for leaf in met.leaves]
+    summed: dict[int, list[Array | None]] = defaultdict(list)
     norms = jnp.zeros_like(weights)
     for site, inputs, cotangent in zip(met.sites, met.inputs, met.cotangents, strict=True):
         leaf = met.leaves[site.leaf]
-        rule = contribution(met.program, site, met.held[site.base], met.held, inputs, cotangent)
-        square, of_rows = rule(inverse)
+        choose = contribution if site.loop is None else loop_contribution
+        rule = choose(met.program, site, met.held[site.base], met.held, inputs, cotangent)
+        square, gradient, of_rows = rule(inverse)
         slope = site.slope(met.program, leaf, met.held)
         squares[site.leaf] = squares[site.leaf] + site.back(met.program, square, slope, leaf, met.held)
+        summed[site.leaf].append(None if gradient is None else site.pull(met.program, gradient, leaf, met.held))
         if normed:
             norms = norms + of_rows(None if slope is None else slope * slope).astype(norms.dtype)
     if met.unread:
@@ -118,7 +130,12 @@ def _read(loss: Callable[[Params, Any], Array], params: Params, examples: Any, w
         for index, square in zip(sorted(met.unread), others, strict=True):
             squares[index] = square
         norms = norms + more.astype(norms.dtype)
-    return Squares(met.value, structure.unflatten(met.gradient), structure.unflatten(squares), norms * inverse)
+    # Where single gradients were formed, their sum is the gradient, and the compiler drops that of the backward pass.
+    gradient = list(met.gradient)
+    for index, parts in summed.items():
+        if all(part is not None for part in parts):
+            gradient[index] = functools.reduce(jnp.add, parts)
+    return Squares(met.value, structure.unflatten(gradient), structure.unflatten(squares), norms * inverse)
 
 
 def _row_by_row(

@@ -79,14 +79,20 @@ class Program:
         steps: the equations in order.
         leaves: the places of the parameters' leaves.
         examples: the places of the example's leaves.
-        output: the place of the value, or None with `literal` set.
+        outputs: the places of the results, or literals.
         constants: what stands at the places of constants.
         views: for every place that holds a view, its leaf and the steps that lead to it.
         avals: shape and dtype of every place.
     """
 
-    def __init__(self, function: Callable[..., Any], params: Sequence[Any], example: Sequence[Any]) -> None:
-        """Traces `function(params, example)`, two lists of arrays, once."""
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        params: Sequence[Any],
+        example: Sequence[Any],
+        read: Sequence[bool] | None = None,
+    ) -> None:
+        """Traces `function(params, example)`, two lists of arrays, once; `read` says which parameters are followed."""
         closed = jax.make_jaxpr(function)(list(params), list(example))
         if closed.effects:
             raise ValueError(
@@ -102,11 +108,11 @@ class Program:
         places = [self._place(atom.aval) for atom in closed.jaxpr.invars]
         self.leaves, self.examples = places[: len(params)], places[len(params) :]
         for index, place in enumerate(self.leaves):
-            self.views[place] = (index, ())
-        self._bound.update(self.leaves)
+            if read is None or read[index]:
+                self.views[place] = (index, ())
+                self._bound.add(place)
         self._dependent.update(self.examples)
-        (out,) = self._inline(closed.jaxpr, closed.consts, places)
-        self.output, self.literal = (None, out.val) if isinstance(out, core.Literal) else (out, None)
+        self.outputs = self._inline(closed.jaxpr, closed.consts, places)
 
     def depends(self, place: int | None) -> bool:
         """Whether what stands at a place depends on the example."""
@@ -120,9 +126,9 @@ class Program:
                 step.advance(values)
         return values
 
-    def result(self, values: dict[int, Any]) -> Any:
-        """Returns the function's value, when every step was run."""
-        return jnp.asarray(self.literal) if self.output is None else values[self.output]
+    def results(self, values: dict[int, Any]) -> list[Any]:
+        """Returns the function's results, when every step was run."""
+        return [_constant(out) if isinstance(out, core.Literal) else values[out] for out in self.outputs]
 
     def _place(self, aval: Any) -> int:
         self.avals.append(aval)
@@ -169,7 +175,7 @@ class Program:
 
     def _held(self, literal: Any) -> int:
         place = self._place(literal.aval)
-        self.constants[place] = jnp.asarray(literal.val, literal.aval.dtype)
+        self.constants[place] = _constant(literal)
         return place
 
     def _is(self, place: Any) -> bool:
@@ -188,6 +194,10 @@ class Program:
         changed = step.name in ELEMENTWISE and alone and out.shape == before.shape
         if (step.name in MOVES or changed) and differentiable(out):
             self.views[step.writes[0]] = (leaf, (*chain, number))
+
+
+def _constant(literal: Any) -> Any:
+    return jnp.asarray(literal.val, literal.aval.dtype)
 
 
 def differentiable(aval: Any) -> bool:
