@@ -5,8 +5,10 @@ from lamu.networks.convolutional import ConvNet
 from lamu.networks.convolutions import holds_convolutions, loops_well
 from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
 from lamu.networks.embedded import Embedded
+from lamu.networks.filter_response import FilterResponse
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, Linear
+from lamu.networks.residual import ResNet
 from lamu.networks.standardised import Standardised
 
 __all__ = [
@@ -15,10 +17,12 @@ __all__ = [
     "ConvNet",
     "Dropout",
     "Embedded",
+    "FilterResponse",
     "GaussianDropout",
     "Linear",
     "Network",
     "Normaliser",
+    "ResNet",
     "Standardised",
     "UnitNoise",
     "holds_convolutions",

@@ -17,12 +17,13 @@ from lamu.typing import Array
 __all__ = ["convolve"]
 
 
-def convolve(images: Array, kernel: Array) -> Array:
+def convolve(images: Array, kernel: Array, stride: int = 1) -> Array:
     """Returns the images convolved with a kernel, with zeros around them so that they keep their size ("SAME").
 
     Args:
         images: `[batch, height, width, channels]`.
         kernel: `[kernel height, kernel width, channels, features]`.
+        stride: how many pixels the kernel moves; the result is that many times smaller, rounded up.
 
     Returns:
         `[batch, height, width, features]`, the same as `jax.lax.conv_general_dilated` in the layout NHWC, HWIO.
@@ -35,8 +36,15 @@ def convolve(images: Array, kernel: Array) -> Array:
     """
     batch, height, width, _ = images.shape
     tall, wide, channels, features = kernel.shape
-    around = [((size - 1) // 2, size // 2) for size in (tall, wide)]
-    padded = jnp.pad(images, ((0, 0), *around, (0, 0)))
-    offsets = [padded[:, a : a + height, b : b + width] for a in range(tall) for b in range(wide)]
+    rows, columns = -(-height // stride), -(-width // stride)
+    missing = [
+        max((count - 1) * stride + size - given, 0)
+        for count, size, given in ((rows, tall, height), (columns, wide, width))
+    ]
+    padded = jnp.pad(images, ((0, 0), *((each // 2, each - each // 2) for each in missing), (0, 0)))
+    reach = [(count - 1) * stride + 1 for count in (rows, columns)]
+    offsets = [
+        padded[:, a : a + reach[0] : stride, b : b + reach[1] : stride] for a in range(tall) for b in range(wide)
+    ]
     patches = jnp.stack(offsets, axis=3).reshape(-1, tall * wide * channels)
-    return (patches @ kernel.reshape(-1, features)).reshape(batch, height, width, features)
+    return (patches @ kernel.reshape(-1, features)).reshape(batch, rows, columns, features)
