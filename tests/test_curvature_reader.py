@@ -108,6 +108,11 @@ def repeated(p: Any, x: jax.Array) -> jax.Array:
     return tail(jax.lax.scan(layer, x, p)[0])
 
 
+def counted(p: Any, x: jax.Array) -> jax.Array:
+    """A loop with a counter, which is a `scan` too where its length is known."""
+    return tail(jax.lax.fori_loop(0, 3, lambda i, h: jnp.tanh(h @ p["again"] + x * i), x))
+
+
 def views_of_a_scan(p: Any, x: jax.Array) -> jax.Array:
     """Moved, sliced, spread and changed before the loop and in it; run backwards, with outputs and a constant."""
     scale = jnp.exp(p["log_scale"])
@@ -237,6 +242,7 @@ CASES: dict[str, tuple[Any, Any, Any, int]] = {
     "repeated layers": (repeated, LAYERS, normal(BATCH, 3), 0),
     "repeated layers over positions": (repeated, LAYERS, normal(BATCH, 2, 3), 0),
     "views of a scan": (views_of_a_scan, VIEWS, SEQUENCE, 0),
+    "counted loop": (counted, {"again": normal(3, 3)}, normal(BATCH, 3), 0),
     "a scan that is not read": (
         unreadable_scan, {"start": normal(3), "twice": normal(3, 3), "nested": normal(3), "out": normal(3)},
         normal(BATCH, 4, 3), 3,

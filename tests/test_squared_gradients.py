@@ -103,8 +103,9 @@ def test_padding_may_hold_anything(structure) -> None:
 class Noisy(MLP):
     """A random layer that cannot do without a key."""
 
-    def apply(self, params, state, x, key, train):
-        return super().apply(params, state, x * jax.random.bernoulli(key, 0.5, x.shape).astype(x.dtype), None, train)
+    def apply(self, params, state, x, key, train, mask=None):
+        kept = jax.random.bernoulli(key, 0.5, x.shape)  # pyright: ignore[reportArgumentType]
+        return super().apply(params, state, x * kept.astype(x.dtype), None, train)
 
 
 def test_bad_input_is_told_with_the_way_out() -> None:

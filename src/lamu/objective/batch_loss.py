@@ -135,8 +135,11 @@ class BatchLoss:
 
     def jacobian(self, coordinates: Params) -> Params:
         """Returns ∂f/∂θ for every row, leaves `[batch, outputs, ...]`, in evaluation mode."""
-        one = jax.jacrev(lambda theta, x: self._outputs(theta, x[None])[0])
-        return jax.vmap(one, in_axes=(None, 0))(coordinates, self.batch.x)
+        return jax.vmap(jax.jacrev(self.of_row), in_axes=(None, 0))(coordinates, self.batch.x)
+
+    def of_row(self, coordinates: Params, x: Array) -> Array:
+        """Returns f(θ, x) of one row without a batch axis, in evaluation mode and without an offset, `[outputs]`."""
+        return self._outputs(coordinates, x[None])[0]
 
     def information(self, coordinates: Params, f: Array) -> Array:
         """Returns every row's Fisher information about f, times what the row counts, `[batch, outputs, outputs]`."""

@@ -7,11 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.families import Gaussian
+from lamu.networks import loops_well
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.objective.curvature.rows import without_padding
+from lamu.operators import Diagonal
 from lamu.record import record
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["GaussNewton"]
 
@@ -26,7 +31,8 @@ class GaussNewton:
 
     It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
     information. A prior that is a part of the loss adds its own diagonal curvature. Where the network has a state, the
-    Jacobian is taken in evaluation mode. Cost: one backward pass an output and row, and \(B K D\) numbers of memory.
+    Jacobian is taken in evaluation mode. Cost: for the diagonal one pass over the batch an output, without a Jacobian
+    (`lamu.objective.curvature.reader`); else one backward pass an output and row, and \(B K D\) numbers of memory.
 
     Source: Schraudolph (2002); Martens (2020), section 8.
 
@@ -40,12 +46,38 @@ class GaussNewton:
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and Gauss–Newton matrix."""
-        at = loss.gradient(theta, key)
+        at = without_padding(loss).gradient(theta, key)
         return Evaluation(at.value, at.coordinates, at.rest, self.matrix(loss, theta, structure), at.network_state)
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
+        loss = without_padding(loss)
         information = loss.information(theta, loss.outputs(theta))
-        likelihood = structure.from_jacobian(loss.jacobian(theta), information)
+        if structure is Diagonal:
+            likelihood = Diagonal(_diagonal(loss, theta, information))
+        else:
+            likelihood = structure.from_jacobian(loss.jacobian(theta), information)
         prior = loss.prior_curvature(theta)
         return likelihood if prior is None else jax.tree.map(jnp.add, likelihood, structure.from_diagonal(prior))
+
+
+def _diagonal(loss: BatchLoss, theta: Params, information: Array) -> Params:
+    r"""Squares of \(\nabla_\theta\, u_{ik} \cdot f(\theta, x_i)\), \(\sum_k u_{ik} u_{ik}^\top = r_i\Lambda_i\)."""
+    values, basis = jnp.linalg.eigh(information)
+    # Rounding may leave an eigenvalue of a singular information below zero.
+    roots = basis * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]
+
+    def along(theta: Params, row: tuple[Array, Array]) -> Array:
+        x, root = row
+        return jnp.sum(loss.of_row(theta, x) * root)
+
+    def add(total: Params, root: Array) -> tuple[Params, None]:
+        ones = jnp.ones(root.shape[0], root.dtype)
+        return tree.add(total, squares_and_gradient(along, theta, (loss.batch.x, root), ones)[2]), None
+
+    total, roots = tree.zeros_like(theta), jnp.moveaxis(roots, 2, 0)
+    if loops_well(loss.objective.model.network, loss.batch.x, roots.shape[0]):
+        return jax.lax.scan(add, total, roots)[0]
+    for root in roots:
+        total, _ = add(total, root)
+    return total

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.products import hessian_product
+from lamu.objective.curvature.rows import without_padding
 from lamu.record import record
 from lamu.typing import Params, RandomKey
 
@@ -31,9 +31,6 @@ class Hessian:
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and Hessian."""
-        at = loss.gradient(theta, key)
-
-        def product(v: Params) -> Params:
-            return jax.jvp(lambda point: loss.gradient(point, key).coordinates, (theta,), (v,))[1]
-
-        return Evaluation(at.value, at.coordinates, at.rest, structure.from_hessian(product, theta), at.network_state)
+        at = without_padding(loss).gradient(theta, key)
+        hessian = structure.from_hessian(hessian_product(loss, theta, key), theta)
+        return Evaluation(at.value, at.coordinates, at.rest, hessian, at.network_state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
 from lamu.objective.curvature.reader import squares_and_gradient
-from lamu.objective.curvature.rows import dispersion_prior, row_losses
+from lamu.objective.curvature.rows import dispersion_prior, row_losses, without_padding
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Params, RandomKey
@@ -28,8 +27,8 @@ class SquaredGradients:
 
     with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it
     does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information.
-    It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal one backward pass, which
-    gives value and gradient too, and a product a layer beside it, without a single row's gradient held
+    It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal one backward pass,
+    which gives value and gradient too, and a product a layer beside it, without a single row's gradient held
     (`lamu.objective.curvature.reader`); for other structures a second pass and one gradient a row, \(B D\) numbers of
     memory. Random layers have noise of their own in every row.
 
@@ -59,8 +58,7 @@ class SquaredGradients:
             prior, of_prior = dispersion_prior(loss, theta)
             rest = tree.add(rest, of_prior)
             return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
-        x, y, offset, _ = rows
-        at = replace(loss, batch=replace(loss.batch, x=x, y=y, offset=offset)).gradient(theta, key)
+        at = without_padding(loss).gradient(theta, key)
         single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
         gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
         square = structure.from_jacobian(gradients, weights[:, None, None])

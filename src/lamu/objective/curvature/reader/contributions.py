@@ -49,7 +49,8 @@ def contribution(
         cotangent: the output's cotangents times the weights, `[batch, ...]`.
 
     Returns:
-        A function of 1/r that gives S and G (or None) in the shape of p's value, and the function of p′² that gives r n.
+        A function of 1/r that gives S and G (or None) in the shape of p's value, and the function of p′² that gives
+        r n.
     """
     step = program.steps[site.step]
     if step.name == "dot_general" and not site.spread:
@@ -68,6 +69,8 @@ def contribution(
         out, pull = jax.vjp(lambda base: site.use(program, base, {**given, **inputs}), base)
         return pull(cotangent.astype(out.dtype))[0]
 
+    if step.name in ("add", "add_any") and not site.spread and math.prod(output) == base.size:
+        return _summand(base, cotangent)
     # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
     chunk = None if step.name in SMALL else chunk_of(base.size)
     return by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk)
@@ -98,16 +101,44 @@ def _dense(
     if positions > 1:
         return by_rows(lambda r: jnp.einsum(f"{left},{right}->Z{view}", *r), (a, d), base, chunk_of(base.size))
 
+    # Axes of one position, such as that of a batch of one row, would cost a copy in another layout.
+    once = [axis for axis, name in enumerate(left) if axis and name in free[other]]
+    a, d = jnp.squeeze(a, once), jnp.squeeze(d, [axis for axis, name in enumerate(right) if name in free[other]])
+    left, right = (side.translate({ord(name): None for name in free[other]}) for side in (left, right))
+
     def alone(inverse: Array) -> Contribution:
-        scaled = d * d * _rows(inverse.astype(dtype), d)
-        square = jnp.einsum(f"{left},{right}->{view}", a * a, scaled)
+        squared, received = a * a * _rows(_late(inverse.astype(dtype), d), a), d * d
+        square = jnp.einsum(f"{left},{right}->{view}", squared, received)
+        gradient = jnp.einsum(f"{left},{right}->{view}", a, d)
 
         def norms(slope: Array | None) -> Array:
             if slope is None:
-                return jnp.einsum(f"{left},{right}->Z", a * a, scaled)
-            return jnp.einsum(f"{left},{right},{view}->Z", a * a, scaled, slope.astype(dtype))
+                return jnp.einsum(f"{left},{right}->Z", squared, received)
+            return jnp.einsum(f"{left},{right},{view}->Z", squared, received, slope.astype(dtype))
 
-        return square, None, norms
+        return square, gradient, norms
+
+    return alone
+
+
+def _late(inverse: Array, d: Array) -> Array:
+    """Returns 1/r, in a way that the compiler cannot know before it has the cotangents.
+
+    It would square the inputs of all layers as soon as it has them, and hold the squares through the backward pass:
+    half of all temporary memory. A row whose cotangent is NaN has squares that are NaN in any case.
+    """
+    first = jnp.sum(d.reshape(d.shape[0], -1)[:, :1], axis=1)
+    return jnp.where(jnp.isnan(first), first, inverse)
+
+
+def _summand(base: Array, cotangent: Array) -> Rule:
+    # In one axis, as beside a product, whose squared cotangents are the same and so are taken once.
+    d = cotangent.reshape(cotangent.shape[0], -1).astype(base.dtype)
+
+    def alone(inverse: Array) -> Contribution:
+        inverse, received = inverse.astype(d.dtype), d * d
+        norms = lambda slope: inverse * (received @ (jnp.ones_like(d[0]) if slope is None else slope.reshape(-1)))
+        return (inverse @ received).reshape(base.shape), jnp.sum(d, axis=0).reshape(base.shape), norms
 
     return alone
 

@@ -133,8 +133,9 @@ def _read(
     # Where single gradients were formed, their sum is the gradient, and the compiler drops that of the backward pass.
     gradient = list(met.gradient)
     for index, parts in summed.items():
-        if all(part is not None for part in parts):
-            gradient[index] = functools.reduce(jnp.add, parts)
+        formed = [part for part in parts if part is not None]
+        if len(formed) == len(parts):
+            gradient[index] = functools.reduce(jnp.add, formed)
     return Squares(met.value, structure.unflatten(gradient), structure.unflatten(squares), norms * inverse)
 
 

@@ -1,0 +1,324 @@
+r"""Kronecker factors of a curvature from one backward pass.
+
+A row's gradient in a kernel is \(\sum_p a_{ip} d_{ip}^\top\), with \(a_{ip}\) what the kernel is multiplied with at
+position p and \(d_{ip}\) the cotangent of what comes out. The curvature of a layer is then taken to be
+
+\[ \sum_i r_i\, \mathrm{vec}(g_i) \mathrm{vec}(g_i)^\top \approx A \otimes B, \qquad
+   A = \frac{1}{R} \sum_i r_i\, \overline{a_i a_i^\top}, \qquad B = \sum_i r_i\, \overline{d_i d_i^\top}, \qquad
+   R = \sum_i r_i \]
+
+exactly, where there is one row and one position, or where one of the two factors is the same in every row. A is a mean
+and B carries the scale. A bias that is added to a kernel's output joins it as the input that is always one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu.objective.curvature.reader.contributions import contribution, in_chunks
+from lamu.objective.curvature.reader.layers import Layer, layers, places
+from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.curvature.reader.sites import Site
+from lamu.objective.curvature.reader.windows import windows
+from lamu.operators import BlockDiagonal, Diagonal, Kronecker
+from lamu.record import record
+from lamu.typing import Array, Params
+
+__all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors"]
+
+LOG = logging.getLogger("lamu")
+
+# Accelerators shorten the factors of a float32 product unless told not to, and a factor would not be positive.
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """What becomes of the positions at which one kernel is used for one row."""
+
+    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
+        """Returns inputs `[rows, positions, in]` and cotangents `[rows, positions, out]`, as they enter the factors."""
+        ...
+
+
+@record
+class Expand:
+    r"""Every position counts as a row of its own: K-FAC-expand, which convolutions have had from the beginning.
+
+    \[ \overline{a a^\top} = \tfrac1P \sum_p a_p a_p^\top, \qquad \overline{d d^\top} = \sum_p d_p d_p^\top \]
+
+    Exact for deep linear networks whose positions are rows of the loss.
+
+    Source: Grosse & Martens (2016); Eschenhagen et al. (2023), section 3.
+
+    Examples:
+        >>> from lamu.objective.curvature.reader.factors import Expand
+        >>> Expand()
+        Expand()
+    """
+
+    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
+        """Returns both as they are."""
+        return inputs, cotangents
+
+
+@record
+class Reduce:
+    r"""Positions are summed before the products: K-FAC-reduce, at a fraction of the price.
+
+    \[ \overline{a a^\top} = \bar a \bar a^\top, \quad \bar a = \tfrac1P \sum_p a_p, \qquad
+       \overline{d d^\top} = \bar d \bar d^\top, \quad \bar d = \sum_p d_p \]
+
+    Exact for deep linear networks that average over positions in the end.
+
+    Source: Eschenhagen et al. (2023), section 3.
+
+    Examples:
+        >>> from lamu.objective.curvature.reader.factors import Reduce
+        >>> Reduce()
+        Reduce()
+    """
+
+    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
+        """Returns mean and sum over the positions."""
+        return jnp.mean(inputs, axis=1, keepdims=True), jnp.sum(cotangents, axis=1, keepdims=True)
+
+
+EXPANDED = Expand()
+
+
+def kronecker_factors(
+    loss: Any, params: Params, examples: Any, weights: Array, sharing: Sharing = EXPANDED
+) -> tuple[Array, Params, BlockDiagonal]:
+    r"""Returns the weighted sum of single losses, its gradient, and the Kronecker factors of the empirical Fisher.
+
+    Args:
+        loss: the loss of one example, a scalar function of the parameters and an example without a batch axis.
+        params: the parameters θ, a pytree of floating arrays.
+        examples: a pytree of arrays `[batch, ...]`.
+        weights: r, shape `[batch]`: 1/B for means, ones for sums, zero for padding, which may hold anything.
+        sharing: what becomes of positions.
+
+    Returns:
+        \(\sum_i r_i \ell_i\), its gradient like `params`, and one block a layer: `Kronecker` for a kernel, together
+        with the bias beside it; `Diagonal`, of the mean squares, for every other leaf.
+
+    Raises:
+        ValueError: for a loss with side effects.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.curvature.reader.factors import kronecker_factors
+        >>> loss = lambda w, x: jnp.sum(x @ w)
+        >>> found = kronecker_factors(loss, jnp.ones((2, 1)), 3.0 * jnp.eye(2), jnp.ones(2))[2]
+        >>> found.blocks.input_factor.round(4).tolist(), found.blocks.output_factor.round(4).tolist()
+        ([[4.5, 0.0], [0.0, 4.5]], [[2.0]])
+    """
+    weights = jnp.asarray(weights)
+    read = linearise(loss, params, without_padding(examples, weights))
+    gradient, cotangents = read.pull(weights.astype(read.outputs.dtype))
+    value = jnp.sum(read.outputs * weights.astype(read.outputs.dtype))
+    roots = halved(weights.astype(read.outputs.dtype), weights)[None]
+    found = factors(read, params, roots, [halved(c, weights)[None] for c in cotangents], weights, sharing)
+    return value, jax.tree.unflatten(jax.tree.structure(params), gradient), found
+
+
+def without_padding(examples: Any, weights: Array) -> Any:
+    """Returns the examples with a real one in the place of each whose weight is zero: what stands there may be NaN."""
+    real = jnp.where(weights == 0, jnp.argmax(weights != 0), jnp.arange(weights.shape[0]))
+    return jax.tree.map(lambda leaf: leaf[real], examples)
+
+
+def halved(cotangents: Array, weights: Array) -> Array:
+    r"""Returns \(\sqrt{r_i} d_i\) of cotangents \(r_i d_i\): their squares carry the weight once."""
+    root = jnp.where(weights == 0, jnp.zeros_like(weights), jax.lax.rsqrt(jnp.where(weights == 0, 1, weights)))
+    return cotangents * _rows(root, cotangents)
+
+
+def factors(
+    read: Linearised,
+    params: Params,
+    roots: Array,
+    cotangents: Sequence[Array],
+    weights: Array,
+    sharing: Sharing = EXPANDED,
+    apart: Sequence[int] = (),
+) -> BlockDiagonal:
+    r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\).
+
+    Args:
+        read: the network, linearised.
+        params: its parameters.
+        roots: v, `[k, batch, ...]`, with the root of each row's weight in it.
+        cotangents: what v pulls back to at each site, `[k, batch, ...]`.
+        weights: r, shape `[batch]`, by which the inputs are averaged.
+        sharing: what becomes of positions.
+        apart: leaves that get a diagonal block whatever they are.
+    """
+    blocks: list[Any] = [None] * len(read.leaves)
+    for layer in layers(read, params, apart):
+        blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
+        if layer.bias is not None:
+            blocks[layer.bias] = _JOINED
+    squares = [jnp.zeros_like(leaf) for leaf in read.leaves]
+    for index, site in enumerate(read.sites):
+        if blocks[site.leaf] is None:
+            squares[site.leaf] = squares[site.leaf] + _squares(read, index, cotangents[index])
+    which = sorted(index for index in read.unread if blocks[index] is None)
+    if which:
+        for index, square in zip(which, _row_by_row(read, params, roots, which), strict=True):
+            squares[index] = square
+    found = [Diagonal(square) if block is None else block for block, square in zip(blocks, squares, strict=True)]
+    whole = jax.tree.unflatten(jax.tree.structure(params), found)
+    return BlockDiagonal(jax.tree.map(_part, whole, is_leaf=_is_part))
+
+
+# Stands where a bias is, until the block of its kernel takes the place of both.
+_JOINED = "joined"
+
+
+def _is_part(node: Any) -> bool:
+    joined = isinstance(node, dict) and node.get("bias") is _JOINED
+    return joined or node is _JOINED or isinstance(node, Kronecker | Diagonal)
+
+
+def _part(node: Any) -> Any:
+    return node["kernel"] if isinstance(node, dict) else node
+
+
+def _product(read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Sharing) -> Kronecker:
+    site = read.sites[layer.site]
+    step = read.program.steps[site.step]
+    split = _of_convolution if step.name == "conv_general_dilated" else _of_product
+    dtype = jnp.result_type(read.leaves[layer.kernel].dtype)
+    inputs, outputs = split(read, site, layer.site, cotangents)
+    ranks = outputs.shape[0]
+    views = [sharing.view(inputs.astype(dtype), outputs[k].astype(dtype)) for k in range(ranks)]
+    inputs, outputs = views[0][0], jnp.stack([view[1] for view in views])
+    rows, reach = inputs.shape[:2]
+    if layer.bias is not None:
+        inputs = jnp.concatenate([jnp.ones((rows, reach, 1), dtype), inputs], axis=2)
+    share = jnp.sqrt(weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny) / reach).astype(dtype)
+    a = _gram((inputs * share[:, None, None]).reshape(rows * reach, -1))
+    b = _gram(outputs.reshape(ranks * rows * reach, -1))
+    return Kronecker(b, a, jnp.zeros((), dtype)) if layer.outputs_first else Kronecker(a, b, jnp.zeros((), dtype))
+
+
+def _gram(rows: Array) -> Array:
+    return jnp.matmul(rows.T, rows, precision=_EXACT)
+
+
+def _of_product(read: Linearised, site: Site, index: int, cotangents: Array) -> tuple[Array, Array]:
+    """Returns inputs `[batch, positions, in]` and cotangents `[k, batch, positions, out]` of a product."""
+    step = read.program.steps[site.step]
+    axes, _ = step.equation.params["dimension_numbers"]
+    a = _read(read, index, step.reads[1 - site.position], cotangents.shape[1])
+    mine, theirs = axes[site.position], axes[1 - site.position]
+    # In the order of the kernel's axes.
+    contracted = [theirs[mine.index(axis)] + 1 for axis in sorted(mine)]
+    free = [axis for axis in range(1, a.ndim) if axis not in contracted]
+    a = a.transpose(0, *free, *contracted)
+    count = len(free)
+    inputs = a.reshape(a.shape[0], _size(a.shape[1 : 1 + count]), _size(a.shape[1 + count :]))
+    if site.position == 0:  # the kernel's free axes come first in what comes out
+        own = cotangents.ndim - 2 - count
+        cotangents = jnp.moveaxis(cotangents, range(2, 2 + own), range(cotangents.ndim - own, cotangents.ndim))
+    return inputs, cotangents.reshape(*cotangents.shape[:2], inputs.shape[1], -1)
+
+
+def _of_convolution(read: Linearised, site: Site, index: int, cotangents: Array) -> tuple[Array, Array]:
+    """Returns the same for a convolution, whose inputs are windows."""
+    step = read.program.steps[site.step]
+    settings = step.equation.params
+    lhs, rhs, out = settings["dimension_numbers"]
+    images = _read(read, index, step.reads[0], cotangents.shape[1])
+    shape = read.program.avals[site.base].shape
+    images = images.transpose(0, *(axis + 1 for axis in lhs))
+    cotangents = cotangents.transpose(0, 1, *(axis + 2 for axis in out))
+    rows, count, channels = images.shape[:3]  # an example may be several images
+    kernel, space = tuple(shape[axis] for axis in rhs[2:]), cotangents.shape[4:]
+    seen = windows(images.reshape(rows * count, channels, *images.shape[3:]), kernel, space, settings)
+    seen = seen.reshape(rows, count, channels, *kernel, _size(space))
+    # From channels and window to the order of the kernel's axes.
+    order = {axis: 2 + place for place, axis in enumerate(rhs[1:])}
+    inner = [order[axis] for axis in places(read.program, site)[0]]
+    seen = seen.transpose(0, 1, seen.ndim - 1, *inner)
+    inputs = seen.reshape(rows, count * _size(space), -1)
+    cotangents = jnp.moveaxis(cotangents, 3, cotangents.ndim - 1)
+    return inputs, cotangents.reshape(*cotangents.shape[:2], inputs.shape[1], -1)
+
+
+def _read(read: Linearised, index: int, place: Any, batch: int) -> Array:
+    """What the site reads beside the kernel; the same in every row where no example has a part in it."""
+    given = read.inputs[index]
+    if place in given:
+        return given[place]
+    return jnp.broadcast_to(read.held[place], (batch, *read.held[place].shape))
+
+
+def _squares(read: Linearised, index: int, cotangents: Array) -> Array:
+    """Returns the sums of squares of a leaf at one of its sites."""
+    site = read.sites[index]
+    leaf, held = read.leaves[site.leaf], read.held
+    ones = jnp.ones(cotangents.shape[1], cotangents.dtype)
+
+    def one(cotangent: Array) -> Array:
+        rule = contribution(read.program, site, held[site.base], held, read.inputs[index], cotangent)
+        return rule(ones)[0]
+
+    square = one(cotangents[0]) if cotangents.shape[0] == 1 else jnp.sum(jax.lax.map(one, cotangents), axis=0)
+    return site.back(read.program, square, site.slope(read.program, leaf, held), leaf, held)
+
+
+def _row_by_row(read: Linearised, params: Params, roots: Array, which: list[int]) -> list[Array]:
+    """Returns the sums of squares of some leaves by one backward pass a row."""
+    paths = jax.tree_util.tree_flatten_with_path(params)[0]
+    names = "; ".join(f"{jax.tree_util.keystr(paths[i][0]) or 'the parameter'} {read.unread[i]}" for i in which)
+    LOG.warning(
+        "squared gradients by %d backward passes, one for each example, for parameters that cannot be read: %s",
+        roots.shape[1],
+        names,
+    )
+
+    def at(chosen: list[Array], row: list[Array]) -> Array:
+        whole = list(read.leaves)
+        for index, leaf in zip(which, chosen, strict=True):
+            whole[index] = leaf
+        return read.one(whole, row)
+
+    def single(row: tuple[list[Array], Array]) -> list[Array]:
+        inputs, root = row
+        # A random layer's key is meant to be the same as in the pass of the whole batch.
+        inputs = [
+            jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_key(old) else new
+            for new, old in zip(inputs, read.rows, strict=True)
+        ]
+        pull = jax.vjp(lambda chosen: at(chosen, inputs), [read.leaves[index] for index in which])[1]
+        pulled = jax.vmap(lambda v: pull(v)[0])(root)
+        return [jnp.sum(leaf * leaf, axis=0) for leaf in pulled]
+
+    def some(rows: tuple[list[Array], Array]) -> list[Array]:
+        return [jnp.sum(leaf, axis=0) for leaf in jax.vmap(single)(rows)]
+
+    # A CPU gains nothing from several at once, an accelerator does.
+    chunk = 1 if jax.default_backend() == "cpu" else 16
+    rows = [jax.random.key_data(jax.random.clone(row)) if _is_key(row) else row for row in read.rows]
+    return in_chunks(some, (rows, jnp.swapaxes(roots, 0, 1)), chunk)
+
+
+def _rows(values: Array, like: Array) -> Array:
+    return values.reshape(-1, *[1] * (like.ndim - 1)).astype(like.dtype)
+
+
+def _is_key(row: Array) -> bool:
+    return jnp.issubdtype(row.dtype, jax.dtypes.prng_key)
+
+
+def _size(shape: Sequence[int]) -> int:
+    return math.prod(shape)

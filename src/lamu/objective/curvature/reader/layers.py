@@ -1,0 +1,162 @@
+"""Which leaves are kernels, applied as a product, and which biases are added to what comes out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu.objective.curvature.reader.linearised import Linearised
+from lamu.objective.curvature.reader.program import MOVES, Program
+from lamu.objective.curvature.reader.sites import Site
+from lamu.typing import Params
+
+__all__ = ["Layer", "layers", "places"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A kernel, with the bias that its outputs meet.
+
+    Attributes:
+        kernel: the kernel's leaf.
+        bias: the bias's leaf; None where there is none, or where it stands elsewhere in the tree.
+        site: the kernel's site, an index.
+        outputs_first: whether the kernel's coordinates run over the outputs before they run over the inputs.
+
+    Examples:
+        >>> from lamu.objective.curvature.reader.layers import Layer
+        >>> Layer(kernel=1, bias=0, site=0, outputs_first=False).bias
+        0
+    """
+
+    kernel: int
+    bias: int | None
+    site: int
+    outputs_first: bool
+
+
+def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
+    """Returns the layers of a network; every leaf that belongs to none is on its own.
+
+    A leaf is a kernel where a product (`dot_general`) or a convolution in one group reads it, moved at most, with its
+    coordinates in the order of inputs and outputs. A bias joins it where the two are all of a dictionary
+    `{"bias", "kernel"}`, and the bias is added to the product before anything else happens to that.
+
+    Args:
+        read: the network, linearised.
+        params: its parameters.
+        apart: leaves that are to be on their own.
+    """
+    found: dict[int, list[int]] = {}
+    for index, site in enumerate(read.sites):
+        found.setdefault(site.leaf, []).append(index)
+    partner = _pairs(params)
+    result = []
+    for leaf, (index, *others) in sorted(found.items()):
+        order = None if others or leaf in apart else _order(read.program, read.sites[index])
+        if order is None:
+            continue
+        bias = partner.get(leaf)
+        joined = bias is not None and bias not in apart and order == "inputs" and len(found.get(bias, ())) == 1
+        if joined:
+            joined = _meets(read.program, read.sites[index], read.sites[found[bias][0]])  # pyright: ignore[reportArgumentType]
+        result.append(Layer(leaf, bias if joined else None, index, order == "outputs"))
+    return result
+
+
+def places(program: Program, site: Site) -> tuple[list[int], list[int]]:
+    """Returns the axes of p's value that stand for inputs and for outputs, each in order.
+
+    Args:
+        program: the equations.
+        site: a kernel's use, in a product or a convolution.
+    """
+    equation = program.steps[site.step].equation
+    rank = len(program.avals[site.base].shape)
+    if equation.primitive.name == "dot_general":
+        contracted = equation.params["dimension_numbers"][0][site.position]
+        return sorted(contracted), [axis for axis in range(rank) if axis not in contracted]
+    out = equation.params["dimension_numbers"].rhs_spec[0]
+    return [axis for axis in range(rank) if axis != out], [out]
+
+
+def _order(program: Program, site: Site) -> str | None:
+    """Returns over what the kernel's coordinates run first, "inputs" or "outputs"; None for no kernel."""
+    step, moves = program.steps[site.step], [program.steps[number] for number in site.single]
+    if site.spread or any(move.name not in MOVES for move in moves):
+        return None
+    if step.name == "dot_general":
+        if any(step.equation.params["dimension_numbers"][1]):
+            return None
+    elif step.name != "conv_general_dilated" or site.position != 1 or _grouped(step.equation.params):
+        return None
+    shape = program.avals[program.leaves[site.leaf]].shape
+    base = _moved(program, site.single, np.arange(int(np.prod(shape))).reshape(shape))
+    inputs, outputs = places(program, site)
+    for name, axes in (("inputs", (*inputs, *outputs)), ("outputs", (*outputs, *inputs))):
+        if np.array_equal(base.transpose(axes).ravel(), np.arange(base.size)):
+            return name
+    return None
+
+
+def _grouped(settings: dict[str, Any]) -> bool:
+    return settings["feature_group_count"] > 1 or settings["batch_group_count"] > 1
+
+
+def _pairs(params: Params) -> dict[int, int]:
+    """For each kernel's leaf the bias's, where the two are all of a dictionary."""
+    found: dict[tuple[Any, ...], dict[str, int]] = {}
+    for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(params)[0]):
+        name = path[-1].key if path and isinstance(path[-1], jax.tree_util.DictKey) else jax.tree_util.keystr(path)
+        found.setdefault(tuple(path[:-1]), {})[str(name)] = index
+    return {names["kernel"]: names["bias"] for names in found.values() if set(names) == {"bias", "kernel"}}
+
+
+def _meets(program: Program, kernel: Site, bias: Site) -> bool:
+    """Whether the bias is added to every output of the kernel at its own number, and nothing else happens before."""
+    if program.steps[bias.step].name not in ("add", "add_any"):
+        return False
+    step = program.steps[kernel.step]
+    (place,) = step.writes
+    shape = program.avals[place].shape  # pyright: ignore[reportCallIssue, reportArgumentType]
+    base = program.avals[kernel.base].shape
+    _, outputs = places(program, kernel)
+    channels = np.arange(int(np.prod([base[axis] for axis in outputs]))).reshape([base[axis] for axis in outputs])
+    if step.name == "conv_general_dilated":
+        axis = step.equation.params["dimension_numbers"].out_spec[1]
+        channels = channels.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    else:
+        rest = [1] * (len(shape) - channels.ndim)
+        channels = channels.reshape([*rest, *channels.shape] if kernel.position == 1 else [*channels.shape, *rest])
+    channels = np.broadcast_to(channels, shape)
+    while True:
+        users = [number for number, user in enumerate(program.steps) if place in user.reads]
+        if len(users) != 1 or place in program.outputs:
+            return False
+        if users[0] == bias.step:
+            break
+        if program.steps[users[0]].name not in MOVES:
+            return False
+        channels = _moved(program, users, channels)
+        place = program.steps[users[0]].writes[0]
+    size = program.avals[program.leaves[bias.leaf]].shape
+    mine = _moved(program, (*bias.single, *bias.spread), np.arange(int(np.prod(size))).reshape(size))
+    # A sum may broadcast axes of length one by itself.
+    return mine.ndim == channels.ndim and np.array_equal(np.broadcast_to(mine, channels.shape), channels)
+
+
+def _moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
+    """Returns whole numbers moved as the steps move floating ones."""
+    with jax.ensure_compile_time_eval():
+        for number in numbers:
+            step = program.steps[number]
+            (place,) = {read for read in step.reads if read is not None}
+            # A cast would be one of whole numbers into short floats; a step that is no move fits nothing.
+            if step.name == "convert_element_type":
+                continue
+            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0])
+    return values

@@ -1,0 +1,141 @@
+r"""Loops of a known length (`scan`), run with something added to the sites in them, and read.
+
+What is added at a site goes in as one more sequence, and what the site reads comes out as one. A leaf that every
+iteration sees whole (a recurrent network's) is used like one that is shared over positions, and time is the positions;
+of a leaf that is itself a sequence (the kernels of repeated layers) each iteration has a slice of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.objective.curvature.reader.contributions import Contribution, Rule, by_rows, chunk_of, contribution
+from lamu.objective.curvature.reader.program import Program
+from lamu.objective.curvature.reader.sites import Site
+from lamu.typing import Array
+
+__all__ = ["loop_contribution", "perturbed"]
+
+
+def perturbed(
+    program: Program, found: Sequence[Site], values: dict[int, Any], extra: Sequence[Array]
+) -> list[dict[int, Array]]:
+    """Runs the steps that depend on an example, with a term added to what comes out of each site.
+
+    Args:
+        program: the equations.
+        found: the sites.
+        values: what stands at each place before; the results are written into it.
+        extra: the terms, one a site.
+
+    Returns:
+        For each site what it reads of the example, by place.
+    """
+    at: dict[int, list[int]] = {}
+    for index, site in enumerate(found):
+        at.setdefault(site.step, []).append(index)
+    reads: list[dict[int, Array]] = [{} for _ in found]
+    for number, step in enumerate(program.steps):
+        here = at.get(number, [])
+        if not step.dependent:
+            continue
+        if here and found[here[0]].loop is not None:
+            seen = _loop(program, [found[i] for i in here], values, [extra[i] for i in here])
+            for index, read in zip(here, seen, strict=True):
+                reads[index] = read
+            continue
+        step.advance(values)
+        for index in here:
+            (out,) = step.writes
+            values[out] = values[out] + extra[index]
+    for site, read in zip(found, reads, strict=True):
+        if site.loop is None:
+            read.update({place: values[place] for place in site.given if program.depends(place)})
+    return reads
+
+
+def _loop(program: Program, found: list[Site], values: dict[int, Any], extra: list[Array]) -> list[dict[int, Array]]:
+    """Runs a `scan` with terms `[time, ...]` added in its body; returns what the sites read, `[time, ...]`."""
+    step, body, inner = program.steps[found[0].step], found[0].loop.body, [site.loop.inner for site in found]
+    settings = step.equation.params
+    # Inputs that are literals have no place.
+    inputs = [
+        jnp.asarray(atom.val, atom.aval.dtype) if place is None else values[place]
+        for atom, place in zip(step.equation.invars, step.reads, strict=True)
+    ]
+    count, carries = settings["num_consts"], settings["num_carry"]
+    entering = found[0].loop.entering
+
+    def iteration(carry: list[Array], slices: tuple[list[Array], list[Array]]) -> tuple[list[Array], Any]:
+        sequence, terms = slices
+        arguments = [*inputs[:count], *carry, *sequence]
+        rest = [argument for seat, argument in enumerate(arguments) if seat not in entering]
+        inside = body.before([arguments[seat] for seat in entering])
+        inside.update(zip(body.examples, rest, strict=True))
+        perturbed(body, inner, inside, terms)
+        seen = [{place: inside[place] for place in site.given} for site in inner]
+        out = body.results(inside)
+        return out[:carries], (out[carries:], seen)
+
+    start, sequences = inputs[count : count + carries], inputs[count + carries :]
+    options = {name: settings[name] for name in ("length", "reverse", "unroll")}
+    carry, (out, seen) = jax.lax.scan(iteration, start, (sequences, extra), **options)
+    for place, value in zip(step.writes, [*carry, *out], strict=True):
+        if place is not None:
+            values[place] = value
+    return seen
+
+
+def loop_contribution(
+    program: Program, site: Site, base: Array, held: dict[int, Any], rows: dict[int, Array], cotangent: Array
+) -> Rule:
+    """Chooses the rule for a site in a loop; the arguments are those of `contribution`, with an axis of time."""
+    loop = site.loop
+    body, inner = loop.body, loop.inner
+    whole = not (site.spread or inner.single or inner.spread)
+    if loop.stacked and whole and body.steps[inner.step].name == "dot_general":
+        return _repeated(body, inner, base, rows, cotangent)
+
+    def enters(base: Array) -> Array:
+        values = {**held, site.base: base}
+        for number in site.spread:
+            program.steps[number].advance(values)
+        return values[loop.entry]
+
+    def used(view: Array, given: dict[int, Array]) -> Array:
+        values = {**given, body.leaves[inner.leaf]: view}
+        for number in (*inner.single, *inner.spread):
+            body.steps[number].advance(values)
+        return body.steps[inner.step].run(values)[0]
+
+    def gradients(row: tuple[dict[int, Array], Array]) -> Array:
+        given, cotangent = row
+        # Time is an axis of positions: the pull-back sums over it.
+        at_once = jax.vmap(used, in_axes=(0 if loop.stacked else None, 0), axis_size=cotangent.shape[0])
+        out, pull = jax.vjp(lambda base: at_once(enters(base), given), base)
+        return pull(cotangent.astype(out.dtype))[0]
+
+    return by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk_of(base.size))
+
+
+def _repeated(body: Program, inner: Site, base: Array, rows: dict[int, Array], cotangent: Array) -> Rule:
+    """The rule of a product, for each layer of a sequence."""
+    time_first = lambda leaf: jnp.moveaxis(leaf, 1, 0)
+    rows, cotangent = jax.tree.map(time_first, rows), time_first(cotangent)
+    layer: Callable[..., Rule] = lambda base, given, cotangent: contribution(body, inner, base, {}, given, cotangent)
+
+    def alone(inverse: Array) -> Contribution:
+        square, gradient = jax.vmap(lambda *at: layer(*at)(inverse)[:2])(base, rows, cotangent)
+
+        def norms(slope: Array | None) -> Array:
+            slopes = jnp.ones_like(base) if slope is None else slope
+            of_layer = lambda slope, *at: layer(*at)(inverse)[2](slope)
+            return jnp.sum(jax.vmap(of_layer)(slopes, base, rows, cotangent), axis=0)
+
+        return square, gradient, norms
+
+    return alone
