@@ -17,7 +17,7 @@ from scipy import stats
 
 from lamu import rule, tree
 from lamu.families import Draws, Ensemble, ExpectationGaussian, Family, Gaussian, NaturalGaussian, Point, Product
-from lamu.operators import Dense, Diagonal, Scalar
+from lamu.operators import Dense, DenseBlocks, Diagonal, Scalar
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin
 
@@ -57,6 +57,21 @@ def build_dense(matrix: np.ndarray, like: Any = MEAN) -> Dense:
     return Dense(jnp.asarray(matrix))
 
 
+def build_blocks(matrix: np.ndarray, like: Any = MEAN) -> DenseBlocks:
+    """A matrix a leaf, in the leaves' order."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([jnp.size(leaf) for leaf in leaves])
+    parts = [slice(end - jnp.size(leaf), end) for leaf, end in zip(leaves, ends, strict=True)]
+    return DenseBlocks(jax.tree.unflatten(structure, [Dense(jnp.asarray(matrix[part, part])) for part in parts]))
+
+
+def keep_blocks(matrix: np.ndarray) -> np.ndarray:
+    """MEAN's leaves have four coordinates and one, PLANE's one each."""
+    first = {5: 4, 2: 1}[len(matrix)]
+    within = np.arange(len(matrix)) < first
+    return np.where(within[:, None] == within[None], matrix, 0.0)
+
+
 STEPS = {"natural_step": rule.natural_step, "gaussian_step": rule.gaussian_step}
 scalar = row("families", "Gaussian Scalar", Gaussian, "gaussian", build=build_scalar, keep=mean_of_diagonal, **STEPS)
 diagonal = row(
@@ -69,7 +84,8 @@ diagonal = row(
     **STEPS,
 )
 dense = row("families", "Gaussian Dense", Gaussian, "gaussian", build=build_dense, keep=lambda a: a, **STEPS)
-SOUND = (scalar, diagonal, dense)
+blocks = row("families", "Gaussian DenseBlocks", Gaussian, "gaussian", build=build_blocks, keep=keep_blocks, **STEPS)
+SOUND = (scalar, diagonal, dense, blocks)
 
 point = row("families", "Point", Point(MEAN), "belief point", sort="degenerate")
 VISITED = {
@@ -178,6 +194,8 @@ def tuple_of(parameters: Any) -> Any:
 def chart(row: Row, natural: Any) -> tuple[jax.Array, Any]:
     """Independent coordinates of λ, the off-diagonal entries of a symmetric matrix once, and the way back."""
     first, take = ravel_pytree(natural.first)
+    if isinstance(natural.second, DenseBlocks):
+        return chart_of_blocks(natural)
     if not isinstance(natural.second, Dense):
         second, take_second = ravel_pytree(natural.second)
         at = lambda c: type(natural)(take(c[: first.size]), take_second(c[first.size :]))
@@ -191,6 +209,26 @@ def chart(row: Row, natural: Any) -> tuple[jax.Array, Any]:
 
     twice = 2.0 * natural.second.matrix - jnp.diag(jnp.diagonal(natural.second.matrix))
     return jnp.concatenate([first, twice[upper]]), at
+
+
+def chart_of_blocks(natural: Any) -> tuple[jax.Array, Any]:
+    """The same, of the matrices of all leaves."""
+    first, take = ravel_pytree(natural.first)
+    matrices, structure = jax.tree.flatten(natural.second)
+    uppers = [np.triu_indices(len(matrix)) for matrix in matrices]
+    ends = np.cumsum([first.size, *(len(upper[0]) for upper in uppers)])
+
+    def at(c: jax.Array) -> Any:
+        halves = [
+            jnp.zeros_like(matrix).at[upper].set(c[start:end])
+            for matrix, upper, start, end in zip(matrices, uppers, ends[:-1], ends[1:], strict=True)
+        ]
+        return type(natural)(take(c[: first.size]), structure.unflatten([(half + half.T) / 2 for half in halves]))
+
+    twice = [
+        (2.0 * matrix - jnp.diag(jnp.diagonal(matrix)))[upper] for matrix, upper in zip(matrices, uppers, strict=True)
+    ]
+    return jnp.concatenate([first, *twice]), at
 
 
 @law("families", when="gaussian")

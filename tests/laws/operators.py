@@ -22,8 +22,11 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Diagonal,
+    FactoredApart,
     Kronecker,
+    KroneckerBlocks,
     KroneckerEigen,
+    KroneckerLeading,
     LowRank,
     LowRankEigen,
     Operator,
@@ -104,10 +107,38 @@ def build_kronecker(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
 
 
+def build_kronecker_blocks(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    return cls(build_kronecker(Kronecker, matrix, like).blocks)
+
+
+def build_factored_apart(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    """In use is what the matrix says; the fresh one is another."""
+    used = build_kronecker(Kronecker, matrix, like)
+    return cls(used.factored(), used.scale(3.0), jnp.zeros((), jnp.int32))
+
+
 def build_kronecker_eigen(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     dtype = ravel_pytree(like)[0].dtype
     (a, p), (b, q) = (np.linalg.eigh(factor) for factor in factors(matrix))
     layer = cls(*(jnp.asarray(part, dtype) for part in (p, q, np.outer(a, b) + SHIFT)))
+    return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
+
+
+def keep_kronecker_leading(matrix: np.ndarray) -> np.ndarray:
+    """One eigenvector of three, both of two, and the mean of the others."""
+    kept = keep_kronecker(matrix)
+    (a, p), (b, q) = (np.linalg.eigh(factor) for factor in factors(matrix))
+    rest = np.mean(np.outer(a[:2], b)) + SHIFT
+    basis = np.kron(p[:, 2:], q)
+    kept[LAYER, LAYER] = rest * np.eye(6) + (basis * (np.outer(a[2:], b).ravel() + SHIFT - rest)) @ basis.T
+    return kept
+
+
+def build_kronecker_leading(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    dtype = ravel_pytree(like)[0].dtype
+    (a, p), (b, q) = (np.linalg.eigh(factor) for factor in factors(matrix))
+    rest = np.mean(np.outer(a[:2], b)) + SHIFT
+    layer = cls(*(jnp.asarray(part, dtype) for part in (p[:, 2:], q, np.outer(a[2:], b) + SHIFT, rest)))
     return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
 
 
@@ -203,6 +234,27 @@ kronecker = row(
 )
 kronecker_eigen = row(
     "operators", "KroneckerEigen", KroneckerEigen, "long", build=build_kronecker_eigen, keep=keep_kronecker, delta=parts
+)
+kronecker_blocks = row(
+    "operators",
+    "KroneckerBlocks",
+    KroneckerBlocks,
+    "adds",
+    build=build_kronecker_blocks,
+    keep=keep_kronecker,
+    delta=parts,
+)
+kronecker_leading = row(
+    "operators",
+    "KroneckerLeading",
+    KroneckerLeading,
+    "adds",
+    build=build_kronecker_leading,
+    keep=keep_kronecker_leading,
+    delta=parts,
+)
+factored_apart = row(
+    "operators", "FactoredApart", FactoredApart, "adds", build=build_factored_apart, keep=keep_kronecker, delta=parts
 )
 low_rank = row(
     "operators",
@@ -342,7 +394,9 @@ def is_positive_sees_signs_and_nans(row: Row) -> None:
     assert not op.scale(-1.0).is_positive(LIKE)
     held, structure = jax.tree.flatten(op)
     for index in range(len(held)):
-        spoilt = [leaf * (jnp.nan if index == i else 1.0) for i, leaf in enumerate(held)]
+        if not jnp.issubdtype(jnp.result_type(held[index]), jnp.floating):
+            continue  # a count
+        spoilt = [leaf * jnp.nan if index == i else leaf for i, leaf in enumerate(held)]
         assert not jax.tree.unflatten(structure, spoilt).is_positive(LIKE), f"a NaN in leaf {index}"
 
 

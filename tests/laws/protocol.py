@@ -27,6 +27,7 @@ from lamu import tree
 from lamu.algorithms import (
     adagrad,
     adam,
+    bayes_by_backprop,
     bayesbinn,
     bsam,
     conjugate,
@@ -34,7 +35,9 @@ from lamu.algorithms import (
     dropout,
     gradient_descent,
     igo,
+    invariant_map,
     ivon,
+    kfac,
     laplace,
     last_layer,
     lie_group,
@@ -44,15 +47,18 @@ from lamu.algorithms import (
     mixture_vi,
     multimodal,
     newton,
+    noisy_kfac,
     ogn,
     rmsprop,
     sam,
     sgd,
+    slang,
     straight_through,
     svi,
     vogn,
     von,
 )
+from lamu.algorithms.descent import Flipout, LocalReparameterisation
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
 from lamu.families import Gamma
@@ -121,6 +127,15 @@ for name, algorithm, with_rate, traits in (
     ("von", von(0.5, Dense, Exact()), lambda rate: von(rate, Dense, Exact()), POINT + " gaussian"),
     ("ivon", ivon(0.1, b2=0.95), ivon, "random dispersions descends eager"),
     ("vogn", vogn(0.1, b2=0.95), vogn, "random dispersions descends eager"),
+    ("slang", slang(0.1, rank=2, b2=0.95), slang, "random dispersions descends eager"),
+    ("noisy_kfac", noisy_kfac(0.05), noisy_kfac, "random dispersions"),
+    ("kfac", kfac(0.05), kfac, "random dispersions long"),
+    (
+        "bayes_by_backprop",
+        bayes_by_backprop(optax.adam(0.02), factor=1.0),
+        lambda rate: bayes_by_backprop(optax.sgd(1.0), factor=rate),
+        "random dispersions descends eager",
+    ),
     ("laplace", laplace(adam(0.05)), None, POINT + " gaussian"),
     ("last_layer", last_layer(adam(0.05)), None, "deterministic eager"),
     ("deep_ensemble", deep_ensemble(adam(0.05), members=2), None, "eager"),
@@ -150,7 +165,7 @@ for name, algorithm, with_rate, traits in (
     elif name not in ("conjugate", "newton"):
         full = "" if name == "nuts" else "full"
         row("protocol", f"{name} of classes", algorithm, f"{full} {word} {many}", problem=classes)
-    if name not in ("conjugate", "vogn", "nuts", "von", "newton", "ogn"):
+    if name not in ("conjugate", "vogn", "nuts", "von", "newton", "ogn", "slang", "kfac", "noisy_kfac"):
         most = "" if name == "adam" else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 
@@ -167,6 +182,9 @@ for name, algorithm, at, traits in (
     ("mixture of classes", mixture(ivon(0.1), components=2), classes, "full random"),
     ("igo of classes", igo(), classes, "full random"),
     ("svi of counts", svi(), counts, ""),
+    ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager"),
+    ("local of classes", bayes_by_backprop(estimator=LocalReparameterisation()), classes, "full random long"),
+    ("flipout of classes", bayes_by_backprop(estimator=Flipout(), draws=2), classes, "full random long"),
 ):
     row("protocol", name, algorithm, traits, problem=at)
 

@@ -19,7 +19,7 @@ from lamu.algorithms import von
 from lamu.data import Batch
 from lamu.expectations import Exact
 from lamu.families import Gaussian
-from lamu.geometry import Accumulation, Retraction, Straight
+from lamu.geometry import Retraction
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
@@ -246,114 +246,4 @@ twin(
     "rate of a half",
     "one_step_of_rate_one_is_bayes",
     replace(dense.subject, make=lambda r: von_at(r / 2, Dense)),
-)
-
-
-@dataclass(frozen=True)
-class Arrow:
-    """A geometry, as the subject of the laws about how a precision moves."""
-
-    move: Callable[[Any, Any, Any], Any]
-
-
-def operators(structure: Any) -> tuple[Any, Any]:
-    generator = np.random.default_rng(3)
-    root, other = generator.normal(size=(2, 4, 4))
-    precision, target = root @ root.T + np.eye(4), other + other.T
-    if structure is Dense:
-        return Dense(jnp.asarray(precision)), Dense(jnp.asarray(target))
-    if structure is Diagonal:
-        return Diagonal(jnp.asarray(np.diag(precision))), Diagonal(jnp.asarray(np.diag(target)))
-    return Scalar(jnp.asarray(precision[0, 0])), Scalar(jnp.asarray(target[0, 0]))
-
-
-LIKE = jnp.zeros(4)
-STRUCTURES = (Dense, Diagonal, Scalar)
-
-
-@law("rule", when="arrow")
-def the_arrow_is_the_rule_to_first_order(row: Row) -> None:
-    for structure in STRUCTURES:
-        precision, target = operators(structure)
-        gaps = []
-        for rate in (1e-2, 5e-3):
-            moved = row.subject.move(precision, target, rate).dense(LIKE)
-            straight = (1 - rate) * precision.dense(LIKE) + rate * target.dense(LIKE)
-            gaps.append(float(jnp.max(jnp.abs(moved - straight))))
-        assert gaps[1] <= gaps[0] / 3.9 + 1e-14  # halving the rate quarters a second-order difference
-
-
-@law("rule", when="arrow positive")
-def the_arrow_stays_in_the_cone(row: Row) -> None:
-    """At every rate, also where the straight step leaves it (which is checked too, so that the law says something)."""
-    for structure in STRUCTURES:
-        precision, target = operators(structure)
-        target = jax.tree.map(lambda h: -50.0 * jnp.abs(h), target)
-        straight = Straight().move(precision, target, 0.9).dense(LIKE)
-        assert np.linalg.eigvalsh(straight).min() < 0
-        for rate in (0.1, 0.9, 1.0, 3.0):
-            assert np.linalg.eigvalsh(row.subject.move(precision, target, rate).dense(LIKE)).min() > 0
-
-
-@law("rule", when="arrow")
-def the_target_is_a_fixed_point(row: Row) -> None:
-    for structure in STRUCTURES:
-        precision, _ = operators(structure)
-        moved = row.subject.move(precision, precision, 0.3).dense(LIKE)
-        np.testing.assert_allclose(moved, precision.dense(LIKE), rtol=1e-12)
-
-
-@law("rule", when="unforgetting")
-def nothing_is_forgotten(row: Row) -> None:
-    """What came first counts as much as what came last: two steps in either order are one sum."""
-    for structure in STRUCTURES:
-        precision, target = operators(structure)
-        move = row.subject.move
-        one, other = (
-            move(move(precision, target, 0.3), precision, 0.3),
-            move(move(precision, precision, 0.3), target, 0.3),
-        )
-        expected = 1.3 * precision.dense(LIKE) + 0.3 * target.dense(LIKE)
-        for moved in (one, other):
-            np.testing.assert_allclose(moved.dense(LIKE), expected, rtol=1e-12)
-
-
-@law("rule", when="arrow")
-def it_says_whether_it_stays_in_the_cone(row: Row) -> None:
-    """`is_positive` is asked of what becomes of a hostile target, and agrees with the eigenvalues."""
-    for structure in STRUCTURES:
-        precision, target = operators(structure)
-        moved = row.subject.move(precision, jax.tree.map(lambda h: -50.0 * jnp.abs(h), target), 0.9)
-        inside = bool(np.linalg.eigvalsh(moved.dense(LIKE)).min() > 0)
-        assert bool(moved.is_positive(LIKE)) == inside
-        assert inside == row.extras["stays_positive"]
-        assert bool(precision.is_positive(LIKE))
-        assert not bool(jax.tree.map(lambda s: s * jnp.nan, precision).is_positive(LIKE))
-
-
-accumulation = row("rule", "accumulation", Arrow(Accumulation().move), "unforgetting")
-twin(accumulation, "forgets", "nothing_is_forgotten", Arrow(Straight().move))
-straight = row("rule", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
-retraction = row(
-    "rule", "retraction", Arrow(Retraction().move), "arrow positive", stays_positive=Retraction().stays_positive
-)
-
-
-def without_half(precision: Any, target: Any, rate: float) -> Any:
-    delta = jax.tree.map(lambda s, h: h - s, precision, target)
-    return jax.tree.map(lambda s, d, b: s + rate * d + rate / 2 * b, precision, delta, precision.sandwich(delta))
-
-
-twin(retraction, "bend of first order", "the_arrow_is_the_rule_to_first_order", Arrow(without_half))
-twin(
-    retraction,
-    "bend dropped",
-    "the_arrow_stays_in_the_cone it_says_whether_it_stays_in_the_cone",
-    Arrow(Straight().move),
-)
-twin(
-    straight,
-    "rate of the old belief",
-    "the_arrow_is_the_rule_to_first_order the_target_is_a_fixed_point",
-    Arrow(lambda s, h, r: jax.tree.map(lambda a, b: a + r * b, s, h)),
 )

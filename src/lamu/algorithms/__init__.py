@@ -14,6 +14,8 @@ from lamu.algorithms.mixtures.multimodal import multimodal
 from lamu.algorithms.optimisers.adagrad import adagrad
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
+from lamu.algorithms.optimisers.invariant_map import invariant_map
+from lamu.algorithms.optimisers.kfac import kfac
 from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.optimisers.newton import newton
 from lamu.algorithms.optimisers.rmsprop import rmsprop
@@ -22,10 +24,13 @@ from lamu.algorithms.optimisers.sgd import sgd
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
 from lamu.algorithms.table import registry
+from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam
 from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.lie_group import lie_group
+from lamu.algorithms.variational.noisy_kfac import noisy_kfac
 from lamu.algorithms.variational.ogn import ogn
+from lamu.algorithms.variational.slang import slang
 from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 
@@ -36,6 +41,7 @@ __all__ = [
     "EvidenceWeights",
     "adagrad",
     "adam",
+    "bayes_by_backprop",
     "bayesbinn",
     "bsam",
     "conjugate",
@@ -43,7 +49,9 @@ __all__ = [
     "dropout",
     "gradient_descent",
     "igo",
+    "invariant_map",
     "ivon",
+    "kfac",
     "laplace",
     "last_layer",
     "lie_group",
@@ -53,11 +61,13 @@ __all__ = [
     "mixture_vi",
     "multimodal",
     "newton",
+    "noisy_kfac",
     "ogn",
     "registry",
     "rmsprop",
     "sam",
     "sgd",
+    "slang",
     "straight_through",
     "svi",
     "vogn",

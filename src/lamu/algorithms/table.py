@@ -15,6 +15,7 @@ from lamu.algorithms.mixtures.multimodal import multimodal
 from lamu.algorithms.optimisers.adagrad import adagrad
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
+from lamu.algorithms.optimisers.kfac import kfac
 from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.optimisers.newton import newton
 from lamu.algorithms.optimisers.rmsprop import rmsprop
@@ -22,10 +23,13 @@ from lamu.algorithms.optimisers.sam import sam
 from lamu.algorithms.optimisers.sgd import sgd
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
+from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam
 from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.lie_group import lie_group
+from lamu.algorithms.variational.noisy_kfac import noisy_kfac
 from lamu.algorithms.variational.ogn import ogn
+from lamu.algorithms.variational.slang import slang
 from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 from lamu.protocol import Recipe
@@ -41,6 +45,7 @@ _RECIPES = (
     Recipe("rmsprop", rmsprop, "Tieleman & Hinton 2012; Khan & Rue 2021, section 4.2"),
     Recipe("adam", adam, "Kingma & Ba 2015; Khan & Rue 2021, section 4.2"),
     Recipe("map_estimate", map_estimate, "any optax optimiser"),
+    Recipe("kfac", kfac, "Martens & Grosse 2015; Zhang et al. 2018, section 3.3"),
     Recipe("sam", sam, "Foret et al. 2021, algorithm 1"),
     Recipe("dropout", dropout, "Khan & Rue 2021, section 4.3; Srivastava et al. 2014"),
     Recipe("mc_dropout", mc_dropout, "Gal & Ghahramani 2016"),
@@ -50,6 +55,9 @@ _RECIPES = (
     Recipe("ogn", ogn, "Khan & Rue 2021, section 4.4"),
     Recipe("vogn", vogn, "Khan et al. 2018, equations 11 and 12"),
     Recipe("ivon", ivon, "Shen et al. 2024, algorithm 1"),
+    Recipe("slang", slang, "Mishkin et al. 2018, algorithm 1"),
+    Recipe("noisy_kfac", noisy_kfac, "Zhang et al. 2018, algorithm 2"),
+    Recipe("bayes_by_backprop", bayes_by_backprop, "Blundell et al. 2015, section 3.2"),
     Recipe("bsam", bsam, "Möllenhoff & Khan 2023, algorithm 1"),
     Recipe("lie_group", lie_group, "Kıral, Möllenhoff & Khan 2023"),
     Recipe("mixture_vi", mixture_vi, "Lin, Khan & Schmidt 2019"),

@@ -9,9 +9,10 @@ r"""The Gaussian \(N(m, S^{-1})\) over any operator, in its three coordinates.
 | \(A(\lambda) = \tfrac12 m^\top S m - \tfrac12 \log\det S\) | `log_partition` of `Gaussian` and `NaturalGaussian` |
 
 **One convention for matrices.** The statistic of a dense Gaussian is the full symmetric matrix \(\theta\theta^\top\),
-paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand; the diagonal Gaussian's is
-\(\theta^2\) coordinate by coordinate; the scalar Gaussian's is \(\lVert\theta\rVert^2\), one number. The base measure
-is \((2\pi)^{-D/2}\), a constant, so that \(\nabla_\mu H(q) = -\lambda\) exactly.
+paired with \(-S/2\) by the trace, off-diagonal entries counted twice as they stand, and so leaf by leaf for a matrix a
+leaf; the diagonal Gaussian's is \(\theta^2\) coordinate by coordinate; the scalar Gaussian's is
+\(\lVert\theta\rVert^2\), one number. The base measure is \((2\pi)^{-D/2}\), a constant, so that
+\(\nabla_\mu H(q) = -\lambda\) exactly.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families.domains import Positive, PositiveDefinite
-from lamu.operators import Dense, Diagonal, Operator, Scalar
+from lamu.operators import Dense, DenseBlocks, Diagonal, Operator, Scalar
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["ExpectationGaussian", "Gaussian", "NaturalGaussian"]
 
-_DOMAINS: dict[type, Any] = {Scalar: Positive(), Diagonal: Positive(), Dense: PositiveDefinite()}
+_DOMAINS: dict[type, Any] = {
+    Scalar: Positive(),
+    Diagonal: Positive(),
+    Dense: PositiveDefinite(),
+    DenseBlocks: PositiveDefinite(),
+}
 
 
 @record
@@ -109,6 +115,8 @@ class Gaussian:
         if isinstance(self.precision, Dense):
             vector, _ = tree.ravel(theta)
             return ExpectationGaussian(theta, Dense(jnp.outer(vector, vector)))
+        if isinstance(self.precision, DenseBlocks):
+            return ExpectationGaussian(theta, DenseBlocks.from_outer(theta, theta))
         raise TypeError(f"no statistic is defined for the structure {type(self.precision).__name__}")
 
     def log_partition(self) -> Array:
@@ -228,10 +236,9 @@ class ExpectationGaussian:
             variance = jax.tree.map(lambda second, m: second - m * m, self.second.values, self.first)
             return Gaussian(self.first, Diagonal(jax.tree.map(jnp.reciprocal, variance)))
         if isinstance(self.second, Dense):
-            vector, _ = tree.ravel(self.first)
-            covariance = self.second.matrix - jnp.outer(vector, vector)
-            # The symmetric part, so that a gradient in the symmetric second moment is symmetric.
-            return Gaussian(self.first, Dense(jnp.linalg.inv((covariance + covariance.T) / 2)))
+            return Gaussian(self.first, _precision(self.first, self.second))
+        if isinstance(self.second, DenseBlocks):
+            return Gaussian(self.first, DenseBlocks(jax.tree.map(_precision, self.first, self.second.blocks)))
         raise TypeError(f"no second moment is defined for the structure {type(self.second).__name__}")
 
     def natural(self) -> NaturalGaussian:
@@ -251,4 +258,13 @@ def _second_moment(mean: Params, precision: Operator) -> Operator:
     if isinstance(precision, Dense):
         vector, _ = tree.ravel(mean)
         return Dense(jnp.outer(vector, vector) + jnp.linalg.inv(precision.matrix))
+    if isinstance(precision, DenseBlocks):
+        return DenseBlocks(jax.tree.map(_second_moment, mean, precision.blocks))
     raise TypeError(f"no second moment is defined for the structure {type(precision).__name__}")
+
+
+def _precision(mean: Params, second: Dense) -> Dense:
+    vector, _ = tree.ravel(mean)
+    covariance = second.matrix - jnp.outer(vector, vector)
+    # The symmetric part, so that a gradient in the symmetric second moment is symmetric.
+    return Dense(jnp.linalg.inv((covariance + covariance.T) / 2))

@@ -1,7 +1,9 @@
 """The arrow of the rule: how a precision moves towards its target, and groups that act on a belief."""
 
 from lamu.geometry.arrows import Accumulation, Geometry, Retraction, Straight
+from lamu.geometry.bounded import Bounded, Shortened
 from lamu.geometry.compressed import Compressed
+from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.geometry.groups import (
     Additive,
     Affine,
@@ -17,8 +19,10 @@ __all__ = [
     "Accumulation",
     "Additive",
     "Affine",
+    "Bounded",
     "Compressed",
     "ExcitatoryInhibitory",
+    "Factorwise",
     "FullAffine",
     "Geometry",
     "Group",
@@ -28,5 +32,7 @@ __all__ = [
     "Placement",
     "Rayleigh",
     "Retraction",
+    "Shifted",
+    "Shortened",
     "Straight",
 ]

@@ -3,8 +3,11 @@
 from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal
+from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import Kronecker, KroneckerEigen
+from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
+from lamu.operators.kronecker_leading import KroneckerLeading, leading
 from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankOf
 from lamu.operators.scalar import Scalar
 
@@ -14,12 +17,17 @@ __all__ = [
     "Dense",
     "DenseBlocks",
     "Diagonal",
+    "FactoredApart",
     "Kronecker",
+    "KroneckerBlocks",
     "KroneckerEigen",
+    "KroneckerLeading",
+    "Layerwise",
     "LowRank",
     "LowRankEigen",
     "LowRankOf",
     "Operator",
     "Scalar",
     "Structure",
+    "leading",
 ]

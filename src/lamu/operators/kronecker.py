@@ -22,7 +22,7 @@ from lamu.operators.scalar import Scalar
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Kronecker", "KroneckerEigen"]
+__all__ = ["Kronecker", "KroneckerEigen", "as_matrix", "between", "identity_of"]
 
 
 @record
@@ -66,8 +66,8 @@ class Kronecker:
 
     def matvec(self, v: Params) -> Params:
         """Returns A V B + δ V."""
-        matrix, unravel = _as_matrix(v, (self.input_factor.shape[0], self.output_factor.shape[0]))
-        product = _between(self.input_factor, matrix, self.output_factor)
+        matrix, unravel = as_matrix(v, (self.input_factor.shape[0], self.output_factor.shape[0]))
+        product = between(self.input_factor, matrix, self.output_factor)
         return unravel(product + tree.cast(self.shift, matrix) * matrix)
 
     def factored(self) -> KroneckerEigen:
@@ -87,7 +87,7 @@ class Kronecker:
 
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns a draw from N(0, S⁻¹)."""
-        return self.inverse_root(tree.normal(key, like))
+        return self.factored().sample(key, like)
 
     def logdet(self, like: Params) -> Array:
         """Returns log det S."""
@@ -126,7 +126,7 @@ class Kronecker:
         Raises:
             TypeError: for any other operator, with which the sum is no Kronecker product.
         """
-        return Kronecker(self.input_factor, self.output_factor, _sum(self.shift, _identity(other)))
+        return Kronecker(self.input_factor, self.output_factor, _sum(self.shift, identity_of(other)))
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every eigenvalue is positive."""
@@ -175,8 +175,9 @@ class KroneckerEigen:
         return self._apply(jax.lax.rsqrt(self.eigenvalues), z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹)."""
-        return self.inverse_root(tree.normal(key, like))
+        """Returns a draw from N(0, S⁻¹): a normal one in the eigenbasis, at half the price of the symmetric root."""
+        noise, unravel = as_matrix(tree.normal(key, like), self.eigenvalues.shape)
+        return unravel(between(self.input_basis, jax.lax.rsqrt(self.eigenvalues) * noise, self.output_basis.T))
 
     def logdet(self, like: Params) -> Array:
         """Returns the sum of log e."""
@@ -193,7 +194,7 @@ class KroneckerEigen:
     def dense(self, like: Params) -> Array:
         """Returns S as a matrix, for small spaces."""
         basis = jnp.kron(self.input_basis, self.output_basis)
-        return _between(basis, jnp.diag(jnp.ravel(self.eigenvalues)), basis.T)
+        return between(basis, jnp.diag(jnp.ravel(self.eigenvalues)), basis.T)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), without the matrix of the other where that is a Kronecker product or a diagonal."""
@@ -201,11 +202,11 @@ class KroneckerEigen:
             return tree.dot(other.diagonal(like), self.variance(like))
         inverse = 1 / self.eigenvalues
         if isinstance(other, Kronecker):
-            inputs = jnp.diagonal(_between(self.input_basis.T, other.input_factor, self.input_basis))
-            outputs = jnp.diagonal(_between(self.output_basis.T, other.output_factor, self.output_basis))
+            inputs = jnp.diagonal(between(self.input_basis.T, other.input_factor, self.input_basis))
+            outputs = jnp.diagonal(between(self.output_basis.T, other.output_factor, self.output_basis))
             return jnp.sum((jnp.outer(inputs, outputs) + tree.cast(other.shift, inverse)) * inverse)
         basis = jnp.kron(self.input_basis, self.output_basis)
-        return jnp.sum(jnp.diagonal(_between(basis.T, other.dense(like), basis)) * jnp.ravel(inverse))
+        return jnp.sum(jnp.diagonal(between(basis.T, other.dense(like), basis)) * jnp.ravel(inverse))
 
     def sandwich(self, delta: Operator) -> Dense:
         """Returns Δ S⁻¹ Δ as a matrix, for small spaces."""
@@ -225,7 +226,7 @@ class KroneckerEigen:
         Raises:
             TypeError: for any other operator.
         """
-        shifted = _sum(self.eigenvalues, tree.cast(_identity(other), self.eigenvalues))
+        shifted = _sum(self.eigenvalues, tree.cast(identity_of(other), self.eigenvalues))
         return KroneckerEigen(self.input_basis, self.output_basis, jnp.asarray(shifted))
 
     def is_positive(self, like: Params) -> Array:
@@ -234,12 +235,12 @@ class KroneckerEigen:
         return jnp.all(self.eigenvalues > 0) & finite
 
     def _apply(self, values: Array, v: Params) -> Params:
-        matrix, unravel = _as_matrix(v, self.eigenvalues.shape)
-        rotated = _between(self.input_basis.T, matrix, self.output_basis)
-        return unravel(_between(self.input_basis, values * rotated, self.output_basis.T))
+        matrix, unravel = as_matrix(v, self.eigenvalues.shape)
+        rotated = between(self.input_basis.T, matrix, self.output_basis)
+        return unravel(between(self.input_basis, values * rotated, self.output_basis.T))
 
     def _diagonal(self, values: Array, like: Params) -> Params:
-        diagonal = _between(self.input_basis**2, values, (self.output_basis**2).T)
+        diagonal = between(self.input_basis**2, values, (self.output_basis**2).T)
         return tree.ravel(like)[1](jnp.ravel(diagonal))
 
 
@@ -247,11 +248,17 @@ class KroneckerEigen:
 _EXACT = jax.lax.Precision.HIGHEST
 
 
-def _between(left: Array, matrix: Array, right: Array) -> Array:
+def between(left: Array, matrix: Array, right: Array) -> Array:
+    """Returns the product of three matrices, in full precision."""
     return jnp.matmul(jnp.matmul(left, matrix, precision=_EXACT), right, precision=_EXACT)
 
 
-def _as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array], Params]]:
+def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array], Params]]:
+    """Returns a vector of the space as a matrix `[in, out]`, and the function that takes such a matrix back.
+
+    Raises:
+        ValueError: if the vector has another number of coordinates.
+    """
     vector, unravel = tree.ravel(v)
     if vector.size != shape[0] * shape[1]:
         raise ValueError(
@@ -272,7 +279,12 @@ def _eigh(factor: Array) -> tuple[Array, Array]:
     return jnp.where((eigenvalues < 0) & (eigenvalues >= -error), jnp.zeros_like(eigenvalues), eigenvalues), basis
 
 
-def _identity(other: Operator) -> Number | Array:
+def identity_of(other: Operator) -> Number | Array:
+    """Returns how often an operator is the identity.
+
+    Raises:
+        TypeError: for any operator but a `Scalar`.
+    """
     if not isinstance(other, Scalar):
         raise TypeError(
             f"a Kronecker product plus a {type(other).__name__} is no Kronecker product; add a Scalar, or project first"

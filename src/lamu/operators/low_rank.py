@@ -80,11 +80,10 @@ class LowRank:
 
         The eigenvalues are measured on the rotated columns, where a small one beside a large one keeps its digits.
         """
-        scaled = jax.tree.map(lambda u, d: u * jax.lax.rsqrt(d)[None], self.root, self.values)
-        basis = jnp.linalg.eigh(_gram(scaled))[1]
-        rotated = _rotate(scaled, basis)
-        squares = reduce(jnp.add, [jnp.sum(w**2, axis=tuple(range(1, w.ndim))) for w in jax.tree.leaves(rotated)])
-        return LowRankEigen(_rotate(self.root, basis), self.values, squares)
+        gram = _between(self.root, self.root, jax.tree.map(jnp.reciprocal, self.values))
+        rotated = _rotate(self.root, jnp.linalg.eigh((gram + gram.T) / 2)[1])
+        squares = [jnp.sum(u**2 / d[None], axis=tuple(range(1, u.ndim))) for u, d in _pairs(rotated, self.values)]
+        return LowRankEigen(rotated, self.values, reduce(jnp.add, squares))
 
     def solve(self, v: Params) -> Params:
         """Returns S⁻¹ v, by the identity of Woodbury."""
@@ -104,7 +103,7 @@ class LowRank:
 
     def diagonal(self, like: Params) -> Params:
         """Returns the diagonal of S."""
-        return jax.tree.map(lambda u, d: d + jnp.sum(u**2, axis=0), self.root, self.values)
+        return jax.tree.map(lambda u, d: d + _squares(u), self.root, self.values)
 
     def variance(self, like: Params) -> Params:
         """Returns the diagonal of S⁻¹."""
@@ -156,10 +155,17 @@ class LowRank:
         """
         if not 0 <= rank <= self.rank:
             raise ValueError(f"rank is {rank}, and there are {self.rank} columns; choose a rank from 0 to {self.rank}")
-        rotated = _rotate(self.root, jnp.linalg.eigh(_gram(self.root))[1])  # eigenvalues ascend
-        dropped = self.rank - rank
-        values = jax.tree.map(lambda d, u: d + jnp.sum(u[:dropped] ** 2, axis=0), self.values, rotated)
-        return LowRank(jax.tree.map(lambda u: u[dropped:], rotated), values)
+        return _compressed([self.root], [1.0], self.values, rank)
+
+    def toward(self, other: LowRank | LowRankEigen, rate: Number) -> LowRank:
+        r"""Returns \((1 - \rho) S + \rho\,\mathrm{other}\), compressed to the rank of S, in one go.
+
+        Args:
+            other: of any rank.
+            rate: ρ, from zero to one.
+        """
+        values = tree.add(tree.scale(self.values, 1 - rate), other.values, rate)
+        return _compressed([self.root, other.root], [1 - rate, rate], values, self.rank)
 
     def averaged(self) -> LowRank:
         """Returns the mean of operators that are stacked along an axis in front of all leaves.
@@ -203,9 +209,10 @@ class LowRankOf:
     def __str__(self) -> str:
         return f"low-rank ({self.rank}) plus diagonal"
 
-    def from_diagonal(self, diagonal: Params) -> LowRank:
-        """Returns diag(diagonal), with columns of zeros."""
-        return LowRank.from_diagonal(diagonal, self.rank)
+    def from_diagonal(self, diagonal: Params) -> LowRankEigen:
+        """Returns diag(diagonal), with columns of zeros, factored."""
+        zero = jnp.zeros(self.rank, jnp.result_type(*jax.tree.leaves(diagonal)))
+        return LowRankEigen(LowRank.from_diagonal(diagonal, self.rank).root, diagonal, zero)
 
 
 @record
@@ -241,8 +248,8 @@ class LowRankEigen:
     def solve(self, v: Params) -> Params:
         r"""Returns \(S^{-1} v = D^{-1} v - D^{-1} U (1 + \Lambda)^{-1} U^\top D^{-1} v\)."""
         scaled = jax.tree.map(jnp.divide, v, self.values)
-        correction = _combine(self._columns(), _products(self.root, scaled) / (1 + self.eigenvalues))
-        return tree.add(scaled, correction, -1.0)
+        correction = _combine(self.root, _products(self.root, scaled) / (1 + self.eigenvalues))
+        return jax.tree.map(lambda x, c, d: x - c / d, scaled, correction, self.values)
 
     def inverse_root(self, z: Params) -> Params:
         r"""Returns \(R z\) with \(R = D^{-1/2} (I + W W^\top)^{-1/2}\) for \(W = D^{-1/2} U\).
@@ -251,8 +258,8 @@ class LowRankEigen:
         """
         scaled = jax.tree.map(lambda leaf, d: leaf * jax.lax.rsqrt(d), z, self.values)
         s = jnp.sqrt(1 + self.eigenvalues)
-        correction = _combine(self._columns(), _products(self.root, scaled) / (s * (1 + s)))
-        return tree.add(scaled, correction, -1.0)
+        correction = _combine(self.root, _products(self.root, scaled) / (s * (1 + s)))
+        return jax.tree.map(lambda x, c, d: x - c / d, scaled, correction, self.values)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns an exact draw from N(0, S⁻¹)."""
@@ -275,7 +282,7 @@ class LowRankEigen:
         def leaf(u: Array, d: Array) -> Array:
             weights = (1 / (1 + self.eigenvalues)).astype(u.dtype)
             removed = jnp.tensordot(weights, (u / d[None]) ** 2, axes=1, precision=_EXACT)
-            return jnp.maximum(1 / d - removed, 1 / (d + jnp.sum(u**2, axis=0)))
+            return jnp.maximum(1 / d - removed, 1 / (d + _squares(u)))
 
         return jax.tree.map(leaf, self.root, self.values)
 
@@ -285,7 +292,8 @@ class LowRankEigen:
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), by one product with the other a column."""
-        forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(self._columns())
+        columns = jax.tree.map(lambda u, d: u / d[None], self.root, self.values)
+        forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(columns)
         inverse = jax.tree.map(jnp.reciprocal, self.values)
         return tree.dot(inverse, other.diagonal(like)) - jnp.sum(forms / (1 + self.eigenvalues))
 
@@ -304,9 +312,6 @@ class LowRankEigen:
         """Returns whether every d is positive and U finite."""
         return jnp.all(self.eigenvalues >= 0) & LowRank(self.root, self.values).is_positive(like)
 
-    def _columns(self) -> Params:
-        return jax.tree.map(lambda u, d: u / d[None], self.root, self.values)
-
 
 # Accelerators shorten the factors of a float32 product unless told not to.
 _EXACT = jax.lax.Precision.HIGHEST
@@ -322,10 +327,58 @@ def _combine(root: Params, coefficients: Array) -> Params:
     return jax.tree.map(lambda u: jnp.tensordot(coefficients.astype(u.dtype), u, axes=1, precision=_EXACT), root)
 
 
-def _gram(root: Params) -> Array:
-    """Uᵀ U, shape `[rank, rank]`."""
-    rows = [u.reshape(u.shape[0], -1) for u in jax.tree.leaves(root)]
-    return reduce(jnp.add, [jnp.matmul(u, u.T, precision=_EXACT) for u in rows])
+def _between(one: Params, other: Params, weights: Params | None = None) -> Array:
+    """Uᵀ diag(w) V, a column at a time: a processor is slow at products of two matrices this thin.
+
+    Shape `[rank, rank]`.
+    """
+    columns = []
+    for k in range(jax.tree.leaves(other)[0].shape[0]):
+        column = jax.tree.map(lambda v: v[k], other)  # noqa: B023  (used at once)
+        column = column if weights is None else jax.tree.map(jnp.multiply, column, weights)
+        columns.append(_products(one, column))
+    return jnp.stack(columns, axis=1)
+
+
+def _squares(u: Array) -> Array:
+    """The sum of the columns' squares, coordinate by coordinate.
+
+    Term by term: a processor takes a hundred times longer for a reduction over the slowest axis.
+    """
+    return reduce(jnp.add, [u[k] * u[k] for k in range(u.shape[0])], jnp.zeros_like(u, shape=u.shape[1:]))
+
+
+def _compressed(groups: list[Params], weights: list[Number], values: Params, rank: int) -> LowRank:
+    """The leading directions of the weighted sum of all groups' U Uᵀ; what the others held goes to the diagonal."""
+    sizes = [jax.tree.leaves(group)[0].shape[0] for group in groups]
+    known = {(i, j): _between(groups[i], groups[j]) for i in range(len(groups)) for j in range(i + 1)}
+    indices = range(len(groups))
+    gram = jnp.block([[known[i, j] if j <= i else known[j, i].T for j in indices] for i in indices])
+    roots = [jnp.full(size, jnp.sqrt(jnp.asarray(w, gram.dtype))) for size, w in zip(sizes, weights, strict=True)]
+    factors = jnp.concatenate(roots)
+    gram = gram * factors[:, None] * factors[None, :]
+    basis = factors[:, None] * jnp.linalg.eigh((gram + gram.T) / 2)[1]  # eigenvalues ascend
+    dropped, starts = sum(sizes) - rank, [sum(sizes[:i]) for i in range(len(sizes))]
+
+    def column(parts: tuple[Array, ...], index: int) -> Array:
+        """One of the rotated columns of a leaf, a sum of products that becomes one loop."""
+        terms = [
+            part[k] * basis[start + k, index].astype(part.dtype)
+            for part, start in zip(parts, starts, strict=True)
+            for k in range(part.shape[0])
+        ]
+        return reduce(jnp.add, terms)
+
+    def kept(*parts: Array) -> Array:
+        found = [column(parts, index) for index in range(dropped, sum(sizes))]
+        return jnp.stack(found) if found else parts[0][:0]
+
+    def held(d: Array, *parts: Array) -> Array:
+        return reduce(jnp.add, [column(parts, index) ** 2 for index in range(dropped)], d)
+
+    # Whoever reads the columns next must not make them again, once for every use.
+    columns, values = jax.lax.optimization_barrier((jax.tree.map(kept, *groups), jax.tree.map(held, values, *groups)))
+    return LowRank(columns, values)
 
 
 def _rotate(root: Params, basis: Array) -> Params:

@@ -32,8 +32,11 @@ from lamu.protocol import Algorithm
 from lamu.verification import problems, references
 from lamu.verification.check import Check
 from lamu.verification.conjugate_rows import conjugate_rows
+from lamu.verification.descent_rows import descent_rows
 from lamu.verification.discrete_rows import discrete_rows
 from lamu.verification.gaussian_rows import gaussian_rows
+from lamu.verification.kronecker_rows import kronecker_rows
+from lamu.verification.low_rank_rows import low_rank_rows
 from lamu.verification.problems import Problem
 
 __all__ = ["checks"]
@@ -62,6 +65,7 @@ def checks() -> dict[str, Callable[[], Check]]:
         "nuts": _nuts,
     }
     table |= gaussian_rows() | discrete_rows() | conjugate_rows()
+    table |= kronecker_rows() | low_rank_rows() | descent_rows()
     return {name: _in_double(check) for name, check in table.items()}
 
 

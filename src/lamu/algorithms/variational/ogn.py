@@ -29,7 +29,8 @@ def ogn(
        v \leftarrow \beta_1 v + (1-\beta_1)\tfrac1B \sum_i g_i, \quad
        m \leftarrow m - \alpha\, \mathrm{clip}_r\,\frac{v/(1-\beta_1^t) + (\delta/N)(m - m_0)}{P} \]
 
-    One gradient a row and step; the rows' gradients are held at once. Taken at draws in the place of m, this is VOGN.
+    Two backward passes' worth of products a step; no row's gradient is held (`lamu.objective.curvature.reader`). Taken
+    at draws in the place of m, this is VOGN.
 
     Departures from the rule: the squares of single rows' gradients stand for the Hessian; momentum with bias
     correction; two rates; clipped steps.

@@ -1,0 +1,17 @@
+"""Descent on the parameters of a belief, as on any others: its parts, and how its gradients are estimated."""
+
+from lamu.algorithms.descent.belief_descent import BeliefDescent, DescentState
+from lamu.algorithms.descent.estimators import Estimator, Flipout, Global, LocalReparameterisation
+from lamu.algorithms.descent.positive import Exponential, Positive, Softplus
+
+__all__ = [
+    "BeliefDescent",
+    "DescentState",
+    "Estimator",
+    "Exponential",
+    "Flipout",
+    "Global",
+    "LocalReparameterisation",
+    "Positive",
+    "Softplus",
+]

@@ -1,0 +1,230 @@
+r"""Descent on the parameters of a belief: the algorithm that `bayes_by_backprop` makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.descent.estimators import Estimator
+from lamu.algorithms.descent.positive import Positive
+from lamu.data.batch import Batch
+from lamu.divergences import Divergence, ReverseKL
+from lamu.families import Gaussian, Point, Product
+from lamu.families.location_scale import LocationScale
+from lamu.families.shapes import Shape, StandardNormal
+from lamu.objective import BatchLoss, Objective, Weights
+from lamu.operators import Diagonal
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.promotion import lenient
+from lamu.protocol import Choices, Info, Traits
+from lamu.rate import Rate
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["BeliefDescent", "DescentState"]
+
+
+@record
+class DescentState:
+    r"""What the next step needs.
+
+    Attributes:
+        count: steps taken.
+        params: what descends: "mean" m, "raw" ρ, and "rest", the dispersions.
+        optimiser: the optax state.
+        network_state: the network's state.
+
+    Examples:
+        >>> from lamu.algorithms.descent import DescentState
+        >>> DescentState(count=0, params={}, optimiser=(), network_state={}).count
+        0
+    """
+
+    count: Any
+    params: dict[str, Params]
+    optimiser: Any
+    network_state: Any
+
+
+@record
+class BeliefDescent:
+    r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser.
+
+    Attributes:
+        optimiser: an optax gradient transformation.
+        estimator: how the rows are drawn.
+        divergence: D.
+        shape: the law of z in \(\theta = m + s(\rho) z\).
+        positive: s(ρ).
+        factor: what every update is multiplied with.
+        initial: s at the start.
+        draws: how many draws a step.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
+        >>> bayes_by_backprop().choices.expectation
+        'Global'
+    """
+
+    optimiser: Any = static()
+    estimator: Estimator
+    divergence: Divergence
+    shape: Shape
+    positive: Positive
+    factor: Rate
+    initial: Number
+    draws: int = static(default=1)
+
+    @property
+    def traits(self) -> Traits:
+        """Minibatches, as long as the caller says."""
+        return Traits()
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        normal = isinstance(self.shape, StandardNormal)
+        departures = (
+            "gradient in the parameters, not natural",
+            "whatever the optimiser adds",
+            self.divergence.departure,
+        )
+        return Choices(
+            family="Gaussian, diagonal precision" if normal else f"location-scale, {type(self.shape).__name__}",
+            expectation=type(self.estimator).__name__,
+            curvature="none",
+            geometry="euclidean in (m, ρ)",
+            departures=tuple(name for name in departures if name),
+        )
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DescentState:
+        """Returns the state at the network's initial weights, every scale at its start."""
+        params, network_state = objective.model.init(key, batch)
+        mean, rest = Weights().split(params)
+        raw = jax.tree.map(lambda leaf: self.positive.inverse(jnp.full_like(leaf, self.initial)), mean)
+        moving = {"mean": mean, "raw": raw, "rest": rest}
+        return DescentState(jnp.zeros((), jnp.int32), moving, self.optimiser.init(moving), network_state)
+
+    def belief(self, params: dict[str, Params]) -> LocationScale:
+        """Returns q from what descends."""
+        return LocationScale(params["mean"], jax.tree.map(self.positive, params["raw"]), self.shape)
+
+    def step(
+        self, key: RandomKey, state: DescentState, batch: Batch, objective: Objective
+    ) -> tuple[DescentState, Info]:
+        """Returns the state after one update."""
+        import optax
+
+        estimate = lambda params: self.estimate(key, params, batch, objective, state.network_state)
+        value, loss, gradient, network_state = estimate(state.params)
+        extra = {}
+        if isinstance(self.optimiser, optax.GradientTransformationExtraArgs):
+            # Line searches evaluate what descends themselves, under the same draws.
+            again = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)
+            extra = {"value": value, "grad": gradient, "value_fn": lambda params: again(params)[0]}
+        factor = self.factor(state.count)
+        with lenient():
+            updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params, **extra)
+            params: Any = optax.apply_updates(state.params, tree.scale(updates, factor))
+        scaled = jax.tree.map(lambda s, g: s * g, self.belief(state.params).scale, gradient["mean"])
+        residual = objective.concentration * jnp.sqrt(tree.dot(scaled, scaled))
+        return DescentState(state.count + 1, params, optimiser, network_state), Info(loss, residual)
+
+    def estimate(
+        self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: Any
+    ) -> tuple[Array, Array, dict[str, Params], Any]:
+        r"""Returns \(D / \kappa\) in nats a row, the loss to show, the gradient, and the network's new state.
+
+        Args:
+            key: for draws.
+            params: what descends.
+            batch: the rows.
+            objective: the loss.
+            network_state: the network's state before the pass.
+        """
+
+        def loss_at(rest: Params) -> BatchLoss:
+            return BatchLoss(objective, batch, network_state, Weights(), rest, conjugate=True)
+
+        if isinstance(self.divergence, ReverseKL):
+            return self._bound(key, params, objective, loss_at)
+        return self._weighed(key, params, objective, loss_at)
+
+    def posterior(self, key: RandomKey, state: DescentState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns q about the weights, beside the dispersions' point."""
+        belief = self.belief(state.params)
+        known: Any = belief.gaussian() or belief
+        whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
+        return Posterior(objective.model, whole, state.network_state, Sampled(), key)
+
+    def _bound(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
+        """The evidence bound: the divergence from a Gaussian prior is known, and what is known is not drawn."""
+        prior = Weights().conjugate_prior(objective, params["mean"])
+        exact = prior is not None and isinstance(self.shape, StandardNormal)
+
+        def from_prior(params: Any) -> Array:
+            assert prior is not None
+            mean, precision = prior
+            tempered = Gaussian(mean, Diagonal(tree.scale(precision, objective.concentration)))
+            return self._gaussian(params).kl(tempered) / objective.concentration
+
+        def entropy(params: Any) -> Array:
+            return -self.belief(params).entropy() / objective.concentration
+
+        def drawn(params: Any, key: RandomKey) -> tuple[Array, Any]:
+            belief = self.belief(params)
+            value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
+            if not exact:
+                # The draw of the estimator Global(), which draws with the first half of its key.
+                theta = belief.sample(jax.random.split(jax.random.clone(key))[0])
+                surprise = -objective.model.prior.log_prob(theta) / objective.data_size
+                value = value + surprise.astype(value.dtype)
+            return value, state
+
+        at_draw = lambda key: jax.value_and_grad(drawn, has_aux=True)(params, key)
+        (value, network_state), gradient = jax.tree.map(_mean, self._each(at_draw, key))
+        known, of_known = jax.value_and_grad(from_prior if exact else entropy)(params)
+        return value + known.astype(value.dtype), value, tree.add(gradient, of_known), network_state
+
+    def _weighed(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
+        """Any divergence by the weights of its draws."""
+
+        def drawn(params: Any, key: RandomKey) -> tuple[Array, Any]:
+            draw_key, layer_key = jax.random.split(key)
+            belief = self.belief(params)
+            theta = belief.sample(draw_key)
+            if not self.divergence.through_draws:
+                theta = jax.lax.stop_gradient(theta)
+            loss, state = loss_at(params["rest"]).value(theta, params["rest"], layer_key)
+            surprise = -objective.model.prior.log_prob(theta) / objective.data_size
+            log_target = -objective.concentration * (loss + surprise.astype(loss.dtype))
+            log_belief = belief.log_prob(theta)
+            return self.divergence.surrogate(log_target, log_belief), (log_target - log_belief, loss, state)
+
+        at_draw = lambda key: jax.value_and_grad(drawn, has_aux=True)(params, key)
+        (_, (log_weights, _, states)), gradients = self._each(at_draw, key)
+        shares = self.divergence.shares(log_weights) / objective.concentration
+        gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares.astype(leaf.dtype), leaf, axes=1), gradients)
+        value = self.divergence.value(log_weights) / objective.concentration
+        return value, value, gradient, jax.tree.map(_mean, states)
+
+    def _each(self, at_draw: Any, key: RandomKey) -> Any:
+        """One draw after the other, so that memory grows with what is kept of them alone."""
+        if self.draws == 1:
+            return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
+        return jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.draws))
+
+    def _gaussian(self, params: Any) -> Gaussian:
+        known = self.belief(params).gaussian()
+        assert known is not None
+        return known
+
+
+def _mean(leaf: Array) -> Array:
+    # A network's state may hold integers (counters), which are the same at every draw.
+    return jnp.mean(leaf, axis=0) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf[0]

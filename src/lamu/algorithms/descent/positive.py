@@ -1,0 +1,65 @@
+r"""How an unconstrained number stands for a positive scale: what descent moves is ρ, what the belief has is s(ρ)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu.record import record
+
+__all__ = ["Exponential", "Positive", "Softplus"]
+
+
+@runtime_checkable
+class Positive(Protocol):
+    """An increasing function from all numbers onto the positive ones."""
+
+    def __call__(self, raw: Any) -> Any:
+        """Returns s."""
+        ...
+
+    def inverse(self, scale: Any) -> Any:
+        """Returns ρ."""
+        ...
+
+
+@record
+class Softplus:
+    r"""\(s = \log(1 + e^\rho)\), exponential for small scales and linear for large ones.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.descent import Softplus
+        >>> round(float(Softplus()(Softplus().inverse(jnp.asarray(0.02)))), 6)
+        0.02
+    """
+
+    def __call__(self, raw: Any) -> Any:
+        """Returns log(1 + exp ρ)."""
+        return jax.nn.softplus(raw)
+
+    def inverse(self, scale: Any) -> Any:
+        """Returns log(exp s − 1), without overflow."""
+        return scale + jnp.log(-jnp.expm1(-scale))
+
+
+@record
+class Exponential:
+    r"""\(s = e^\rho\), so that a step of ρ is a factor of s.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.descent import Exponential
+        >>> float(Exponential()(jnp.zeros(())))
+        1.0
+    """
+
+    def __call__(self, raw: Any) -> Any:
+        """Returns exp ρ."""
+        return jnp.exp(raw)
+
+    def inverse(self, scale: Any) -> Any:
+        """Returns log s."""
+        return jnp.log(scale)

@@ -1,0 +1,163 @@
+"""The most probable parameters in a measure that no choice of parameters changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.algorithms.optimisers.map_estimate import MapState
+from lamu.data.batch import Batch
+from lamu.families import Point
+from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective.curvature import GaussNewton
+from lamu.operators import Dense
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.promotion import lenient
+from lamu.protocol import Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["InvariantMap", "invariant_map", "log_volume"]
+
+
+@record
+class InvariantMap:
+    r"""The algorithm that `invariant_map` makes.
+
+    Attributes:
+        optimiser: an optax gradient transformation.
+
+    Examples:
+        >>> from lamu.algorithms.optimisers.invariant_map import invariant_map
+        >>> invariant_map().traits.batching
+        'full'
+    """
+
+    optimiser: Any = static()
+
+    @property
+    def traits(self) -> Traits:
+        """All the data at every step: the information is that of all rows."""
+        return Traits(batching="full")
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        departures = ("half the log-determinant of the Fisher information", "whatever the optimiser adds")
+        return Choices("Gaussian, fixed covariance", "Delta", "none", departures=departures)
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
+        """Returns the network's initial parameters and the optimiser's first state."""
+        params, network_state = objective.model.init(key, batch)
+        return MapState(params, self.optimiser.init(params), network_state)
+
+    def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
+        """Returns the state after one update."""
+        import optax
+
+        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+
+        def criterion(params: Params) -> tuple[Array, Any]:
+            value, network_state = loss.value(params, {}, key)
+            volume = log_volume(objective, batch, state.network_state, params) / (2 * objective.data_size)
+            return value + volume.astype(value.dtype), network_state
+
+        (value, network_state), gradient = jax.value_and_grad(criterion, has_aux=True)(state.params)
+        extra = {}
+        if isinstance(self.optimiser, optax.GradientTransformationExtraArgs):
+            extra = {"value": value, "grad": gradient, "value_fn": lambda params: criterion(params)[0]}
+        with lenient():
+            updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params, **extra)
+            params = optax.apply_updates(state.params, updates)
+            norm = optax.tree.norm(gradient)
+        return MapState(params, optimiser, network_state), Info(value, norm)
+
+    def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the point."""
+        return Posterior(objective.model, Point(state.params), state.network_state, Sampled(), key)
+
+    def complaint(self, state: MapState) -> str:
+        """Returns what a criterion that is not finite means, and the remedy."""
+        return (
+            "the Fisher information of the data has no finite log-determinant there: some direction of the parameters "
+            "changes no prediction (more weights than the data tell apart, or dead units); use map_estimate(), or a "
+            "smaller network"
+        )
+
+
+def log_volume(objective: Objective, batch: Batch, network_state: Any, params: Params) -> Array:
+    r"""Returns \(\log\det F(\theta)\) of all parameters, F the Fisher information of the data.
+
+    Weights have the generalised Gauss–Newton matrix \(\sum_i J_i^\top \Lambda_i J_i\), which is the Fisher information;
+    dispersions, which are orthogonal to them, N times their own.
+
+    Args:
+        objective: the loss, for N and the likelihood.
+        batch: all the data.
+        network_state: the network's state.
+        params: θ.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.algorithms.optimisers.invariant_map import log_volume
+        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
+        >>> params = {"network": {"layers": {0: {"kernel": jnp.ones((1, 1))}}}, "likelihood": {}}
+        >>> batch = lamu.data.Batch.of(jnp.ones((4, 1)), jnp.zeros(4))
+        >>> round(float(jnp.exp(log_volume(lamu.objective.Objective(model, 4), batch, {}, params))), 4)  # 4 / 0.5²
+        16.0
+    """
+    weights, rest = Weights().split(params)
+    loss = BatchLoss(objective, batch, network_state, Weights(), rest, conjugate=True)
+    matrix = GaussNewton().matrix(loss, weights, Dense).matrix * objective.data_size
+    # Positive by construction; a Cholesky factor says so where rounding would not, by NaN.
+    found = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))
+    if jax.tree.leaves(rest):
+        information = objective.model.likelihood.dispersion_information(rest)
+        for leaf in jax.tree.leaves(information):
+            found = found + jnp.sum(jnp.log(leaf * objective.data_size)).astype(found.dtype)
+    return found
+
+
+def invariant_map(optimiser: Any = None) -> InvariantMap:
+    r"""The most probable parameters by a density that does not depend on how the model is written.
+
+    \[ \hat\theta = \arg\max_\theta\; \log p(\theta \mid D) - \tfrac12 \log\det F(\theta) \]
+
+    with F the Fisher information of the data. In other parameters φ the posterior's density gains the factor
+    \(|\det \partial\theta / \partial\varphi|\), and so does \(\sqrt{\det F}\): their ratio, the density with respect to
+    Jeffreys' measure, has its maximum at the same distribution of the data, where that of the density alone moves.
+
+    A step takes the gradient of the determinant through the Jacobian of all rows: \(N K D\) numbers of memory and
+    \(D^3\) operations, for small models whose parameters the data tell apart.
+
+    Departures from the rule: the volume of the Fisher information, and whatever the optimiser adds to gradient descent.
+
+    Args:
+        optimiser: an optax gradient transformation; `optax.lbfgs()` where none is given.
+
+    Returns:
+        The algorithm. Its posterior is the point θ. Every step sees all the data.
+
+    Raises:
+        TypeError: for something that is no gradient transformation.
+
+    Source: Druilhet & Marin (2007); Khan & Rue (2021) for the plain mode.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.optimisers.invariant_map import invariant_map
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x[:, :4], y)
+        >>> fit = lamu.fit(model, (x[:, :4], y), invariant_map(), steps=15)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x[:, :4]), y) > 0.85
+        True
+    """
+    import optax
+
+    optimiser = optax.lbfgs() if optimiser is None else optimiser
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.lbfgs()")
+    return InvariantMap(optimiser=optimiser)

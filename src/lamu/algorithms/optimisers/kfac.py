@@ -1,0 +1,92 @@
+"""K-FAC: the natural gradient with Kronecker factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.departures import Clipped, MovingAverage
+from lamu.expectations import Delta
+from lamu.geometry.factorwise import Factorwise, Shifted
+from lamu.objective.curvature.kronecker_factors import SampledKronecker
+from lamu.operators.kronecker_blocks import Layerwise
+from lamu.rate import Annealed, decay, rate
+from lamu.rule import Rule
+
+__all__ = ["kfac"]
+
+
+def kfac(
+    learning_rate: Any = Annealed(0.3),
+    b1: float = 0.9,
+    b2: float = 0.999,
+    initial: float = 0.5,
+    damping: float = 1e-3,
+    clip: float | None = 0.05,
+    every: int = 100,
+    rank: int | None = 128,
+    diagonal: Any = (),
+) -> Rule:
+    r"""The natural gradient with Kronecker factors: noisy K-FAC at the mean of its belief, without the noise.
+
+    With \(a_i\) a layer's inputs and \(d_i\) the cotangents of its outputs at m, labels drawn from the model, and
+    \(P = A \otimes B + \delta/N\):
+
+    \[ A \leftarrow A + (1-\beta_2)\Big(\tfrac1M \sum_i a_i a_i^\top - A\Big), \qquad
+       B \leftarrow B + (1-\beta_2)\Big(\tfrac1M \sum_i d_i d_i^\top - B\Big) \]
+    \[ v \leftarrow \beta_1 v + (1-\beta_1) \hat g, \qquad
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\, (P + \gamma)^{-1}
+       \big(v/(1-\beta_1^t) + (\delta/N)(m - m_0)\big) \]
+
+    Without damping, clipping and a prior, its path does not depend on the linear coordinates in which a layer's inputs
+    or outputs are written; Adam's does. One gradient and a second backward pass without it a step; one product for each
+    factor, four small ones for the direction; eigendecompositions of A and B every so many steps.
+
+    Departures from the rule: the factors are averaged apart; directions from factors of at most `every` steps ago, wide
+    layers by their leading eigenvectors;
+    momentum with bias correction; two rates; damping; clipped steps.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: β₂, the decay of the averaged factors.
+        initial: h₀, the curvature a row at the start.
+        damping: γ, the damping of the steps.
+        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        every: after how many steps the factors are decomposed anew.
+        rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
+            wider than that keep all. None for all of them.
+        diagonal: path patterns of leaves that get a diagonal in the place of factors.
+
+    Returns:
+        The algorithm. As OGN's, its posterior is the Gaussian at m with the precision that it has learned, which at a
+        mode is Laplace's with Kronecker factors; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, or a
+            pattern that matches no leaf (when it runs).
+        TypeError: (when it runs) for a network with a state, a prior that is not Gaussian, or weights of two axes that
+            are no kernel.
+
+    Source: Martens & Grosse (2015); Zhang et al. (2018), section 3.3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.optimisers.kfac import kfac
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), kfac(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    metric = Shifted(damping)
+    return Rule(
+        structure=Layerwise(diagonal, rank),
+        expectation=Delta(),
+        curvature=SampledKronecker(),
+        geometry=Factorwise(every),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
+        metric=metric if clip is None else Clipped(metric, clip),
+        initial=initial,
+    )

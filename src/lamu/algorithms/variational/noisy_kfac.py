@@ -1,0 +1,92 @@
+"""Noisy K-FAC: a matrix-variate Gaussian a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.departures import Clipped, MovingAverage
+from lamu.expectations import MonteCarlo
+from lamu.geometry.factorwise import Factorwise, Shifted
+from lamu.objective.curvature.kronecker_factors import SampledKronecker
+from lamu.operators.kronecker_blocks import Layerwise
+from lamu.rate import Annealed, decay, rate
+from lamu.rule import Rule
+
+__all__ = ["noisy_kfac"]
+
+
+def noisy_kfac(
+    learning_rate: Any = Annealed(0.3),
+    b1: float = 0.9,
+    b2: float = 0.999,
+    draws: int = 1,
+    initial: float = 0.5,
+    damping: float = 1e-3,
+    clip: float | None = 0.05,
+    every: int = 100,
+    rank: int | None = 128,
+    diagonal: Any = (),
+) -> Rule:
+    r"""Noisy natural gradient with Kronecker factors: a Gaussian that knows the correlations inside each layer.
+
+    With \(\theta \sim q\), and for each layer \(a_i\) its inputs (one, for the bias, among them) and \(d_i\) the
+    cotangents of its outputs with labels drawn from the model, \(P = A \otimes B + \delta/N\):
+
+    \[ A \leftarrow A + (1-\beta_2)\Big(\tfrac1M \sum_i a_i a_i^\top - A\Big), \qquad
+       B \leftarrow B + (1-\beta_2)\Big(\tfrac1M \sum_i d_i d_i^\top - B\Big) \]
+    \[ v \leftarrow \beta_1 v + (1-\beta_1) \hat g, \qquad
+       m \leftarrow m - \alpha\, \mathrm{clip}_r\, (P + \gamma)^{-1}
+       \big(v/(1-\beta_1^t) + (\delta/N)(m - m_0)\big) \]
+
+    A Gaussian prior enters a layer by the mean of its precisions there: exactly, where it has one width a layer. One
+    draw, one gradient and a second backward pass without it a draw and step; one product for each factor, eight small
+    ones for draw and direction; eigendecompositions of A and B every so many steps.
+
+    Departures from the rule: the factors are averaged apart; directions and draws from factors of at most `every` steps
+    ago, wide layers by their leading eigenvectors; momentum with bias correction; two rates; damping; clipped steps.
+
+    Args:
+        learning_rate: α, a number, a schedule of steps, or `Annealed`.
+        b1: β₁, the decay of the averaged gradient.
+        b2: β₂, the decay of the averaged factors.
+        draws: how many Monte Carlo draws a step.
+        initial: h₀, the curvature a row at the start.
+        damping: γ, the external damping of the steps; it does not touch the belief.
+        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        every: after how many steps the factors are decomposed anew.
+        rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
+            wider than that keep all. None for all of them.
+        diagonal: path patterns of leaves that get a diagonal in the place of factors.
+
+    Returns:
+        The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
+
+    Raises:
+        ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), a negative damping, fewer than
+            one draw, or a pattern that matches no leaf (when it runs).
+        TypeError: (when it runs) for a network with a state, a prior that is not Gaussian, or weights of two axes that
+            are no kernel.
+
+    Source: Zhang, Sun, Duvenaud & Grosse (2018), algorithm 2.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.variational.noisy_kfac import noisy_kfac
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), noisy_kfac(), epochs=20)
+        >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
+        True
+    """
+    metric = Shifted(damping)
+    return Rule(
+        structure=Layerwise(diagonal, rank),
+        expectation=MonteCarlo(draws),
+        curvature=SampledKronecker(),
+        geometry=Factorwise(every),
+        learning_rate=rate(learning_rate),
+        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        momentum=MovingAverage(decay(b1, "b1")),
+        metric=metric if clip is None else Clipped(metric, clip),
+        initial=initial,
+    )

@@ -1,0 +1,125 @@
+"""An operator whose factors are made once in a while, beside the fresher one that they will be made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.operators.interface import Operator
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["FactoredApart"]
+
+
+@record
+class FactoredApart:
+    r"""The operator `used`, with the fresher operator that is to take its place.
+
+    As an operator it is the one in use, in every method: solves and draws are cheap, and agree with each other. The
+    fresh one moves at every step, and is factored when it is time.
+
+    Attributes:
+        used: an operator that is factored.
+        fresh: the operator that moves.
+        moves: how many times it has moved.
+        rank: how many eigenvectors a factor keeps, where the operator offers the choice (`KroneckerBlocks`); None for
+            all of them.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import Kronecker
+        >>> from lamu.operators.factored_apart import FactoredApart
+        >>> old = FactoredApart.of(Kronecker(jnp.eye(1), jnp.eye(1)))
+        >>> moved = old.moved(Kronecker(jnp.eye(1), 4.0 * jnp.eye(1)), every=2)
+        >>> float(moved.solve(jnp.ones((1, 1)))[0, 0])  # the first step is always time
+        0.25
+    """
+
+    used: Any
+    fresh: Any
+    moves: Any
+    rank: int | None = static(default=None)
+
+    @classmethod
+    def of(cls, operator: Any, rank: int | None = None) -> FactoredApart:
+        """Returns the operator, factored now, that has not moved."""
+        return cls(_factored(operator, rank), operator, jnp.zeros((), jnp.int32), rank)
+
+    def moved(self, fresh: Any, every: int) -> FactoredApart:
+        """Returns the operator after a move of the fresh one, factored where it is time.
+
+        Args:
+            fresh: where the fresh one moved to.
+            every: it is time at every such move; before the first of them at moves 1, 2, 4, 8, ..., because a young
+                operator changes fast.
+        """
+        moves = self.moves + 1
+        young = (moves < every) & ((moves & (moves - 1)) == 0)
+        due = young | (moves % every == 0)
+        factor = lambda: _factored(fresh, self.rank)
+        used = factor() if every == 1 else jax.lax.cond(due, factor, lambda: self.used)
+        return FactoredApart(used, fresh, moves, self.rank)
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        return self.used.matvec(v)
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self.used.solve(v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹."""
+        return self.used.inverse_root(z)
+
+    def factored(self) -> Operator:
+        """Returns the operator in use alone."""
+        return self.used
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self.used.sample(key, like)
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return self.used.logdet(like)
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return self.used.diagonal(like)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self.used.variance(like)
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, for small spaces."""
+        return self.used.dense(like)
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other)."""
+        return self.used.trace_solve(other.used if isinstance(other, FactoredApart) else other, like)
+
+    def sandwich(self, delta: Any) -> Operator:
+        """Returns Δ S⁻¹ Δ."""
+        return self.used.sandwich(delta.used if isinstance(delta, FactoredApart) else delta)
+
+    def scale(self, factor: Number) -> Operator:
+        """Returns factor · S, of the operator in use alone: what is scaled is a belief and moves no more."""
+        return self.used.scale(factor)
+
+    def add(self, other: Operator) -> Operator:
+        """Returns S + other, of the operator in use alone."""
+        return self.used.add(other)
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether the operator in use is positive definite, and the rest no NaN."""
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((self.fresh, self.moves))]
+        return self.used.is_positive(like) & jnp.all(jnp.stack(finite))
+
+
+def _factored(operator: Any, rank: int | None) -> Any:
+    return operator.factored() if rank is None else operator.leading(rank)

@@ -1,0 +1,56 @@
+"""The checks of Kronecker-factored curvature, in float64: on one layer with a constant output factor it is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu import tree
+from lamu.algorithms.optimisers.kfac import kfac
+from lamu.algorithms.variational.noisy_kfac import noisy_kfac
+from lamu.data.batch import Batch
+from lamu.objective.curvature import ExactKronecker
+from lamu.verification import problems
+from lamu.verification.check import Check
+
+__all__ = ["kronecker_rows"]
+
+# The rule's own step at rate one: nothing averaged, damped, clipped or put off.
+PLAIN: dict[str, Any] = {"b1": 0.0, "b2": 0.0, "damping": 0.0, "clip": None, "every": 1, "rank": None}
+
+
+def kronecker_rows() -> dict[str, Callable[[], Check]]:
+    """Returns the checks by the public name of the algorithm; each is a function without arguments."""
+    return {"kfac": _kfac, "noisy_kfac": _noisy_kfac}
+
+
+def _kfac() -> Check:
+    mean, precision, expected_mean, expected = _after_one_step(kfac(1.0, **PLAIN))
+    deviation = max(np.max(np.abs(mean - expected_mean)), np.max(np.abs(precision - expected)) / np.max(expected))
+    return Check("kfac", "linear regression in closed form, one step", float(deviation), 1e-10)
+
+
+def _noisy_kfac() -> Check:
+    # The mean follows a gradient at a draw; the curvature of linear regression is the same at every draw.
+    _, precision, _, expected = _after_one_step(noisy_kfac(1.0, **PLAIN))
+    deviation = np.max(np.abs(precision - expected)) / np.max(expected)
+    return Check("noisy_kfac", "precision of linear regression in closed form, one step", float(deviation), 1e-10)
+
+
+def _after_one_step(algorithm: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the belief's mean and precision after one step on all data, and the posterior's."""
+    problem = problems.regression()
+    batch = Batch.of(problem.x, problem.y)
+    algorithm = replace(algorithm, curvature=ExactKronecker())
+    state = algorithm.init(jax.random.key(4), problem.objective, batch)
+    state, _ = jax.jit(algorithm.step)(jax.random.key(3), state, batch, problem.objective)
+    belief = algorithm.belief(state, problem.objective)
+    noise = problem.scale**-2
+    expected = noise * problem.design.T @ problem.design + problem.precision * np.eye(problem.design.shape[1])
+    mean = np.linalg.solve(expected, noise * problem.design.T @ problem.y)
+    precision = belief.precision.dense(belief.mean)
+    return np.asarray(tree.ravel(belief.mean)[0]), np.asarray(precision), mean, expected

@@ -1,0 +1,188 @@
+"""Laws of arrows: how a precision moves towards its target, and how far a belief moves in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.departures import Inverse
+from lamu.geometry import Accumulation, Bounded, Retraction, Shortened, Straight
+from lamu.operators import Dense, Diagonal, Scalar
+from tests.laws.harness import Row, law, row, twin
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A geometry, as the subject of the laws about how a precision moves."""
+
+    move: Callable[[Any, Any, Any], Any]
+
+
+def operators(structure: Any) -> tuple[Any, Any]:
+    generator = np.random.default_rng(3)
+    root, other = generator.normal(size=(2, 4, 4))
+    precision, target = root @ root.T + np.eye(4), other + other.T
+    if structure is Dense:
+        return Dense(jnp.asarray(precision)), Dense(jnp.asarray(target))
+    if structure is Diagonal:
+        return Diagonal(jnp.asarray(np.diag(precision))), Diagonal(jnp.asarray(np.diag(target)))
+    return Scalar(jnp.asarray(precision[0, 0])), Scalar(jnp.asarray(target[0, 0]))
+
+
+LIKE = jnp.zeros(4)
+STRUCTURES = (Dense, Diagonal, Scalar)
+
+
+@law("arrows", when="arrow")
+def the_arrow_is_the_rule_to_first_order(row: Row) -> None:
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        gaps = []
+        for rate in (1e-2, 5e-3):
+            moved = row.subject.move(precision, target, rate).dense(LIKE)
+            straight = (1 - rate) * precision.dense(LIKE) + rate * target.dense(LIKE)
+            gaps.append(float(jnp.max(jnp.abs(moved - straight))))
+        assert gaps[1] <= gaps[0] / 3.9 + 1e-14  # halving the rate quarters a second-order difference
+
+
+@law("arrows", when="arrow positive")
+def the_arrow_stays_in_the_cone(row: Row) -> None:
+    """At every rate, also where the straight step leaves it (which is checked too, so that the law says something)."""
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        target = jax.tree.map(lambda h: -50.0 * jnp.abs(h), target)
+        straight = Straight().move(precision, target, 0.9).dense(LIKE)
+        assert np.linalg.eigvalsh(straight).min() < 0
+        for rate in (0.1, 0.9, 1.0, 3.0):
+            assert np.linalg.eigvalsh(row.subject.move(precision, target, rate).dense(LIKE)).min() > 0
+
+
+@law("arrows", when="arrow")
+def the_target_is_a_fixed_point(row: Row) -> None:
+    for structure in STRUCTURES:
+        precision, _ = operators(structure)
+        moved = row.subject.move(precision, precision, 0.3).dense(LIKE)
+        np.testing.assert_allclose(moved, precision.dense(LIKE), rtol=1e-12)
+
+
+@law("arrows", when="unforgetting")
+def nothing_is_forgotten(row: Row) -> None:
+    """What came first counts as much as what came last: two steps in either order are one sum."""
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        move = row.subject.move
+        one, other = (
+            move(move(precision, target, 0.3), precision, 0.3),
+            move(move(precision, precision, 0.3), target, 0.3),
+        )
+        expected = 1.3 * precision.dense(LIKE) + 0.3 * target.dense(LIKE)
+        for moved in (one, other):
+            np.testing.assert_allclose(moved.dense(LIKE), expected, rtol=1e-12)
+
+
+@law("arrows", when="arrow")
+def it_says_whether_it_stays_in_the_cone(row: Row) -> None:
+    """`is_positive` is asked of what becomes of a hostile target, and agrees with the eigenvalues."""
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        moved = row.subject.move(precision, jax.tree.map(lambda h: -50.0 * jnp.abs(h), target), 0.9)
+        inside = bool(np.linalg.eigvalsh(moved.dense(LIKE)).min() > 0)
+        assert bool(moved.is_positive(LIKE)) == inside
+        assert inside == row.extras["stays_positive"]
+        assert bool(precision.is_positive(LIKE))
+        assert not bool(jax.tree.map(lambda s: s * jnp.nan, precision).is_positive(LIKE))
+
+
+@law("arrows", when="arrow bounded")
+def the_divergence_is_bounded(row: Row) -> None:
+    """KL(new ‖ old) by NumPy is ε where the whole step would go farther, and the whole step is taken where not.
+
+    A scalar stands for one coordinate.
+    """
+    for structure in STRUCTURES:
+        precision, target = operators(structure)
+        like = LIKE[:1] if structure is Scalar else LIKE
+        for sign, rate in ((1.0, 0.5), (-1.0, 1.0), (1.0, 1e-3)):
+            bent = jax.tree.map(lambda h, sign=sign: sign * 5.0 * jnp.abs(h), target)
+            whole = Straight().move(precision, bent, rate).dense(like)
+            old, new = precision.dense(like), row.subject.move(precision, bent, rate).dense(like)
+            found = divergence(new, old)
+            far = not np.linalg.eigvalsh(whole).min() > 0 or divergence(whole, old) > row.extras["epsilon"]
+            if far:
+                np.testing.assert_allclose(found, row.extras["epsilon"], rtol=1e-7)
+            else:
+                np.testing.assert_array_equal(new, whole)
+        assert not far, "the last step is a short one"
+
+
+@law("arrows", when="metric bounded")
+def the_mean_moves_within_the_bound(row: Row) -> None:
+    """½ dᵀ S d is ε where the base's direction is longer, and the direction is the base's: along S⁻¹ g in any case."""
+    for structure in STRUCTURES:
+        precision, _ = operators(structure)
+        for length in (3.0, 1e-3):
+            gradient = length * jnp.array([1.0, -2.0, 0.5, 1.5])
+            found, whole = row.subject.direction(precision, gradient, 1, 0.1), precision.solve(gradient)
+            energy, most = (float(d @ precision.matvec(d)) / 2 for d in (found, whole))
+            np.testing.assert_allclose(energy, min(row.extras["epsilon"], most), rtol=1e-12)
+            np.testing.assert_allclose(found, whole * np.sqrt(energy / most), rtol=1e-9)
+
+
+def divergence(new: Any, old: Any) -> float:
+    """KL of two Gaussians about one mean, by their precisions."""
+    ratio = np.linalg.solve(new, old)
+    return float(np.trace(ratio) - len(ratio) - np.linalg.slogdet(ratio)[1]) / 2
+
+
+accumulation = row("arrows", "accumulation", Arrow(Accumulation().move), "unforgetting")
+twin(accumulation, "forgets", "nothing_is_forgotten", Arrow(Straight().move))
+straight = row("arrows", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
+retraction = row(
+    "arrows", "retraction", Arrow(Retraction().move), "arrow positive", stays_positive=Retraction().stays_positive
+)
+bounded = row(
+    "arrows", "bounded", Arrow(Bounded(epsilon=0.02).move), "arrow positive bounded", stays_positive=True, epsilon=0.02
+)
+twin(bounded, "unbounded", "the_divergence_is_bounded", Arrow(Straight().move))
+twin(
+    bounded,
+    "half the bound",
+    "the_divergence_is_bounded",
+    Arrow(Bounded(epsilon=0.01).move),
+)
+twin(
+    bounded,
+    "the way back",
+    "the_divergence_is_bounded",
+    Arrow(lambda s, h, r: Bounded(epsilon=0.02).move(s, jax.tree.map(lambda a, b: 2 * a - b, s, h), r)),
+)
+
+
+shortened = row("arrows", "shortened", Shortened(Inverse(), 0.02), "metric bounded", epsilon=0.02)
+twin(shortened, "not shortened", "the_mean_moves_within_the_bound", Inverse())
+twin(shortened, "half as far", "the_mean_moves_within_the_bound", Shortened(Inverse(), 0.005))
+
+
+def without_half(precision: Any, target: Any, rate: float) -> Any:
+    delta = jax.tree.map(lambda s, h: h - s, precision, target)
+    return jax.tree.map(lambda s, d, b: s + rate * d + rate / 2 * b, precision, delta, precision.sandwich(delta))
+
+
+twin(retraction, "bend of first order", "the_arrow_is_the_rule_to_first_order", Arrow(without_half))
+twin(
+    retraction,
+    "bend dropped",
+    "the_arrow_stays_in_the_cone it_says_whether_it_stays_in_the_cone",
+    Arrow(Straight().move),
+)
+twin(
+    straight,
+    "rate of the old belief",
+    "the_arrow_is_the_rule_to_first_order the_target_is_a_fixed_point",
+    Arrow(lambda s, h, r: jax.tree.map(lambda a, b: a + r * b, s, h)),
+)
