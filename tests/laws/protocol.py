@@ -128,8 +128,8 @@ for name, algorithm, with_rate, traits in (
     ("ivon", ivon(0.1, b2=0.95), ivon, "random dispersions descends eager"),
     ("vogn", vogn(0.1, b2=0.95), vogn, "random dispersions descends eager"),
     ("slang", slang(0.1, rank=2, b2=0.95), slang, "random dispersions descends eager"),
-    ("noisy_kfac", noisy_kfac(0.05), noisy_kfac, "random dispersions"),
-    ("kfac", kfac(0.05), kfac, "random dispersions long"),
+    ("noisy_kfac", noisy_kfac(0.1, b2=0.95), noisy_kfac, "random dispersions"),
+    ("kfac", kfac(0.1, b2=0.95), kfac, "random dispersions long"),
     (
         "bayes_by_backprop",
         bayes_by_backprop(optax.adam(0.02), factor=1.0),

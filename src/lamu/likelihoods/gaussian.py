@@ -130,7 +130,8 @@ class Gaussian:
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         r"""Returns one draw \(f + \sigma \varepsilon\) a row, in the target's shape."""
-        return _target(self._noise(params, f).sample(key))
+        noise = self._noise(params, f)  # its own draw would have the default dtype, which need not be that of f
+        return _target(noise.loc + noise.scale * jax.random.normal(key, noise.loc.shape, f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\Phi((y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""

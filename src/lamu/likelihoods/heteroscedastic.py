@@ -88,7 +88,8 @@ class HeteroscedasticGaussian:
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         r"""Returns one draw a row, in the target's shape."""
-        return _target(_noise(f).sample(key))
+        noise = _noise(f)  # its own draw would have the default dtype, which need not be that of f
+        return _target(noise.loc + noise.scale * jax.random.normal(key, noise.loc.shape, f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the normal distribution function, output by output, in the target's shape."""

@@ -78,10 +78,14 @@ class LowRank:
     def factored(self) -> LowRankEigen:
         r"""Returns an equal operator whose columns the eigenvectors of \(U^\top D^{-1} U\) have rotated.
 
-        The eigenvalues are measured on the rotated columns, where a small one beside a large one keeps its digits.
+        The eigenvalues are measured on the rotated columns, where a small one beside a large one keeps its digits. An
+        eigenvector's sign is anybody's choice: here a column's sum is not negative.
         """
         gram = _between(self.root, self.root, jax.tree.map(jnp.reciprocal, self.values))
-        rotated = _rotate(self.root, jnp.linalg.eigh((gram + gram.T) / 2)[1])
+        basis = jnp.linalg.eigh((gram + gram.T) / 2)[1]
+        sums = reduce(jnp.add, [jnp.sum(u, axis=tuple(range(1, u.ndim))) for u in jax.tree.leaves(self.root)])
+        signs = jnp.where(sums @ basis < 0, -1.0, 1.0).astype(basis.dtype)
+        rotated = _rotate(self.root, basis * signs[None])
         squares = [jnp.sum(u**2 / d[None], axis=tuple(range(1, u.ndim))) for u, d in _pairs(rotated, self.values)]
         return LowRankEigen(rotated, self.values, reduce(jnp.add, squares))
 
