@@ -1,7 +1,8 @@
 """What a step costs: recipes beside a plain optax step on the same network, in one run.
 
-An MLP 784-400-400-10 and a LeNet-like ConvNet, a scan of steps over one batch with the state given away. The reference
-package of IVON was measured at 2.0 times its own Adam on this MLP at batch 128; the draw of noise is the limit.
+An MLP 784-400-400-10 and a LeNet-like ConvNet, a scan of steps over one batch, which is an argument, with the state
+given away. The reference package of IVON was measured at 2.0 times its own Adam on this MLP at batch 128; the draw of
+noise is the limit.
 
     python -m benchmarks.step_cost              all of it
     python -m benchmarks.step_cost ivon vogn    some recipes
@@ -73,33 +74,35 @@ class Race:
         else:
             layers, apply = self.params, lambda params, x: self.network.apply(params, {}, x, None, True)[0]
 
-        def loss(layers: Any) -> jax.Array:
-            return optax.softmax_cross_entropy_with_integer_labels(apply(layers, self.x), self.y).mean()
+        def loss(layers: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+            return optax.softmax_cross_entropy_with_integer_labels(apply(layers, x), y).mean()
 
         @partial(jax.jit, donate_argnums=(0, 1))
-        def run(layers: Any, memory: Any) -> Any:
+        def run(layers: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
             def body(carry: Any, _: None) -> Any:
                 layers, memory = carry
-                value, gradient = jax.value_and_grad(loss)(layers)
+                value, gradient = jax.value_and_grad(loss)(layers, x, y)
                 updates, memory = optimiser.update(gradient, memory, layers)
                 return (optax.apply_updates(layers, updates), memory), value
 
             return jax.lax.scan(body, (layers, memory), None, self.steps)
 
-        return carried(run, jax.tree.map(jnp.copy, layers), optimiser.init(layers))
+        given = lambda layers, memory: run(layers, memory, self.x, self.y)
+        return carried(given, jax.tree.map(jnp.copy, layers), optimiser.init(layers))
 
     def ours(self, algorithm: Any) -> Callable[[], None]:
         """The recipe's steps, each with a key of its own."""
 
         @partial(jax.jit, donate_argnums=0)
-        def run(state: Any) -> Any:
+        def run(state: Any, batch: lamu.data.Batch) -> Any:
             def body(state: Any, t: jax.Array) -> Any:
-                return algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, self.batch, self.objective)
+                return algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, batch, self.objective)
 
             state, info = jax.lax.scan(body, state, jnp.arange(self.steps))
             return (state,), info.loss
 
-        return carried(run, algorithm.init(jax.random.key(0), self.objective, self.batch))
+        given = lambda state: run(state, self.batch)
+        return carried(given, algorithm.init(jax.random.key(0), self.objective, self.batch))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import pytest
 import lamu
 
 ROOT = Path(__file__).parent.parent
-LONG = {"demo.py", "one_model_all_agree.py", "continual_digits.py", "your_own_loop.py"}
+LONG = {"demo.py", "one_model_all_agree.py", "continual_digits.py", "your_own_loop.py", "vogn_versus_backprop.py"}
 SCRIPTS = [
     pytest.param(path, id=path.name, marks=[pytest.mark.stress] if path.name in LONG else [])
     for path in sorted((ROOT / "examples").glob("*.py"))

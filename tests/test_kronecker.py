@@ -345,7 +345,7 @@ def test_the_path_does_not_depend_on_the_coordinates_of_a_layer() -> None:
     start, _ = network.init(jax.random.key(2), x, 3)
     kernel = jnp.linalg.solve(change.T, start["layers"][0]["kernel"])
     other = {"layers": {**start["layers"], 0: {**start["layers"][0], "kernel": kernel}}}
-    natural = kfac(0.1, b2=0.5, initial=1e-14, damping=0.0, clip=None, every=1)
+    natural = kfac(0.1, b2=0.5, initial=1e-14, damping=0.0, clip=None, every=1, period=1)
     natural = replace(natural, curvature=ExactKronecker())
     paths = [steps(natural, network, z, y, theta) for z, theta in ((x, start), (x @ change.T, other))]
     assert np.abs(paths[0][-1] - paths[0][0]).max() > 0.02

@@ -151,6 +151,20 @@ def test_one_rate_is_the_rule() -> None:
     np.testing.assert_allclose(path(algorithm)[0], path(given)[0], rtol=1e-12)
 
 
+def test_a_period_moves_the_precision_as_far_in_one_step() -> None:
+    """At steps 0, 3, 6, ... and by 1 − (1 − ρ)³; between them the gradient moves the mean alone."""
+    given = replace(vogn(0.1, b1=0.0, b2=0.9, clip=None, initial=1.0), period=3)
+    assert given.choices.departures[-1] == "curvature every 3 steps"
+    precisions = [tree.ravel(path(given, n)[1].precision.diagonal(MODEL_LIKE))[0] for n in (1, 2, 3, 4)]
+    np.testing.assert_array_equal(precisions[0], precisions[1])
+    np.testing.assert_array_equal(precisions[0], precisions[2])
+    assert np.max(np.abs(precisions[3] - precisions[2])) > 1e-3
+    (noise,) = draws_of(jax.random.key(0), 1)
+    start = np.asarray(tree.ravel(MODEL.init(jax.random.key(9), BATCH)[0]["network"])[0])
+    target = (rows(start + noise / np.sqrt(N * (1.0 + DELTA))) ** 2).mean(axis=0) + DELTA
+    np.testing.assert_allclose(precisions[0], 0.9**3 * (1.0 + DELTA) + (1 - 0.9**3) * target, rtol=1e-10)
+
+
 def test_full_matrices_contain_the_mean_field() -> None:
     """On one layer a block a leaf is the whole matrix, whose first target has the diagonal's diagonal."""
     given: dict[str, Any] = {"initial": 1.0, "clip": None}
@@ -182,6 +196,7 @@ MODEL_LIKE = MODEL.init(jax.random.key(0), BATCH)[0]["network"]
         (lambda: vogn(damping=-0.1), "damping=-0.1 would lengthen"),
         (lambda: vogn(b2=1.5), "b2"),
         (lambda: ivon(clip=-1.0), "-1.0"),
+        (lambda: replace(vogn(), period=0), "a period of 0 steps"),
     ],
 )
 def test_bad_options(make: Callable[[], Any], words: str) -> None:

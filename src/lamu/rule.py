@@ -36,7 +36,7 @@ from lamu.expectations import Expectation
 from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Point, Product
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
-from lamu.objective.curvature import Curvature, NoCurvature
+from lamu.objective.curvature import Curvature, Evaluation, NoCurvature
 from lamu.operators import Diagonal, Scalar, Structure
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -150,6 +150,8 @@ class Rule:
         momentum: what is followed in the place of the gradient.
         metric: how P and a gradient make a direction.
         initial: the curvature a row at the start, h₀ (P starts at h₀ + δ/N).
+        period: every how many steps the curvature is taken and P moved, then at the rate of that many steps,
+            \(1 - (1 - \rho_P)^k\); the steps between cost a gradient.
 
     Examples:
         >>> import lamu
@@ -166,6 +168,11 @@ class Rule:
     momentum: Any = NoMomentum()
     metric: Any = Inverse()
     initial: Number = 1.0
+    period: int = static(default=1)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.period, int) or self.period < 1:
+            raise ValueError(f"a period of {self.period!r} steps is none; give a positive integer")
 
     @property
     def keeps_uncertainty(self) -> bool:
@@ -194,6 +201,8 @@ class Rule:
         departures = [getattr(part, "departure", "") for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
             departures.append("two rates")
+        if self.period > 1:
+            departures.append(f"curvature every {self.period} steps")
         departures += [getattr(part, "departure", "") for part in (self.geometry, self.curvature)]
         return Choices(
             family="Gaussian, fixed covariance" if fixed else f"Gaussian, {_name_of(self.structure)} precision",
@@ -230,19 +239,15 @@ class Rule:
         """Returns the state after one step of the rule on a batch."""
         prior = self.space.conjugate_prior(objective, state.mean)
         loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
-        at = self.expectation.evaluate(key, self.belief(state, objective), loss, self.curvature, self.structure)
-
         rate = self.learning_rate(state.count)
         precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
         count = state.count + 1
-        pull, target = None, at.curvature
+        at, precision = self._measured(key, state, loss, objective, prior, precision_rate)
+        pull = None
         if prior is not None:
             mean, delta = prior
             pull = jax.tree.map(lambda d, m, m0: d * (m - m0), delta, state.mean, mean)
-            if target is not None:
-                target = _plus(target, delta)
         momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
-        precision = state.precision if target is None else self.geometry.move(state.precision, target, precision_rate)
         direction = self.metric.direction(precision, gradient, count, precision_rate)
         decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
         return (
@@ -291,6 +296,26 @@ class Rule:
             return self.belief(state, objective)
         except ValueError as error:  # a family looks at its domain where the values are known
             raise ValueError(self.complaint(state) or str(error)) from error
+
+    def _measured(
+        self, key: RandomKey, state: RuleState, loss: BatchLoss, objective: Objective, prior: Any, rate: Any
+    ) -> tuple[Evaluation, Any]:
+        """Returns value and gradient at this step, and the precision, moved where it is its turn."""
+        belief = self.belief(state, objective)
+
+        def moved() -> tuple[Evaluation, Any]:
+            at = self.expectation.evaluate(key, belief, loss, self.curvature, self.structure)
+            if at.curvature is None:
+                return at, state.precision
+            target = at.curvature if prior is None else _plus(at.curvature, prior[1])
+            whole = rate if self.period == 1 else 1 - (1 - rate) ** self.period
+            return replace(at, curvature=None), self.geometry.move(state.precision, target, whole)
+
+        def kept() -> tuple[Evaluation, Any]:
+            again = jax.random.clone(key)  # one of the two is run
+            return self.expectation.evaluate(again, belief, loss, NoCurvature(), self.structure), state.precision
+
+        return moved() if self.period == 1 else jax.lax.cond(state.count % self.period == 0, moved, kept)
 
     def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
         """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.departures import Inverse
-from lamu.geometry import Accumulation, Bounded, Retraction, Shortened, Straight
-from lamu.operators import Dense, Diagonal, Scalar
+from lamu.geometry import Accumulation, Bounded, Compressed, Factorwise, Retraction, Shifted, Shortened, Straight
+from lamu.operators import Dense, Diagonal, FactoredApart, Kronecker, Layerwise, LowRank, LowRankOf, Scalar
 from tests.laws.harness import Row, law, row, twin
 
 
@@ -133,14 +133,84 @@ def the_mean_moves_within_the_bound(row: Row) -> None:
             np.testing.assert_allclose(found, whole * np.sqrt(energy / most), rtol=1e-9)
 
 
+@law("arrows", when="projecting")
+def the_projection_keeps_rank_and_diagonal(row: Row) -> None:
+    """Beside the straight step of dense matrices: the same diagonal, no more columns, and the best of them."""
+    generator = np.random.default_rng(5)
+    root, other = (jnp.asarray(generator.normal(size=(2, 4))) for _ in range(2))
+    values, more = (jnp.asarray(generator.uniform(0.5, 2.0, size=4)) for _ in range(2))
+    moved = row.subject.move(LowRank(root, values), LowRank(other, more), 0.3)
+    whole = 0.7 * LowRank(root, values).dense(LIKE) + 0.3 * LowRank(other, more).dense(LIKE)
+    np.testing.assert_allclose(jnp.diagonal(moved.dense(LIKE)), jnp.diagonal(whole), rtol=1e-12)
+    assert moved.root.shape == (2, 4)
+    columns = np.linalg.eigvalsh(0.7 * root.T @ root + 0.3 * other.T @ other)
+    np.testing.assert_allclose(np.linalg.eigvalsh(moved.root.T @ moved.root)[-2:], columns[-2:], rtol=1e-9)
+
+
+def factors(seed: int) -> Kronecker:
+    one, two = np.random.default_rng(seed).normal(size=(2, 2, 2))
+    return Kronecker(jnp.asarray(one @ one.T + np.eye(2)), jnp.asarray(two @ two.T + np.eye(2)), jnp.asarray(0.3))
+
+
+@law("arrows", when="factors")
+def every_factor_has_a_line_of_its_own(row: Row) -> None:
+    """And so has the shift; the product of the moved factors is not the moved product."""
+    precision, target = factors(1), factors(2)
+    moved = row.subject.move(FactoredApart.of(precision), target, 0.25).fresh
+    for found, old, new in zip(*map(jax.tree.leaves, (moved, precision, target)), strict=True):
+        np.testing.assert_allclose(found, 0.75 * old + 0.25 * new, rtol=1e-12)
+    straight = 0.75 * precision.dense(LIKE) + 0.25 * target.dense(LIKE)
+    assert np.max(np.abs(moved.dense(LIKE) - straight)) > 0.1
+
+
+@law("arrows", when="metric damped")
+def the_damping_is_inside_the_inverse(row: Row) -> None:
+    precision, gradient = factors(1), jnp.array([1.0, -2.0, 0.5, 1.5])
+    expected = np.linalg.solve(precision.dense(LIKE) + row.extras["damping"] * np.eye(4), gradient)
+    np.testing.assert_allclose(row.subject.direction(precision, gradient, 1, 0.1), expected, rtol=1e-10)
+
+
+@law("arrows", when="structure")
+def a_structure_starts_at_the_diagonal(row: Row) -> None:
+    """What a belief's precision is made of at the first step: one width, which every structure holds exactly."""
+    like = {"bias": jnp.full(2, 1.7), "kernel": jnp.full((3, 2), 1.7)}
+    np.testing.assert_allclose(row.subject.from_diagonal(like).dense(like), 1.7 * np.eye(8), rtol=1e-12)
+
+
 def divergence(new: Any, old: Any) -> float:
     """KL of two Gaussians about one mean, by their precisions."""
     ratio = np.linalg.solve(new, old)
     return float(np.trace(ratio) - len(ratio) - np.linalg.slogdet(ratio)[1]) / 2
 
 
+class Rooted:
+    """A structure that takes variances for standard deviations."""
+
+    def from_diagonal(self, diagonal: Any) -> Any:
+        return LowRankOf(2).from_diagonal(jax.tree.map(jnp.sqrt, diagonal))
+
+
 accumulation = row("arrows", "accumulation", Arrow(Accumulation().move), "unforgetting")
 twin(accumulation, "forgets", "nothing_is_forgotten", Arrow(Straight().move))
+compressed = row("arrows", "compressed", Arrow(Compressed().move), "projecting")
+twin(
+    compressed,
+    "columns dropped",
+    "the_projection_keeps_rank_and_diagonal",
+    Arrow(lambda s, h, r: LowRank(jnp.sqrt(1 - r) * s.root, (1 - r) * s.values + r * h.values)),
+)
+factorwise = row("arrows", "factorwise", Arrow(Factorwise(every=3).move), "factors")
+twin(
+    factorwise,
+    "one factor alone",
+    "every_factor_has_a_line_of_its_own",
+    Arrow(lambda s, h, r: Factorwise().move(s, replace(h, output_factor=s.fresh.output_factor), r)),
+)
+shifted = row("arrows", "shifted", Shifted(0.3), "metric damped", damping=0.3)
+twin(shifted, "damped twice", "the_damping_is_inside_the_inverse", Shifted(0.6))
+row("arrows", "layers", Layerwise(), "structure")
+low_rank = row("arrows", "low rank", LowRankOf(2), "structure")
+twin(low_rank, "a standard deviation", "a_structure_starts_at_the_diagonal", Rooted())
 straight = row("arrows", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
 retraction = row(
     "arrows", "retraction", Arrow(Retraction().move), "arrow positive", stays_positive=Retraction().stays_positive

@@ -127,9 +127,9 @@ for name, algorithm, with_rate, traits in (
     ("von", von(0.5, Dense, Exact()), lambda rate: von(rate, Dense, Exact()), POINT + " gaussian"),
     ("ivon", ivon(0.1, b2=0.95), ivon, "random dispersions descends eager"),
     ("vogn", vogn(0.1, b2=0.95), vogn, "random dispersions descends eager"),
-    ("slang", slang(0.1, rank=2, b2=0.95), slang, "random dispersions descends eager"),
-    ("noisy_kfac", noisy_kfac(0.1, b2=0.95), noisy_kfac, "random dispersions"),
-    ("kfac", kfac(0.1, b2=0.95), kfac, "random dispersions long"),
+    ("slang", slang(0.1, rank=2, b2=0.95, period=2), slang, "random dispersions descends eager"),
+    ("noisy_kfac", noisy_kfac(0.1, b2=0.95, period=1), noisy_kfac, "random dispersions"),
+    ("kfac", kfac(0.1, b2=0.95, period=1), kfac, "random dispersions long"),
     (
         "bayes_by_backprop",
         bayes_by_backprop(optax.adam(0.02), factor=1.0),

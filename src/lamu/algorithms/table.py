@@ -15,6 +15,7 @@ from lamu.algorithms.mixtures.multimodal import multimodal
 from lamu.algorithms.optimisers.adagrad import adagrad
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
+from lamu.algorithms.optimisers.invariant_map import invariant_map
 from lamu.algorithms.optimisers.kfac import kfac
 from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.optimisers.newton import newton
@@ -45,6 +46,7 @@ _RECIPES = (
     Recipe("rmsprop", rmsprop, "Tieleman & Hinton 2012; Khan & Rue 2021, section 4.2"),
     Recipe("adam", adam, "Kingma & Ba 2015; Khan & Rue 2021, section 4.2"),
     Recipe("map_estimate", map_estimate, "any optax optimiser"),
+    Recipe("invariant_map", invariant_map, "Druilhet & Marin 2007"),
     Recipe("kfac", kfac, "Martens & Grosse 2015; Zhang et al. 2018, section 3.3"),
     Recipe("sam", sam, "Foret et al. 2021, algorithm 1"),
     Recipe("dropout", dropout, "Khan & Rue 2021, section 4.3; Srivastava et al. 2014"),

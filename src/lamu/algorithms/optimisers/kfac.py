@@ -22,8 +22,9 @@ def kfac(
     initial: float = 0.5,
     damping: float = 1e-3,
     clip: float | None = 0.05,
-    every: int = 100,
-    rank: int | None = 128,
+    every: int = 20,
+    rank: int | None = 32,
+    period: int = 10,
     diagonal: Any = (),
 ) -> Rule:
     r"""The natural gradient with Kronecker factors: noisy K-FAC at the mean of its belief, without the noise.
@@ -41,9 +42,9 @@ def kfac(
     or outputs are written; Adam's does. One gradient and a second backward pass without it a step; one product for each
     factor, four small ones for the direction; eigendecompositions of A and B every so many steps.
 
-    Departures from the rule: the factors are averaged apart; directions from factors of at most `every` steps ago, wide
-    layers by their leading eigenvectors;
-    momentum with bias correction; two rates; damping; clipped steps.
+    Departures from the rule: the factors are averaged apart, and taken every so many steps; directions are made with
+    older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates; damping; clipped
+    steps.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
@@ -52,10 +53,11 @@ def kfac(
         initial: h₀, the curvature a row at the start.
         damping: γ, the damping of the steps.
         clip: the largest coordinate of a step at rate one; None where steps are not clipped.
-        every: after how many steps the factors are decomposed anew.
+        every: after how many moves of the factors they are decomposed anew.
         rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
             wider than that keep all. None for all of them.
         diagonal: path patterns of leaves that get a diagonal in the place of factors.
+        period: every how many steps the factors are taken, and moved as far as that many steps would.
 
     Returns:
         The algorithm. As OGN's, its posterior is the Gaussian at m with the precision that it has learned, which at a
@@ -89,4 +91,5 @@ def kfac(
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if clip is None else Clipped(metric, clip),
         initial=initial,
+        period=period,
     )

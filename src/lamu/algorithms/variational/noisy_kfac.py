@@ -23,8 +23,9 @@ def noisy_kfac(
     initial: float = 0.5,
     damping: float = 1e-3,
     clip: float | None = 0.05,
-    every: int = 100,
-    rank: int | None = 128,
+    every: int = 20,
+    rank: int | None = 32,
+    period: int = 10,
     diagonal: Any = (),
 ) -> Rule:
     r"""Noisy natural gradient with Kronecker factors: a Gaussian that knows the correlations inside each layer.
@@ -38,12 +39,15 @@ def noisy_kfac(
        m \leftarrow m - \alpha\, \mathrm{clip}_r\, (P + \gamma)^{-1}
        \big(v/(1-\beta_1^t) + (\delta/N)(m - m_0)\big) \]
 
-    A Gaussian prior enters a layer by the mean of its precisions there: exactly, where it has one width a layer. One
-    draw, one gradient and a second backward pass without it a draw and step; one product for each factor, eight small
-    ones for draw and direction; eigendecompositions of A and B every so many steps.
+    A Gaussian prior enters a layer by the mean of its precisions there: exactly, where it has one width a layer.
 
-    Departures from the rule: the factors are averaged apart; directions and draws from factors of at most `every` steps
-    ago, wide layers by their leading eigenvectors; momentum with bias correction; two rates; damping; clipped steps.
+    Cost: one draw, one gradient and eight products with a few eigenvectors a step; every `period` steps a second
+    backward pass, without the gradients of the weights, and a product for each factor; every `period * every` steps
+    the eigenvectors.
+
+    Departures from the rule: the factors are averaged apart, and taken every so many steps; directions and draws are
+    made with older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates;
+    damping; clipped steps.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
@@ -53,10 +57,11 @@ def noisy_kfac(
         initial: h₀, the curvature a row at the start.
         damping: γ, the external damping of the steps; it does not touch the belief.
         clip: the largest coordinate of a step at rate one; None where steps are not clipped.
-        every: after how many steps the factors are decomposed anew.
+        every: after how many moves of the factors they are decomposed anew.
         rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
             wider than that keep all. None for all of them.
         diagonal: path patterns of leaves that get a diagonal in the place of factors.
+        period: every how many steps the factors are taken, and moved as far as that many steps would.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
@@ -89,4 +94,5 @@ def noisy_kfac(
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if clip is None else Clipped(metric, clip),
         initial=initial,
+        period=period,
     )

@@ -24,6 +24,7 @@ def slang(
     directions: int | None = None,
     initial: float = 0.5,
     clip: float | None = 0.02,
+    period: int = 10,
 ) -> Rule:
     r"""SLANG: structured, low-rank approximate natural gradients, for a Gaussian that holds the strongest correlations.
 
@@ -41,12 +42,13 @@ def slang(
     of the forward pass; cutting [U, G] at once would cost L of each, and gains less than a tenth of a nat on a logistic
     regression of fifteen coordinates. No row's gradient is held.
 
-    Cost: one gradient, one draw and a product for the diagonal, as `vogn`; and the rows' inner products, `directions`
-    products of the backward pass and about ten readings of U. Memory: L copies of the parameters, and as many again in
-    passing.
+    Cost: one gradient, one draw and some eight readings of U; and every `period` steps, for the curvature of all of
+    them, a product for the diagonal, as `vogn`, the rows' inner products and `directions` products of the backward
+    pass. Memory: L copies of the parameters, and as many again in passing.
 
     Departures from the rule: the outer products of single rows' gradients stand for the Hessian, the leading ones with
-    an exact diagonal; projection back to the rank; momentum with bias correction; two rates; clipped steps.
+    an exact diagonal; projection back to the rank; curvature every so many steps; momentum with bias correction; two
+    rates; clipped steps.
 
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
@@ -57,13 +59,14 @@ def slang(
         directions: how many directions are kept of a batch's gradients; the rank where it is None.
         initial: h₀, the curvature a row at the start.
         clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        period: every how many steps the curvature is taken, and moved as far as that many would; 1 is the paper's.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
 
     Raises:
         ValueError: for a rate or a radius that is not positive, a decay outside [0, 1), or fewer than one column,
-            direction or draw.
+            direction, draw or step of a period.
         TypeError: (when it runs) for a network with a state, or a prior that is not Gaussian.
 
     Source: Mishkin, Kunstner, Nielsen, Schmidt & Khan (2018), algorithm 1, without momentum and with one rate.
@@ -88,4 +91,5 @@ def slang(
         momentum=MovingAverage(decay(b1, "b1")),
         metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,
+        period=period,
     )
