@@ -305,6 +305,9 @@ def test_factors_move_apart_and_are_decomposed_when_it_is_time() -> None:
         np.testing.assert_allclose(block.shift, 0.1 + 0.4 * 0.5**step)
         used.append(bool(jnp.allclose(state.dense({"kernel": jnp.ones((1, 1))}), 6.0 * part**2 + block.shift)))
     assert [step for step, now in enumerate(used, 1) if now] == [1, 2, 4, 6, 12]
+    like, late = {"kernel": jnp.ones((1, 1))}, move(state)
+    assert not jnp.allclose(late.dense(like), late.fresh.dense(like))
+    np.testing.assert_allclose(late.renewed().dense(like), late.fresh.dense(like))
     assert isinstance(state, FactoredApart)
 
 
@@ -358,7 +361,11 @@ def test_a_fit_is_saved_and_predicts_the_same(tmp_path) -> None:
     x, y = RNG.normal(size=(24, 2)), RNG.integers(0, 3, 24)
     model = lamu.Model(MLP((3,), "tanh"), Categorical(3))
     for algorithm in (noisy_kfac(), kfac()):
-        posterior = lamu.fit(model, (x, y), algorithm, epochs=2, batch_size=8).posterior
+        fit = lamu.fit(model, (x, y), algorithm, epochs=2, batch_size=8)
+        posterior: Any = fit.posterior
+        like, precision = fit.state.mean, posterior.belief.factors["network"].precision
+        newest = 24.0 * fit.state.precision.fresh.dense(like)
+        np.testing.assert_allclose(precision.dense(like), newest, rtol=1e-8, atol=1e-8)
         again = lamu.load(posterior.save(tmp_path / str(len(list(tmp_path.iterdir())))))
         assert (again.predict(x).mean == posterior.predict(x).mean).all()
         draws = again.sample(jax.random.key(0), 2)

@@ -292,8 +292,9 @@ class Rule:
         )
 
     def _whole(self, state: RuleState, objective: Objective) -> Gaussian:
+        renewed = getattr(state.precision, "renewed", None)  # factors may be older than the precision that they are of
         try:
-            return self.belief(state, objective)
+            return self.belief(state if renewed is None else replace(state, precision=renewed()), objective)
         except ValueError as error:  # a family looks at its domain where the values are known
             raise ValueError(self.complaint(state) or str(error)) from error
 

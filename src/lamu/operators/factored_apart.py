@@ -63,6 +63,10 @@ class FactoredApart:
         used = factor() if every == 1 else jax.lax.cond(due, factor, lambda: self.used)
         return FactoredApart(used, fresh, moves, self.rank)
 
+    def renewed(self) -> FactoredApart:
+        """Returns the operator with the fresh one in use: what is handed out at the end should not be an old one."""
+        return FactoredApart(_factored(self.fresh, self.rank), self.fresh, self.moves, self.rank)
+
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
         return self.used.matvec(v)
