@@ -123,6 +123,12 @@ def flat(a: Any) -> np.ndarray:
     return np.asarray(ravel_pytree(a)[0])
 
 
+def evaluated(row: Row, loss: BatchLoss, theta: Any, belief: Any, structure: Any) -> Evaluation:
+    """What a choice of curvature computes, compiled: one by one, its operations take far longer."""
+    compiled = jax.jit(lambda *given: row.subject.evaluate(*given, structure, jax.random.key(0)))
+    return compiled(loss, theta, belief)
+
+
 MLP = networks.MLP((3,), activation="tanh")
 CASES = {
     "classes": Case(Model(MLP, likelihoods.Categorical(3))),
@@ -141,7 +147,7 @@ def at_point(row: Row, case: Case, structure: Any = Dense) -> Evaluation:
     known = (id(row.subject), id(case), structure)
     if known not in SEEN:
         loss, theta = case.loss()
-        found = row.subject.evaluate(loss, theta, case.belief(), structure, jax.random.key(0))
+        found = evaluated(row, loss, theta, case.belief(), structure)
         SEEN[known] = (found, row.subject, case)
     return SEEN[known][0]
 
@@ -287,7 +293,7 @@ def assert_same_without_padding(row: Row, case: Case) -> None:
     bare = jax.tree.map(lambda leaf: leaf[real], case.batch)
 
     def evaluate(batch: Batch) -> Evaluation:
-        return row.subject.evaluate(replace(loss, batch=batch), theta, case.belief(), Dense, jax.random.key(0))
+        return evaluated(row, replace(loss, batch=batch), theta, case.belief(), Dense)
 
     whole = evaluate(case.batch)
     for batch in (bare, bare.padded(9)):
@@ -336,7 +342,7 @@ def frozen_leaves_leave_a_block(row: Row) -> None:
     model = case.model.freeze(params, "layers/0/*")
     loss, _ = replace(case, model=model).loss()
     free = {"layers": {0: dict.fromkeys(params["network"]["layers"][0]), 1: params["network"]["layers"][1]}}
-    found = row.subject.evaluate(loss, free, case.belief(), Dense, jax.random.key(0)).curvature.matrix
+    found = evaluated(row, loss, free, case.belief(), Dense).curvature.matrix
     size = flat(free).size
     np.testing.assert_allclose(found, whole[-size:, -size:], **CLOSE)
 
