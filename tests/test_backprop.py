@@ -235,7 +235,6 @@ def assert_same_mean_lower_variance(network: Any, x: Any, y: Any, count: int, ra
         half = found.shape[1] // 2
         for part in (slice(half), slice(half, None)):
             measured = found[:, part].var(axis=0).sum() / base[:, part].var(axis=0).sum()
-            print(type(estimator).__name__, measured)
             assert measured < ratio, f"{type(estimator).__name__} {measured}"
 
 
@@ -246,6 +245,7 @@ def test_rows_with_draws_of_their_own_have_the_same_mean_and_less_variance() -> 
     assert_same_mean_lower_variance(MLP((4,), "tanh"), x, y, 2000, {LocalReparameterisation(): 0.4, Flipout(): 0.7})
 
 
+@pytest.mark.stress
 def test_a_convolutions_rows_have_the_same_mean_and_less_variance() -> None:
     generator = np.random.default_rng(2)
     x, y = generator.normal(size=(12, 5, 5, 1)), generator.integers(0, 3, 12).astype(np.int32)

@@ -147,7 +147,7 @@ FITS = {
     "sam": ("regression point long", Fitted(linear(learned), (X, Y), sam(0.1), steps=50)),
     "ogn": ("binary long", Fitted(logistic, (X, BINARY), ogn(0.1), steps=50)),
     "slang": ("classes hidden", Fitted(hidden, (X, CLASSES), slang(0.1, rank=2), steps=50)),
-    "noisy_kfac": ("classes hidden", Fitted(hidden, (X, CLASSES), noisy_kfac(0.1), steps=50)),
+    "noisy_kfac": ("classes hidden long", Fitted(hidden, (X, CLASSES), noisy_kfac(0.1), steps=50)),
     "kfac": ("binary long", Fitted(logistic, (X, BINARY), kfac(0.1), steps=50)),
     "bayes_by_backprop": ("classes hidden long", Fitted(hidden, (X, CLASSES), bayes_by_backprop(), steps=100)),
     "invariant_map": ("regression point long", Fitted(linear(known), (X, Y), invariant_map(), steps=10)),

@@ -128,7 +128,7 @@ for name, algorithm, with_rate, traits in (
     ("ivon", ivon(0.1, b2=0.95), ivon, "random dispersions descends eager"),
     ("vogn", vogn(0.1, b2=0.95), vogn, "random dispersions descends eager"),
     ("slang", slang(0.1, rank=2, b2=0.95, period=2), slang, "random dispersions descends eager"),
-    ("noisy_kfac", noisy_kfac(0.1, b2=0.95, period=1), noisy_kfac, "random dispersions"),
+    ("noisy_kfac", noisy_kfac(0.1, b2=0.95, period=1), noisy_kfac, "random dispersions long"),
     ("kfac", kfac(0.1, b2=0.95, period=1), kfac, "random dispersions long"),
     (
         "bayes_by_backprop",
@@ -182,7 +182,7 @@ for name, algorithm, at, traits in (
     ("mixture of classes", mixture(ivon(0.1), components=2), classes, "full random"),
     ("igo of classes", igo(), classes, "full random"),
     ("svi of counts", svi(), counts, ""),
-    ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager"),
+    ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager long"),
     ("local of classes", bayes_by_backprop(estimator=LocalReparameterisation()), classes, "full random long"),
     ("flipout of classes", bayes_by_backprop(estimator=Flipout(), draws=2), classes, "full random long"),
 ):

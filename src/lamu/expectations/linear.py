@@ -60,7 +60,7 @@ class Exact:
         precision = belief.precision.factored()
 
         def spread(rest: Params) -> tuple[Array, Any]:
-            matrix = GaussNewton().matrix(replace(loss, rest=rest), belief.mean, structure)
+            matrix = GaussNewton().by_jacobian(replace(loss, rest=rest), belief.mean, structure)
             return precision.trace_solve(matrix, belief.mean) / 2, matrix
 
         # H depends on the dispersions, and so does what the spread of θ adds to the loss.

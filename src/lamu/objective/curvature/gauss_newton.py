@@ -51,14 +51,24 @@ class GaussNewton:
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
+        if structure is not Diagonal:
+            return self.by_jacobian(loss, theta, structure)
         loss = without_padding(loss)
-        information = loss.information(theta, loss.outputs(theta))
-        if structure is Diagonal:
-            likelihood = Diagonal(_diagonal(loss, theta, information))
-        else:
-            likelihood = structure.from_jacobian(loss.jacobian(theta), information)
-        prior = loss.prior_curvature(theta)
-        return likelihood if prior is None else jax.tree.map(jnp.add, likelihood, structure.from_diagonal(prior))
+        likelihood = Diagonal(_diagonal(loss, theta, loss.information(theta, loss.outputs(theta))))
+        return _with_prior(likelihood, loss, theta)
+
+    def by_jacobian(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
+        """Returns the same matrix from the rows' Jacobians, which can be differentiated in the dispersions."""
+        loss = without_padding(loss)
+        likelihood = structure.from_jacobian(loss.jacobian(theta), loss.information(theta, loss.outputs(theta)))
+        return _with_prior(likelihood, loss, theta)
+
+
+def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
+    prior = loss.prior_curvature(theta)
+    if prior is None:
+        return likelihood
+    return jax.tree.map(jnp.add, likelihood, type(likelihood).from_diagonal(prior))
 
 
 def _diagonal(loss: BatchLoss, theta: Params, information: Array) -> Params:
