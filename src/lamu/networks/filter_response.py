@@ -35,7 +35,7 @@ class FilterResponse:
         >>> import jax.numpy as jnp
         >>> from lamu.networks import FilterResponse
         >>> params, state = FilterResponse().init(1, jnp.float32)
-        >>> x = jnp.array([[[3.0], [-3.0]]])
+        >>> x = jnp.array([[[3.0], [-3.0]]], jnp.float32)
         >>> FilterResponse().apply(params, state, x, True, None)[0].round(3).ravel().tolist(), state
         ([1.0, -1.0], {})
     """
