@@ -3,6 +3,8 @@
     python -m benchmarks.variational --data uci                 five regression sets, twenty standard splits
     python -m benchmarks.variational --data uci --splits 4      the first four
     python -m benchmarks.variational --data uci --only yacht vogn ivon
+    python -m benchmarks.variational --data fashion             Fashion-MNIST, a ConvNet (benchmarks/images.py)
+    python -m benchmarks.variational --data cifar --ablate      CIFAR-10, a ResNet-20, and VOGN's choices one by one
 
 One hidden layer of 50. Settings are one a recipe, the same for all sets, not one a set; `mc_dropout` alone chooses its
 rate of dropout, on a fifth of a split's training rows, as its paper does, and sees every row 40 times. The anchor is
@@ -20,11 +22,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import lamu
+from benchmarks import images
 from benchmarks.intervals import tuned_map
 from benchmarks.splits import folder
 from lamu.priors import Normal
@@ -168,14 +172,27 @@ def uci(sets: list[str], names: list[str], splits: int) -> None:
 def main() -> None:
     """Reads the command line and runs one of the comparisons."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.variational")
-    parser.add_argument("--data", choices=["uci"], default="uci")
-    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--data", choices=["uci", "fashion", "cifar"], default="uci")
     parser.add_argument("--only", nargs="*", default=[], help="sets and recipes; all where none is named")
+    parser.add_argument("--splits", type=int, default=20, help="uci: the first few")
+    parser.add_argument("--epochs", type=int, help="images: passes over the data; 10 for fashion, 20 for cifar")
+    parser.add_argument("--seed", type=int, default=0, help="images: of weights, order and noise")
+    parser.add_argument("--depth", type=int, default=20, help="cifar: of the ResNet")
+    parser.add_argument("--file", type=Path, help="cifar: an .npz of the whole set, as cifar10_small.npz is laid out")
+    parser.add_argument("--ablate", action="store_true", help="cifar: VOGN with one choice changed at a time")
     given = parser.parse_args()
-    unknown = [name for name in given.only if name not in SETS and name not in CONTESTANTS]
+    sets_of = {"uci": (*SETS, *CONTESTANTS), **images.CHOICES}
+    unknown = [name for name in given.only if name not in sets_of[given.data]]
     if unknown:
-        parser.error(f"no set and no recipe {unknown[0]!r}; sets: {', '.join(SETS)}; recipes: {', '.join(CONTESTANTS)}")
+        parser.error(f"{given.data} has no {unknown[0]!r}; choose from {', '.join(sets_of[given.data])}")
     logging.getLogger("lamu").setLevel(logging.ERROR)
+    if given.data != "uci":
+        found = images.fashion() if given.data == "fashion" else images.cifar(given.file, given.depth)
+        epochs = given.epochs or {"fashion": 10, "cifar": 20}[given.data]
+        images.compare(found, given.only or list(images.CHOICES[given.data]), epochs, given.seed)
+        if given.ablate:
+            images.ablate(found, epochs, given.seed)
+        return
     sets = [name for name in SETS if name in given.only] or list(SETS)
     names = [name for name in CONTESTANTS if name in given.only] or list(CONTESTANTS)
     uci(sets, names, given.splits)

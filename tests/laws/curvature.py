@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,7 +68,7 @@ class Case:
     weight: np.ndarray = field(default_factory=lambda: WEIGHT)
     dtype: Any = jnp.float64
 
-    @property
+    @cached_property
     def batch(self) -> Batch:
         as_float = lambda a: jnp.asarray(a, self.dtype)
         y = TARGETS[self.model.likelihood.task]
@@ -79,18 +79,21 @@ class Case:
     def conjugate(self) -> bool:
         return isinstance(self.space, Weights)
 
+    @cache  # noqa: B019  (cases live as long as the run, and laws ask again and again)
     def params(self) -> Any:
-        params, _ = self.model.init(jax.random.key(3), self.batch)
+        params, _ = jax.jit(self.model.init)(jax.random.key(3), self.batch)
         vector, unravel = ravel_pytree(params)
         bumps = jnp.asarray(np.random.default_rng(4).normal(size=vector.size), vector.dtype)
         return unravel(vector + 0.3 * bumps)
 
+    @cache  # noqa: B019
     def loss(self) -> tuple[BatchLoss, Any]:
         """The library's loss, and the point."""
         coordinates, rest = self.space.split(self.params())
         objective = Objective(self.model, self.size, likelihood_power=self.power)
         return BatchLoss(objective, self.batch, {}, self.space, rest, conjugate=self.conjugate), coordinates
 
+    @cache  # noqa: B019
     def belief(self) -> Gaussian:
         """A belief whose mean is elsewhere."""
         _, theta = self.loss()
@@ -112,7 +115,7 @@ class Case:
         params = self.space.join(coordinates, loss.rest if rest is None else rest)
         log_prob = self.model.likelihood.log_prob(params["likelihood"], self.outputs(theta), self.batch.y)
         real = np.flatnonzero(self.mask)
-        data = sum(self.weight[i] * log_prob[i] for i in real) * self.power / len(real)
+        data = jnp.sum(self.weight[real] * log_prob[real]) * self.power / len(real)
         prior = self.model.likelihood.log_prior(params["likelihood"])
         if not self.conjugate:
             prior = prior + self.model.prior.log_prob(params["network"])
@@ -157,7 +160,12 @@ SEEN: dict[Any, Any] = {}
 
 @cache
 def hessian(case: Case) -> np.ndarray:
-    return np.asarray(jax.hessian(case.by_hand)(flat(case.loss()[1])))
+    return np.asarray(jax.jit(jax.hessian(case.by_hand))(jnp.asarray(flat(case.loss()[1]))))
+
+
+@cache
+def gradient(case: Case) -> np.ndarray:
+    return np.asarray(jax.jit(jax.grad(case.by_hand))(jnp.asarray(flat(case.loss()[1]))))
 
 
 @cache
@@ -165,8 +173,8 @@ def gauss_newton(case: Case) -> np.ndarray:
     """Σ_i r_i J_iᵀ Λ_i J_i, row by row, with Λ written out for each likelihood; and the prior's share, if any."""
     loss, at = case.loss()
     theta = flat(at)
-    jacobian = np.asarray(jax.jacfwd(case.outputs)(jnp.asarray(theta)))
-    f = np.asarray(case.outputs(jnp.asarray(theta)))
+    both = jax.jit(lambda theta: (jax.jacfwd(case.outputs)(theta), case.outputs(theta)))(jnp.asarray(theta))
+    jacobian, f = (np.asarray(part) for part in both)
     params = case.space.join(at, loss.rest)["likelihood"]
     total = np.zeros((theta.size, theta.size))
     real = np.flatnonzero(case.mask)
@@ -191,19 +199,19 @@ def prior_share(case: Case) -> np.ndarray:
     if loss.conjugate:
         return np.zeros((vector.size, vector.size))
     log_prior = lambda theta: case.model.log_prior(case.space.join(unravel(theta), loss.rest))
-    return -np.asarray(jax.hessian(log_prior)(vector)) / loss.objective.data_size
+    return -np.asarray(jax.jit(jax.hessian(log_prior))(vector)) / loss.objective.data_size
 
 
 @cache
 def square(case: Case) -> np.ndarray:
-    g = np.asarray(jax.grad(case.by_hand)(jnp.asarray(flat(case.loss()[1]))))
+    g = gradient(case)
     return np.outer(g, g)
 
 
 @cache
 def price(case: Case) -> np.ndarray:
     theta, belief = flat(case.loss()[1]), case.belief()
-    g = np.asarray(jax.grad(case.by_hand)(jnp.asarray(theta)))
+    g = gradient(case)
     product = np.outer(np.asarray(belief.precision.matrix) @ (theta - flat(belief.mean)), g)
     return (product + product.T) / 2
 
@@ -216,7 +224,7 @@ def damped(case: Case) -> np.ndarray:
 @cache
 def root_scaled(case: Case) -> np.ndarray:
     """√s |g| on the diagonal, with s the diagonal of the belief's precision a row."""
-    g = np.asarray(jax.grad(case.by_hand)(jnp.asarray(flat(case.loss()[1]))))
+    g = gradient(case)
     s = np.diag(np.asarray(case.belief().precision.matrix)) / case.size
     return np.diag(np.sqrt(s) * np.abs(g))
 
@@ -236,10 +244,9 @@ def value_and_gradients_are_the_losss(row: Row) -> None:
     for case in CASES.values():
         found = at_point(row, case)
         loss, at = case.loss()
-        theta = jnp.asarray(flat(at))
-        np.testing.assert_allclose(found.value, case.by_hand(theta), **CLOSE)
-        np.testing.assert_allclose(flat(found.gradient), jax.grad(case.by_hand)(theta), **CLOSE)
-        rest = jax.grad(lambda rest: case.by_hand(theta, rest))(loss.rest)  # noqa: B023  (used at once)
+        value, (slope, rest) = jax.jit(jax.value_and_grad(case.by_hand, (0, 1)))(jnp.asarray(flat(at)), loss.rest)
+        np.testing.assert_allclose(found.value, value, **CLOSE)
+        np.testing.assert_allclose(flat(found.gradient), slope, **CLOSE)
         np.testing.assert_allclose(flat(found.rest), flat(rest), **CLOSE)
         assert jax.tree.structure(found.gradient) == jax.tree.structure(at)
 
@@ -377,10 +384,8 @@ def float32_beside_float64(row: Row) -> None:
     single = lambda a: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), a)
     low_loss = replace(low.loss()[0], rest=single(loss.rest))
     for structure in (Diagonal, Dense):
-        evaluate = lambda loss, theta, belief, structure=structure: row.subject.evaluate(
-            loss, theta, belief, structure, jax.random.key(0)
-        )
-        found, expected = evaluate(low_loss, single(theta), single(high.belief())), evaluate(loss, theta, high.belief())
+        found = evaluated(row, low_loss, single(theta), single(high.belief()), structure)
+        expected = evaluated(row, loss, theta, high.belief(), structure)
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert a.dtype == jnp.float32
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
@@ -388,8 +393,9 @@ def float32_beside_float64(row: Row) -> None:
 
 @law("curvature")
 def jit_changes_nothing(row: Row) -> None:
-    loss, theta = CASES["classes"].loss()
-    evaluate = lambda theta: row.subject.evaluate(loss, theta, CASES["classes"].belief(), Dense, None)
+    case = LINEAR["binary"]
+    loss, theta = case.loss()
+    evaluate = lambda theta: row.subject.evaluate(loss, theta, case.belief(), Dense, None)
     for a, b in zip(jax.tree.leaves(jax.jit(evaluate)(theta)), jax.tree.leaves(evaluate(theta)), strict=True):
         np.testing.assert_allclose(a, b, **CLOSE)
 
