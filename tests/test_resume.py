@@ -67,6 +67,12 @@ REST = {
     "vogn": (A.vogn(), MODEL),
     "last_layer": (A.last_layer(), MODEL),
     "conjugate": (A.conjugate(), LINEAR),
+    "ogn": (A.ogn(), MODEL),
+    "slang": (A.slang(), MODEL),
+    "kfac": (A.kfac(), MODEL),
+    "noisy_kfac": (A.noisy_kfac(), MODEL),
+    "bayes_by_backprop": (A.bayes_by_backprop(), MODEL),
+    "bsam": (A.bsam(), MODEL),
 }
 EVERY = {**ALGORITHMS, **REST}
 REPEATED = ("deep_ensemble", "laplace", "map_estimate")  # what the others say too, in the long run
