@@ -3,15 +3,17 @@
     python -m benchmarks.variational --data uci                 five regression sets, twenty standard splits
     python -m benchmarks.variational --data uci --splits 4      the first four
     python -m benchmarks.variational --data uci --only yacht vogn ivon
+    python -m benchmarks.variational --data uci --nuts 2        and long chains on the first two (minutes each)
     python -m benchmarks.variational --data fashion             Fashion-MNIST, a ConvNet (benchmarks/images.py)
     python -m benchmarks.variational --data cifar --ablate      CIFAR-10, a ResNet-20, and VOGN's choices one by one
 
 One hidden layer of 50. Settings are one a recipe, the same for all sets, not one a set; `mc_dropout` alone chooses its
 rate of dropout, on a fifth of a split's training rows, as its paper does, and sees every row 40 times. The anchor is
 the same network's most probable parameters with the noise that suits a tenth of the training rows which they have not
-seen. Log likelihoods are means over test rows, in nats and the target's own units; errors are standard errors over
-splits. Published rows come from the papers' tables: dropout's and the deep ensemble's were read there, those of
-Bayes by backprop and SLANG are quoted from memory of the papers and gate nothing.
+seen. NUTS samples the same network with the same prior and noise: two chains of 500 draws after 500 of warm-up. Log
+likelihoods are means over test rows, in nats and the target's own units; errors are standard errors over splits.
+Published rows come from the papers' tables: dropout's and the deep ensemble's were read there, those of Bayes by
+backprop and SLANG are quoted from memory of the papers and gate nothing.
 """
 
 from __future__ import annotations
@@ -109,9 +111,9 @@ class Dropped:
         return lamu.fit(model, (x, y), algorithm, epochs=self.epochs, batch_size=self.batch, seed=seed)
 
 
-def scores(fit: Any, to: np.ndarray, at: np.ndarray) -> tuple[float, float]:
+def scores(fit: Any, to: np.ndarray, at: np.ndarray, draws: int = DRAWS) -> tuple[float, float]:
     """Returns RMSE and mean log density."""
-    pred = fit.posterior.predict(to, samples=DRAWS)
+    pred = fit.posterior.predict(to, samples=draws)
     error = np.asarray(pred.mean) - at
     return float(np.sqrt(np.mean(error**2))), float(np.mean(np.asarray(pred.log_prob(at))))
 
@@ -142,12 +144,26 @@ def estimate(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def uci(sets: list[str], names: list[str], splits: int) -> None:
+def sampled(x: np.ndarray, y: np.ndarray, to: np.ndarray, at: np.ndarray, seed: int) -> tuple[float, float]:
+    """Returns RMSE and mean log density of the test rows under long chains."""
+    model = lamu.Model(lamu.networks.MLP((50,)), lamu.likelihoods.Gaussian(), Normal(0.5)).standardised(x, y)
+    fit = lamu.fit(model, (x, y), lamu.mcmc.nuts(chains=2, warmup=500, draws=500), seed=seed)
+    return scores(fit, to, at, draws=1000)
+
+
+def uci(sets: list[str], names: list[str], splits: int, long: int) -> None:
     """Prints, for each set and recipe, RMSE and log likelihood beside the anchor's and the published ones."""
     for name in sets:
         cases = cases_of(name, splits)
         anchor = np.array([tuned_map(*case).mean() for case in cases])
         print(f"{name}: MAP with tuned noise, log likelihood {anchor.mean():.3f}, {len(cases)} splits", flush=True)
+        chains = np.array([sampled(*case) for case in cases[:long]]).reshape(-1, 2)
+        if long:
+            print(
+                f"    {'NUTS':18} RMSE {chains[:, 0].mean():6.3f}, log likelihood {chains[:, 1].mean():7.3f}, "
+                f"the first {len(chains)}",
+                flush=True,
+            )
         for recipe in names:
             start = time.perf_counter()
             found = np.array([CONTESTANTS[recipe].run(*case) for case in cases])
@@ -158,6 +174,8 @@ def uci(sets: list[str], names: list[str], splits: int) -> None:
                 f"    {recipe:18} RMSE {rmse[0]:6.3f} ± {rmse[1]:.3f}   log likelihood {density[0]:7.3f} ± "
                 f"{density[1]:.3f}, less MAP's {away[0]:+.3f} ± {away[1]:.3f}   {seconds:4.1f} s"
             )
+            if long:
+                line += f", less NUTS's {np.mean(found[:long, 1] - chains[:, 1]):+.3f} on the first {len(chains)}"
             published = PUBLISHED.get(recipe, {}).get(name)
             if published is not None:
                 line += "   published RMSE {:.2f} ± {:.2f}, log likelihood {:.2f} ± {:.2f}".format(*published)
@@ -175,6 +193,7 @@ def main() -> None:
     parser.add_argument("--data", choices=["uci", "fashion", "cifar"], default="uci")
     parser.add_argument("--only", nargs="*", default=[], help="sets and recipes; all where none is named")
     parser.add_argument("--splits", type=int, default=20, help="uci: the first few")
+    parser.add_argument("--nuts", type=int, default=0, help="uci: splits on which to run long chains")
     parser.add_argument("--epochs", type=int, help="images: passes over the data; 10 for fashion, 20 for cifar")
     parser.add_argument("--seed", type=int, default=0, help="images: of weights, order and noise")
     parser.add_argument("--depth", type=int, default=20, help="cifar: of the ResNet")
@@ -195,7 +214,7 @@ def main() -> None:
         return
     sets = [name for name in SETS if name in given.only] or list(SETS)
     names = [name for name in CONTESTANTS if name in given.only] or list(CONTESTANTS)
-    uci(sets, names, given.splits)
+    uci(sets, names, given.splits, given.nuts)
 
 
 if __name__ == "__main__":

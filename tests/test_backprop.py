@@ -196,7 +196,8 @@ def test_order_one_of_renyi_is_the_evidence_bound() -> None:
     for name, divergence in (("bound", ReverseKL()), ("one", Renyi(1.0)), ("near", Renyi(1.0 - 1e-6))):
         algorithm = bayes_by_backprop(divergence=divergence, draws=3)
         state = algorithm.init(jax.random.key(0), objective, batch)
-        found[name] = algorithm.estimate(jax.random.key(3), state.params, batch, objective, {})
+        estimate = jax.jit(algorithm.estimate)
+        found[name] = estimate(jax.random.key(3), state.params, batch, objective, {})
     flat = {name: tree.ravel(result[2]["mean"])[0] for name, result in found.items()}
     np.testing.assert_allclose(flat["one"], flat["bound"], atol=1e-12)
     np.testing.assert_allclose(flat["near"], flat["one"], atol=1e-4)
@@ -394,6 +395,7 @@ for one, *others in zip(jax.tree.leaves(looped), *map(jax.tree.leaves, each)):
 """
 
 
+@pytest.mark.stress
 def test_pooling_has_one_gradient_however_it_is_compiled() -> None:
     """With the compiler's shipped settings, under which `jnp.max` over the window lost the gradient of some kernels."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}

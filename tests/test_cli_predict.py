@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from lamu import load
-from tests.command_line import TASKS, assert_refused, fit_each_task, runner
+from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task, runner
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_predict_notes_what_it_never_saw(lamu, tmp_path):
     rows = np.arange(40)
     table = pd.DataFrame({"size": rows % 7, "colour": np.array(["red", "blue"])[rows % 2], "y": 0.5 * rows})
     table.to_csv(tmp_path / "old.csv", index=False)
-    assert lamu("fit", "old.csv", "--target", "y", "--out", "run", "--epochs", "2").code == 0
+    assert lamu("fit", "old.csv", "--target", "y", "--out", "run", *QUICK).code == 0
     table.assign(colour="green", other=1).head(6).to_csv(tmp_path / "new.csv", index=False)
     ran = lamu("predict", "run", "new.csv")
     assert ran.code == 0, ran.err

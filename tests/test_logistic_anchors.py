@@ -53,10 +53,10 @@ ROADS = {
     ("data", "road", "anchor"),
     [
         (a1a, "dense", 595.877),
-        (a1a, "mean field", 619.954),
+        pytest.param(a1a, "mean field", 619.954, marks=pytest.mark.stress),
         (a1a, "laplace", 596.530),
         (australian, "dense", 196.3288),
-        (australian, "mean field", 208.3305),
+        pytest.param(australian, "mean field", 208.3305, marks=pytest.mark.stress),
         (australian, "laplace", 198.019),
     ],
 )

@@ -149,7 +149,9 @@ COORDINATES = 4
 KEY = jax.random.key(0)
 
 
-@pytest.mark.parametrize("learned", [False, True], ids=["logistic", "learned noise"])
+@pytest.mark.parametrize(
+    "learned", [pytest.param(False, id="logistic", marks=pytest.mark.stress), pytest.param(True, id="learned noise")]
+)
 def test_curvature_is_the_leading_part_with_an_exact_diagonal(learned: bool) -> None:
     """Beside all outer products; value and gradients beside those of the loss. Padding is NaN."""
     model = replace(logistic, likelihood=Noise()) if learned else logistic

@@ -169,7 +169,11 @@ def divergence(density, state: MixtureState, objective: Objective, algorithm) ->
 @pytest.mark.parametrize(
     ("log_density", "numbers"),
     [
-        (lambda x: -0.5 * (x[0] / 1.5) ** 2 - 2.0 * (x[1] + 0.8 * x[0] ** 2 - 1.0) ** 2, (1, 2, 5)),
+        pytest.param(
+            lambda x: -0.5 * (x[0] / 1.5) ** 2 - 2.0 * (x[1] + 0.8 * x[0] ** 2 - 1.0) ** 2,
+            (1, 2, 5),
+            marks=pytest.mark.stress,
+        ),
         (lambda x: -double_well(x) - 0.5 * x[1] ** 2, (1, 2)),
     ],
     ids=["banana", "double well"],
