@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -370,33 +367,3 @@ def test_bad_arguments_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             bayes_by_backprop(**options)
-
-
-POOLED = """
-import jax, jax.numpy as jnp, numpy as np
-jax.config.update("jax_enable_x64", True)
-import lamu
-from lamu.algorithms.descent import LocalReparameterisation
-from lamu.data import Batch
-from lamu.families.location_scale import LocationScale
-from lamu.objective import BatchLoss, Objective, Weights
-rng = np.random.default_rng(0)
-model = lamu.Model(lamu.networks.ConvNet((3,), (5,), kernel=3), lamu.likelihoods.Categorical(3))
-batch = Batch(jnp.asarray(rng.normal(size=(4, 6, 6))), jnp.asarray([0, 2, 1, 1]), jnp.ones(4), jnp.ones(4))
-params, _ = model.init(jax.random.key(0), batch)
-loss = BatchLoss(Objective(model, 10.0), batch, {}, Weights(), params["likelihood"], conjugate=True)
-scale = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.1), params["network"])
-value = lambda m, key: LocalReparameterisation().value(key, LocationScale(m, scale), loss)[0]
-slope = lambda key: jax.grad(value)(params["network"], key)
-keys = jax.random.split(jax.random.key(1), 6)
-looped, each = jax.jit(lambda keys: jax.lax.map(slope, keys))(keys), [jax.jit(slope)(key) for key in keys]
-for one, *others in zip(jax.tree.leaves(looped), *map(jax.tree.leaves, each)):
-    np.testing.assert_allclose(one, np.stack(others), rtol=1e-9, atol=1e-12)
-"""
-
-
-@pytest.mark.stress
-def test_pooling_has_one_gradient_however_it_is_compiled() -> None:
-    """With the compiler's shipped settings, under which `jnp.max` over the window lost the gradient of some kernels."""
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    subprocess.run([sys.executable, "-c", POOLED], check=True, env=environment)

@@ -261,8 +261,10 @@ def test_average_of_stacked_operators_is_their_mean() -> None:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [slang(0.1, rank=3, draws=2, period=1), von(0.1, DenseBlocks, geometry=Retraction())],
-    ids=["low rank", "a matrix a leaf"],
+    [
+        pytest.param(slang(0.1, rank=3, draws=2, period=1), id="low rank", marks=pytest.mark.stress),
+        pytest.param(von(0.1, DenseBlocks, geometry=Retraction()), id="a matrix a leaf"),
+    ],
 )
 def test_posterior_predicts_and_is_saved(algorithm: Any, tmp_path: Path) -> None:
     model = lamu.Model(lamu.networks.MLP((3,), "tanh"), lamu.likelihoods.Bernoulli())
