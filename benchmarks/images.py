@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 import lamu
 from benchmarks.splits import folder
@@ -109,18 +108,10 @@ def scaled(pixels: np.ndarray) -> np.ndarray:
     return (pixels.astype(np.float32) / 255.0 - 0.5) / 0.25
 
 
-def entropy(pred: Any) -> np.ndarray:
-    """Returns the entropy of each row's mean probabilities, in nats."""
-    p = np.asarray(pred.mean)
-    return -np.sum(p * np.log(np.maximum(p, 1e-12)), axis=1)
-
-
 def judged(title: str, images: Images, fit: Any, seconds: float, base: np.ndarray | None) -> np.ndarray:
     """Prints a line of scores, and returns the log densities of the test rows."""
     pred = fit.posterior.predict(images.to, samples=DRAWS)
-    surprise = entropy(pred), entropy(fit.posterior.predict(images.unknown, samples=DRAWS))
-    known = np.repeat([0, 1], [len(part) for part in surprise])
-    auroc = roc_auc_score(known, np.concatenate(surprise))
+    auroc = lamu.scores.auroc(pred.total, fit.posterior.predict(images.unknown, samples=DRAWS).total)
     density = np.asarray(pred.log_prob(images.at))
     away = density - (density if base is None else base)
     error = away.std(ddof=1) / np.sqrt(len(away))

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lamu import (
         algorithms,
+        calibration,
         data,
         departures,
+        divergences,
         expectations,
         families,
         geometry,
@@ -48,8 +50,10 @@ __all__ = [
     "Model",
     "Posterior",
     "algorithms",
+    "calibration",
     "data",
     "departures",
+    "divergences",
     "expectations",
     "families",
     "fit",

@@ -7,7 +7,9 @@ A score of a few hundred rows is itself uncertain: `with_error` gives it with it
 compares two predictions of the same rows, pair by pair.
 """
 
+from lamu.scores.closeness import agreement, total_variation
 from lamu.scores.densities import crps, nll
+from lamu.scores.doubt import RiskCoverage, aurc, auroc, risk_coverage
 from lamu.scores.errors import accuracy, brier, rmse
 from lamu.scores.estimate import Estimate
 from lamu.scores.frequencies import Reliability, coverage, ece, reliability
@@ -16,7 +18,11 @@ from lamu.scores.sampling import difference, with_error
 __all__ = [
     "Estimate",
     "Reliability",
+    "RiskCoverage",
     "accuracy",
+    "agreement",
+    "aurc",
+    "auroc",
     "brier",
     "coverage",
     "crps",
@@ -24,6 +30,8 @@ __all__ = [
     "ece",
     "nll",
     "reliability",
+    "risk_coverage",
     "rmse",
+    "total_variation",
     "with_error",
 ]
