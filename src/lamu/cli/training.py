@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import platform
 import time
 from dataclasses import asdict, dataclass
@@ -217,6 +218,8 @@ def fingerprint(posterior: Path) -> str:
 
 def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
     """Returns the figure that shows whether a prediction can be trusted: a reliability or a coverage plot."""
+    # At its first use on a machine matplotlib says that it looks for fonts, which is nobody's concern here.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     if encoding.task == "regression":
         return plots.coverage(pred, y)
     event = f"{encoding.target} = {encoding.labels[1]}" if encoding.task == "binary" else None
