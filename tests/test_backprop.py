@@ -180,6 +180,7 @@ def test_divergences_vanish_where_they_should() -> None:
         assert moving > 0.1
 
 
+@pytest.mark.stress
 def test_order_one_of_renyi_is_the_evidence_bound() -> None:
     """With the same draws: value and gradient, where the bound's divergence from the prior is drawn too."""
     problem = problems.classes()
@@ -332,6 +333,7 @@ def test_batch_statistics_pass_through_or_are_refused() -> None:
 # The algorithm.
 
 
+@pytest.mark.stress
 def test_posteriors_are_saved_and_line_searches_run(tmp_path: Any) -> None:
     generator = np.random.default_rng(6)
     x, y = generator.normal(size=(30, 2)), generator.normal(size=30)
