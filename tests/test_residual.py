@@ -71,6 +71,14 @@ def test_rows_do_not_meet_in_filter_responses() -> None:
     np.testing.assert_allclose(alone, together[1:2], rtol=1e-10)
 
 
+def test_rows_meet_where_the_normaliser_says_so() -> None:
+    networks = lamu.networks
+    assert not networks.ConvNet((2,), (3,), normalise=FilterResponse()).masked
+    assert not networks.ResNet(8, 4).masked
+    assert networks.ResNet(8, 4, normalise=BatchNorm()).masked
+    assert networks.MLP((3,), normalise=BatchNorm()).masked
+
+
 @pytest.mark.stress
 def test_what_needs_rows_apart_takes_the_network() -> None:
     model = lamu.Model(NETWORK, lamu.likelihoods.Categorical(4))

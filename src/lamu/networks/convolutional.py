@@ -71,7 +71,7 @@ class ConvNet:
     @property
     def masked(self) -> bool:
         """Whether rows meet, so that it matters which are padding."""
-        return self.normalise is not None
+        return self.normalise is not None and getattr(self.normalise, "masked", True)
 
     def __post_init__(self) -> None:
         for name in ("channels", "widths"):

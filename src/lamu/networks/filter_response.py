@@ -42,6 +42,8 @@ class FilterResponse:
 
     eps: float = static(default=1e-6)
 
+    masked = False  # no row meets another
+
     def __post_init__(self) -> None:
         if not self.eps > 0.0:
             raise ValueError(f"eps={self.eps!r} cannot stand below a fraction; give a small positive number")

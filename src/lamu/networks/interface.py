@@ -54,7 +54,10 @@ class Network(Protocol):
 
 @runtime_checkable
 class Normaliser(Protocol):
-    """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it."""
+    """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it.
+
+    One that looks at every row by itself says `masked = False`; rows are else taken to meet.
+    """
 
     def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
         """Returns parameters and state for that many features, two plain dictionaries."""

@@ -63,7 +63,7 @@ class MLP:
     @property
     def masked(self) -> bool:
         """Whether rows meet, so that it matters which are padding."""
-        return self.normalise is not None
+        return self.normalise is not None and getattr(self.normalise, "masked", True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))

@@ -63,7 +63,11 @@ class ResNet:
 
     linear = False
     head = "layers/0/*"
-    masked = True
+
+    @property
+    def masked(self) -> bool:
+        """Whether rows meet, so that it matters which are padding."""
+        return getattr(self.normalise, "masked", True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.depth, int) or self.depth < 8 or (self.depth - 2) % 6:
