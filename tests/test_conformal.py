@@ -84,8 +84,9 @@ def test_what_cannot_be_promised_is_one_sentence() -> None:
         few.prediction_set(regression(np.zeros(1), np.ones(1)))
     with pytest.raises(ValueError, match="'regression', and this prediction's task is 'classes'"):
         few.prediction_set(classes(np.ones((1, 2)) / 2))
-    with pytest.raises(ValueError, match="1 of 2 distances are NaN"):
-        conformal(regression(np.zeros(2), np.array([0.0, 1.0])), np.zeros(2))
+    for missed in (0.0, 1.0):  # without a spread: nothing over nothing, and something over nothing
+        with pytest.raises(ValueError, match="1 of 2 distances are not finite"):
+            conformal(regression(np.zeros(2), np.array([0.0, 1.0])), np.array([missed, 0.0]))
     with pytest.raises(ValueError, match=r"\(3,\)"):
         conformal(regression(np.zeros(2), np.ones(2)), np.zeros(3))
 

@@ -86,14 +86,14 @@ class Case:
         bumps = jnp.asarray(np.random.default_rng(4).normal(size=vector.size), vector.dtype)
         return unravel(vector + 0.3 * bumps)
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019  (as above)
     def loss(self) -> tuple[BatchLoss, Any]:
         """The library's loss, and the point."""
         coordinates, rest = self.space.split(self.params())
         objective = Objective(self.model, self.size, likelihood_power=self.power)
         return BatchLoss(objective, self.batch, {}, self.space, rest, conjugate=self.conjugate), coordinates
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019  (as above)
     def belief(self) -> Gaussian:
         """A belief whose mean is elsewhere."""
         _, theta = self.loss()

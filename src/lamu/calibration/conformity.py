@@ -115,7 +115,7 @@ def conformal(pred: Any, y: Any) -> Conformal:
         What makes intervals and sets.
 
     Raises:
-        ValueError: if the shapes differ, there are no rows, or a distance is no number.
+        ValueError: if the shapes differ, there are no rows, or a distance is not finite.
 
     Source: Vovk, Gammerman & Shafer (2005); Lei et al. (2018), section 5.2, for normalised residuals; Sadinle, Lei &
     Wasserman (2019) for classes.
@@ -136,10 +136,11 @@ def conformal(pred: Any, y: Any) -> Conformal:
             distances = np.abs(y - np.asarray(pred.mean, float)) / np.asarray(pred.std, float)
     else:
         distances = 1 - _probabilities(pred)[np.arange(len(y)), y.astype(int)]
-    if np.isnan(distances).any():
+    lost = int(np.sum(~np.isfinite(distances)))
+    if lost:
         raise ValueError(
-            f"{int(np.isnan(distances).sum())} of {distances.size} distances are NaN: a target or a prediction is no "
-            "number, or a prediction has no spread"
+            f"{lost} of {distances.size} distances are not finite: a target or a prediction is no number, or a "
+            "prediction has no spread; leave such rows out of the calibration"
         )
     return Conformal(pred.task, np.sort(distances, axis=0))
 
