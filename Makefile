@@ -53,9 +53,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## a first belief, a first prediction
 	@$(BIN)/python examples/demo.py
 
-# The compiler's older way to fuse loops takes two thirds of the time. What is sensitive to it is in `make stress`, which
-# compiles as users do.
-test: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)
+# The compiler's older way to fuse loops takes two thirds of the time, and programs that run once are not worth its
+# optimisations, a fifth of the rest. What is sensitive to either is in `make stress`, which compiles as users do.
+test: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
 test: $(READY) ## the tests, without the long ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress" $(PYTEST_ARGS)
 

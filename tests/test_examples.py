@@ -18,13 +18,33 @@ import pytest
 import lamu
 
 ROOT = Path(__file__).parent.parent
-LONG = {"demo.py", "one_model_all_agree.py", "continual_digits.py", "your_own_loop.py", "vogn_versus_backprop.py"}
+LONG = {
+    "ask_the_right_questions.py",
+    "continual_digits.py",
+    "demo.py",
+    "evidence_selection.py",
+    "one_model_all_agree.py",
+    "samplers_in_2d.py",
+    "ten_thousand_classes.py",
+    "trained_network.py",
+    "vogn_versus_backprop.py",
+    "your_own_loop.py",
+}
 SCRIPTS = [
     pytest.param(path, id=path.name, marks=[pytest.mark.stress] if path.name in LONG else [])
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LONG_PAGES = {"README.md", "docs/index.md", "docs/training.md", "docs/one_rule.md", "docs/your_own_algorithm.md"}
+LONG_PAGES = {
+    "README.md",
+    "docs/after.md",
+    "docs/index.md",
+    "docs/one_rule.md",
+    "docs/sampling.md",
+    "docs/trained_network.md",
+    "docs/training.md",
+    "docs/your_own_algorithm.md",
+}
 PAGES = {
     str(path.relative_to(ROOT)): "\n".join(BLOCK.findall(path.read_text(encoding="utf-8")))
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

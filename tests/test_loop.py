@@ -283,3 +283,12 @@ def test_the_last_state_is_handed_out() -> None:
     fit = lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), steps=7, batch_size=4)
     assert isinstance(fit.state, lamu.rule.RuleState)
     assert int(fit.state.count) == len(fit.history["loss"]) == 7
+
+
+def test_a_recipe_made_anew_is_the_same_program() -> None:
+    """What differs from call to call in a static part (an optimiser of its own) would compile every run anew."""
+    rows = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
+    apart = [
+        name for name, row in rows.items() if jax.tree.structure(row.factory()) != jax.tree.structure(row.factory())
+    ]
+    assert not apart

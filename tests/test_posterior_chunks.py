@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu import memory
 from lamu.families import Ensemble, Gaussian, Point, Product
 from lamu.operators import Diagonal
 from lamu.predictives import (
@@ -71,7 +72,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         return counted
 
-    monkeypatch.setattr(deferred, "BUDGET", 0)
+    monkeypatch.setattr(memory, "budget", lambda: 0)
     monkeypatch.setattr(deferred, "ROWS", ROWS)
     monkeypatch.setattr(sampled, "_outputs", counting(sampled._outputs, 3))
     monkeypatch.setattr(linearised, "_tangent", counting(linearised._tangent, 4))
@@ -131,18 +132,18 @@ def test_the_budget_decides_how_many_rows(monkeypatch: pytest.MonkeyPatch) -> No
     """A row of six draws of three outputs takes 144 bytes, and for two members half as many draws each."""
     for case in ("pooled classes", "linearised classes"):
         posterior = CASES[case][0]
-        monkeypatch.setattr(deferred, "BUDGET", N * 144)
+        monkeypatch.setattr(memory, "budget", lambda: N * 144)
         assert type(posterior.predict(X, samples=DRAWS)) is not Deferred
-        monkeypatch.setattr(deferred, "BUDGET", N * 144 - 1)
+        monkeypatch.setattr(memory, "budget", lambda: N * 144 - 1)
         pred: Any = posterior.predict(X, samples=DRAWS)
         assert type(pred) is Deferred
         assert pred.rows == N - 1
-    monkeypatch.setattr(deferred, "BUDGET", 1)
+    monkeypatch.setattr(memory, "budget", lambda: 1)
     assert posterior.predict(X, samples=DRAWS).rows == 1
 
 
 def test_a_traced_prediction_is_never_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deferred, "BUDGET", 0)
+    monkeypatch.setattr(memory, "budget", lambda: 0)
     posterior = CASES["pooled binary"][0]
     parts = posterior.model, posterior.belief, posterior.network_state
     predict = lambda x: posterior.rule.predict(*parts, x, DRAWS, jax.random.key(0)).mean

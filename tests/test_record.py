@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,3 +123,16 @@ def test_two_records_of_one_name_are_refused() -> None:
     impostor = type("Model", (), {"__annotations__": {"a": Any}, "__module__": "lamu.model.elsewhere"})
     with pytest.raises(TypeError, match=r"'model\.Model' is taken by lamu\.model"):
         record(impostor)
+
+
+def test_a_type_of_the_library_that_nobody_imported_yet(tmp_path: Path) -> None:
+    """A file may name a rule of `lamu.algorithms`, which loading a posterior does not import by itself."""
+    encoded = {"record": "algorithms.Masked", "fields": {}}
+    code = (
+        f"from lamu.record import decode, _TYPES; assert 'algorithms.Masked' not in _TYPES; decode({encoded!r}, {{}})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "is not known here" not in ran.stderr
+    assert "TypeError" in ran.stderr or ran.returncode == 0  # its fields are missing here
+    with pytest.raises(ValueError, match=r"the type 'cryptography\.Key' is not known here"):
+        decode({"record": "cryptography.Key", "fields": {}}, {})

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lamu import (
         algorithms,
         calibration,
+        composition,
         data,
         departures,
         divergences,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         geometry,
         likelihoods,
         mcmc,
+        memory,
         networks,
         objective,
         observations,
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
         rate,
         rule,
         scores,
+        statistics,
         tree,
     )
+    from lamu.algorithms.post_hoc.neural_linear import absorb
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
     from lamu.loop import Diverged, Fit, fit
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from lamu.posterior import Posterior, load
     from lamu.running import Checkpoints
     from lamu.sequential import merge, remove
+    from lamu.simulation import Ranks, simulation_based_calibration
+    from lamu.widths import WidthFit, fit_width
 
 __all__ = [
     "Checkpoints",
@@ -49,8 +55,12 @@ __all__ = [
     "LogDensity",
     "Model",
     "Posterior",
+    "Ranks",
+    "WidthFit",
+    "absorb",
     "algorithms",
     "calibration",
+    "composition",
     "data",
     "departures",
     "divergences",
@@ -58,10 +68,12 @@ __all__ = [
     "families",
     "fit",
     "fit_folds",
+    "fit_width",
     "geometry",
     "likelihoods",
     "load",
     "mcmc",
+    "memory",
     "merge",
     "networks",
     "objective",
@@ -74,6 +86,8 @@ __all__ = [
     "remove",
     "rule",
     "scores",
+    "simulation_based_calibration",
+    "statistics",
     "tree",
 ]
 
@@ -84,12 +98,17 @@ _NAMES = {
     "fit": "lamu.loop",
     "FoldedFit": "lamu.folds",
     "fit_folds": "lamu.folds",
+    "absorb": "lamu.algorithms.post_hoc.neural_linear",
+    "WidthFit": "lamu.widths",
+    "fit_width": "lamu.widths",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",
     "merge": "lamu.sequential",
     "remove": "lamu.sequential",
+    "Ranks": "lamu.simulation",
+    "simulation_based_calibration": "lamu.simulation",
 }
 
 

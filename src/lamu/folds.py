@@ -39,6 +39,7 @@ class FoldedFit:
         fits: each member's own fit.
         nll: each fold's negative log predictive density under the member that has not seen it, in nats a row.
         widths: the widths of the prior that were tried, with the mean of `nll` under each; empty where it is known.
+        held: the numbers of the rows of each fold.
 
     Examples:
         >>> import lamu
@@ -53,6 +54,7 @@ class FoldedFit:
     fits: tuple[Fit, ...]
     nll: np.ndarray
     widths: dict[float, float]
+    held: tuple[np.ndarray, ...] = ()
 
 
 def fit_folds(
@@ -109,7 +111,7 @@ def fit_folds(
     chosen, widths = _chosen(model, parts, member)
     fits = chosen or [member(model, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
-    return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), widths)
+    return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), widths, tuple(parts))
 
 
 def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.density import nothing
@@ -20,13 +21,15 @@ from lamu.observations import Observation
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.rate import over
+from lamu.running.arrived import look_at_slope, require_trained
 from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.held_out import Best, set_aside, validation_nll
 from lamu.running.history import History
-from lamu.running.pieces import handle, start
+from lamu.running.pieces import draw_of, handle, start
 from lamu.running.progress import Progress
 from lamu.running.resumption import Resumption
+from lamu.statistics import Statistics, require_choice
 from lamu.typing import Number
 
 __all__ = ["Diverged", "Fit", "fit"]
@@ -89,6 +92,8 @@ def fit(
     checkpoint: str | os.PathLike[str] | Checkpoints | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    max_memory: Any = None,
+    statistics: Statistics | None = None,
 ) -> Fit:
     r"""Fits a model to data by an algorithm.
 
@@ -103,7 +108,7 @@ def fit(
             batches.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
         epochs: passes over the data; 50 where neither epochs nor steps are given and the length is not the algorithm's
-            own.
+            own; 0 for the posterior of weights that arrive trained.
         steps: the number of steps, in the place of epochs.
         batch_size: rows a step.
         seed: of everything that is random; the same seed gives the same bits on the same machine.
@@ -117,17 +122,24 @@ def fit(
         likelihood_power: the power of the likelihood alone.
         data_size: N, where it is not the number of rows given; required for re-iterables.
         checkpoint: a folder to write checkpoints to, at most every 30 seconds, at an interruption, and at the end; or
-            `lamu.Checkpoints`, to say how many and how often.
+            `lamu.Checkpoints`, to say how many and how often. A sampler's draws are written there as they come, and
+            stay on disk, mapped into memory, where they are many.
         resume: go on from the last checkpoint, if there is one: the end is the same, bit for bit, as without the
             interruption.
         progress: whether to show progress; where None, if standard error is a terminal.
+        max_memory: how much may be held at once beside the data and the state, as `lamu.memory.parse` takes it, for
+            instance "2GB"; half of what is free where None. Work after the steps (curvature, predictions) is cut into
+            chunks that fit.
+        statistics: what becomes of a network's batch statistics in the posterior, of `lamu.statistics`; where None they
+            stay as the run left them, and a network that arrives trained is asked about.
 
     Returns:
         The posterior, the history and the last state. An interrupt from the keyboard returns what there is.
 
     Raises:
-        ValueError: for data that the model cannot take, options that contradict each other, or a checkpoint of another
-            run.
+        ValueError: for data that the model cannot take, options that contradict each other, a checkpoint of another
+            run, no epochs for a network that is not trained or that leaves open what becomes of its statistics, or
+            what cannot be done within `max_memory`.
         Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
 
     Examples:
@@ -160,15 +172,21 @@ def fit(
         if not isinstance(rows, Arrays):
             raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
         data_size = rows.count
-    total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps) if isinstance(rows, Arrays) else steps
-    algorithm = over(total, algorithm)
+    require_trained(model, epochs)
+    if epochs == 0 and algorithm.traits.length is None:
+        total = 0
+    elif isinstance(rows, Arrays):
+        total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps)
+    else:
+        total = steps
+    algorithm = over(total or None, algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
     init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
     # Dispersions start from what they are in the data, so the example may be larger than a batch.
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
     held_by = handle(algorithm)
     state = start(held_by, init_key, objective, example)
-    history, best = History(algorithm.traits.warmup), Best(stop)
+    best = Best(stop)
     saved = Resumption.of(
         checkpoint,
         {
@@ -179,6 +197,8 @@ def fit(
             "validation": None if held is None else held.count,
         },
     )
+    like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
+    history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
     if resume:
         state = saved.restore(state, history, best, algorithm, objective, example)
     elif saved.exists:
@@ -187,14 +207,17 @@ def fit(
             "resume=True, or choose another folder"
         )
 
-    if isinstance(rows, Arrays):
+    if total == 0:
+        look_at_slope(init_key, objective, example)
+        blocks = iter(())
+    elif isinstance(rows, Arrays):
         assert total is not None  # arrays know their length
         blocks = array_blocks(
             held_by, algorithm.traits, objective, rows, batch_size, total, history.steps, step_key, order_key
         )
     else:
         passes = passes_over(algorithm.traits, epochs, steps)
-        blocks = stream_blocks(held_by, objective, rows, passes, steps, history.steps, step_key)
+        blocks = stream_blocks(held_by, algorithm.traits, objective, rows, passes, steps, history.steps, step_key)
 
     def validate(state: Any, block: Block) -> None:
         if held is not None and block.ends_an_epoch:
@@ -228,7 +251,12 @@ def fit(
     def finish(state: Any) -> Fit:
         chosen = state if best.state is None else best.state
         seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
-        posterior = algorithm.posterior(final_key, chosen, objective, seen, history.trace)
+        with memory.within(max_memory):
+            posterior = algorithm.posterior(final_key, chosen, objective, seen, history.trace)
+            if statistics is not None:
+                posterior = statistics.of(posterior, seen)
+            elif total == 0:
+                require_choice(posterior)
         return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:

@@ -46,11 +46,16 @@ class Traits:
             seen exactly once.
         length: how many steps it takes, where that is the algorithm's own; None where the caller says.
         warmup: how many of its own steps come before the first draw that counts.
+        thinning: how many steps a kept draw takes; the loop keeps the last of every so many, and never holds the
+            others.
+        cycle: after the warm-up, the length of a cycle that begins with steps of which no draw is kept; zero for none.
+        exploration: how many steps those are.
         streams: how many orders of the data it steps on at once (an ensemble's members); a batch then has a leading
             axis of that length, where the loop shuffles.
         support: which parameters it can have beliefs about: "real".
         needs: conditions on the model, in words: "linear-Gaussian", "Gaussian prior".
         network_state: whether the network may have a state.
+        chooses_width: whether it chooses the width of a `LearnedNormal` prior by itself.
 
     Examples:
         >>> from lamu.protocol import Traits
@@ -61,10 +66,14 @@ class Traits:
     batching: str = static(default="mini")
     length: int | None = static(default=None)
     warmup: int = static(default=0)
+    thinning: int = static(default=1)
+    cycle: int = static(default=0)
+    exploration: int = static(default=0)
     streams: int = static(default=1)
     support: str = static(default="real")
     needs: tuple[str, ...] = static(default=())
     network_state: bool = static(default=True)
+    chooses_width: bool = static(default=False)
 
 
 @record

@@ -14,13 +14,15 @@ validating `__post_init__` would refuse. Validation therefore runs exactly once,
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
-__all__ = ["decode", "encode", "record", "static"]
+__all__ = ["decode", "encode", "given", "record", "static"]
 
 T = TypeVar("T")
 
@@ -49,7 +51,24 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def given() -> Any:
+    """Declares a record's field as code that its user gives, a part of its structure of which a file keeps the name.
+
+    Returns:
+        The field specifier.
+
+    Examples:
+        >>> from lamu.record import encode, given, record
+        >>> @record
+        ... class Applied:
+        ...     function: object = given()
+        >>> encode(Applied(len), {})["fields"]
+        {'function': {'function': 'builtins.len'}}
+    """
+    return dataclasses.field(metadata={"static": True, "given": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, given, dataclasses.field))
 def record(cls: type[T]) -> type[T]:
     """Makes a class a record: a frozen dataclass, a pytree, and a name that a saved file may mention.
 
@@ -105,6 +124,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
 
     Args:
         value: records, dictionaries with string keys, lists, tuples, numbers, strings, `None`, arrays and random keys.
+            Of what `given()` declares the name is written, and it cannot be read back.
         arrays: receives the arrays (mutated).
         path: the name of the value, the prefix of its arrays' names.
 
@@ -134,8 +154,11 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
     if isinstance(value, Mapping):
         return {"dict": [[_key(key, path), encode(item, arrays, f"{path}.{key}")] for key, item in value.items()]}
     if _TYPES.get(_name(type(value))) is type(value):
-        names = [field.name for field in dataclasses.fields(value)]
-        fields = {name: encode(getattr(value, name), arrays, f"{path}.{name}") for name in names}
+        fields = {}
+        for field in dataclasses.fields(value):
+            held = getattr(value, field.name)
+            code = field.metadata.get("given")
+            fields[field.name] = {"function": _code(held)} if code else encode(held, arrays, f"{path}.{field.name}")
         return {"record": _name(type(value)), "fields": fields}
     raise TypeError(
         f"{path} is a {type(value).__name__}, which cannot be written to disk; make it a record or an array"
@@ -174,11 +197,29 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
         return [decode(item, arrays, known) for item in data["list"]]
     if "dict" in data:
         return {key: decode(item, arrays, known) for key, item in data["dict"]}
+    if "function" in data:
+        raise ValueError(
+            f"the function {data['function']!r} was not saved, and is needed; give what holds it, for instance "
+            "lamu.load(path, network=...)"
+        )
     name = data["record"]
-    build = known.get(name) or _TYPES.get(name)
+    build = known.get(name) or _TYPES.get(name) or _imported(name)
     if build is None:
         raise ValueError(f"the type {name!r} is not known here; pass it, for instance lamu.load(path, network=...)")
     return build(**{field: decode(item, arrays, known) for field, item in data["fields"].items()})
+
+
+def _imported(name: str) -> Any:
+    """Returns a type of the library that nobody has imported yet; None for any other name."""
+    floor = name.partition(".")[0]
+    if importlib.util.find_spec(f"lamu.{floor}") is None:
+        return None
+    importlib.import_module(f"lamu.{floor}")
+    return _TYPES.get(name)
+
+
+def _code(function: Any) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
 def _key(key: Any, path: str) -> str | int:

@@ -10,6 +10,7 @@ run and two runs, a false alarm with probability 2e-4 were the errors normal; th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -24,7 +25,7 @@ from lamu.families import Draws
 from lamu.priors import Normal
 from tests.laws.harness import Row, law, row, twin
 
-NOISE, PRIOR, CHAINS, WARMUP, DRAWS = 0.8, 0.7, 4, 300, 500
+NOISE, PRIOR, CHAINS, WARMUP, DRAWS = 0.8, 0.7, 4, 320, 512
 rng = np.random.default_rng(3)
 mixed = rng.normal(size=(15, 2))
 X = np.column_stack([mixed[:, 0], 0.6 * mixed[:, 0] + 0.4 * mixed[:, 1]])
@@ -39,12 +40,25 @@ def exact(temperature: float) -> tuple[np.ndarray, np.ndarray]:
     return covariance @ design.T @ Y / NOISE**2 / temperature, covariance
 
 
-def nuts(model: Any, data: Any, temperature: float) -> Any:
-    sampler = lamu.mcmc.nuts(chains=CHAINS, warmup=WARMUP, draws=DRAWS)
-    return lamu.fit(model, data, sampler, temperature=temperature, seed=1)
+def sampled(make: Callable[..., Any], **options: Any) -> Fitter:
+    def fitter(model: Any, data: Any, temperature: float) -> Any:
+        sampler = make(chains=CHAINS, warmup=WARMUP, draws=DRAWS, **options)
+        with warnings.catch_warnings():
+            # Slow chains are said to be slow; the bounds below go by what their draws are worth.
+            warnings.simplefilter("ignore", lamu.mcmc.UnreliableChains)
+            return lamu.fit(model, data, sampler, temperature=temperature, seed=1)
+
+    return fitter
 
 
+nuts = sampled(lamu.mcmc.nuts)
 nuts_row = row("mcmc", "nuts", nuts)
+row("mcmc", "hmc", sampled(lamu.mcmc.hmc))
+row("mcmc", "mala", sampled(lamu.mcmc.mala), "long")
+row("mcmc", "random_walk", sampled(lamu.mcmc.random_walk), "long")
+row("mcmc", "ula", sampled(lamu.mcmc.ula), "long")
+delayed = lamu.mcmc.DelayedAcceptance()
+row("mcmc", "minibatch_mh", sampled(lamu.mcmc.minibatch_mh, rows=5, test=delayed, target_acceptance=0.2), "long")
 
 
 @cache

@@ -30,6 +30,9 @@ from lamu.operators import (
     LowRank,
     LowRankEigen,
     Operator,
+    OutputBlocks,
+    OutputCholesky,
+    OutputEigen,
     Scalar,
     Structure,
 )
@@ -139,6 +142,45 @@ def build_kronecker_leading(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     (a, p), (b, q) = (np.linalg.eigh(factor) for factor in factors(matrix))
     rest = np.mean(np.outer(a[:2], b)) + SHIFT
     layer = cls(*(jnp.asarray(part, dtype) for part in (p[:, 2:], q, np.outer(a[2:], b) + SHIFT, rest)))
+    return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
+
+
+def output_blocks(matrix: np.ndarray) -> np.ndarray:
+    """The layer's block of each of its two outputs."""
+    return np.einsum("ioko->oik", matrix[LAYER, LAYER].reshape(3, 2, 3, 2))
+
+
+def keep_outputs(matrix: np.ndarray) -> np.ndarray:
+    kept = np.zeros((D, D))
+    kept[LAYER, LAYER] = np.einsum("oik,op->iokp", output_blocks(matrix), np.eye(2)).reshape(6, 6)
+    kept[6, 6] = matrix[6, 6]
+    return kept
+
+
+def build_outputs(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    dtype, blocks = ravel_pytree(like)[0].dtype, output_blocks(matrix)
+    layer = cls(jnp.asarray(np.linalg.cholesky(blocks) if issubclass(cls, OutputCholesky) else blocks, dtype))
+    return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
+
+
+def output_eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A basis for both outputs, and their eigenvalues in it."""
+    blocks = output_blocks(matrix)
+    basis = np.linalg.eigh(blocks.sum(axis=0))[1]
+    return basis, np.einsum("ij,oik,kj->jo", basis, blocks, basis)
+
+
+def keep_output_eigen(matrix: np.ndarray) -> np.ndarray:
+    (basis, values), kept = output_eigen(matrix), np.zeros((D, D))
+    blocks = np.einsum("ij,jo,kj->oik", basis, values, basis)
+    kept[LAYER, LAYER] = np.einsum("oik,op->iokp", blocks, np.eye(2)).reshape(6, 6)
+    kept[6, 6] = matrix[6, 6]
+    return kept
+
+
+def build_output_eigen(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    dtype = ravel_pytree(like)[0].dtype
+    layer = cls(*(jnp.asarray(part, dtype) for part in output_eigen(matrix)))
     return BlockDiagonal({"layer": layer, "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
 
 
@@ -268,6 +310,21 @@ low_rank = row(
 )
 low_rank_eigen = row(
     "operators", "LowRankEigen", LowRankEigen, "long", build=build_low_rank_eigen, keep=keep_low_rank, delta=dense
+)
+outputs = row(
+    "operators",
+    "OutputBlocks",
+    OutputBlocks,
+    "adds",
+    build=build_outputs,
+    keep=keep_outputs,
+)
+outputs.extras["delta"] = outputs
+output_cholesky = row(
+    "operators", "OutputCholesky", OutputCholesky, "long", build=build_outputs, keep=keep_outputs, delta=outputs
+)
+output_spectrum = row(
+    "operators", "OutputEigen", OutputEigen, "long", build=build_output_eigen, keep=keep_output_eigen, delta=outputs
 )
 SOUND = (scalar, diagonal, dense, cholesky, parts, leaves, kronecker, kronecker_eigen, low_rank, low_rank_eigen)
 

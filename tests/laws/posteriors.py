@@ -42,21 +42,26 @@ from lamu.algorithms import (
     mixture,
     mixture_vi,
     multimodal,
+    neural_linear,
     noisy_kfac,
     ogn,
+    online_laplace,
+    pbp,
     rmsprop,
     sam,
     sgd,
     slang,
     straight_through,
+    swag,
+    variational_head,
     vogn,
     von,
 )
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
-from lamu.mcmc import nuts
+from lamu.mcmc import hmc, mala, minibatch_mh, nuts, psgld, random_walk, sghmc, sgld, sgnht, ula
 from lamu.networks import MLP, BatchNorm, Dropout
-from lamu.operators import Dense
+from lamu.operators import Dense, Layerwise, MatrixFreeOf
 from lamu.predictives import linearised, sampled
 from lamu.predictives.rows import in_chunks
 from lamu.record import record
@@ -108,6 +113,7 @@ hidden = lamu.Model(lamu.networks.MLP((4,), "tanh"), lamu.likelihoods.Categorica
 dropped = lamu.Model(lamu.networks.MLP((4,), "tanh", dropout=Dropout(0.2)), lamu.likelihoods.Categorical(3))
 dropped = dropped.standardised(X, CLASSES)
 tanh = lamu.Model(lamu.networks.MLP((4,), "tanh"), learned)
+rectifiers = lamu.Model(lamu.networks.MLP((4,)), learned)
 logistic = linear(lamu.likelihoods.Bernoulli())
 newton = von(1.0, Dense, Exact())
 
@@ -118,6 +124,7 @@ def normed(by: BatchNorm) -> Any:
     return Fitted(model, (X, CLASSES), deep_ensemble(adam(0.05), members=2), steps=20)
 
 
+LENGTHS: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 20, "thinning": 5}
 FITS = {
     "gradient_descent": ("regression point long", Fitted(linear(learned), (X, Y), gradient_descent(0.1), steps=50)),
     "sgd": ("binary point long", Fitted(logistic, (X, BINARY), sgd(0.1), steps=50)),
@@ -130,6 +137,14 @@ FITS = {
     "laplace of binary": (
         "binary",
         Fitted(logistic, (X, BINARY), laplace(adam(0.05)), steps=50),
+    ),
+    "laplace of Kronecker factors": (
+        "classes long",
+        Fitted(hidden, (X, CLASSES), laplace(adam(0.05), structure=Layerwise()), steps=50),
+    ),
+    "laplace of MatrixFreeOf": (
+        "binary long",
+        Fitted(logistic, (X, BINARY), laplace(adam(0.05), structure=MatrixFreeOf(tolerance=1e-8)), steps=50),
     ),
     "last_layer": ("classes", Fitted(hidden, (X, CLASSES), last_layer(adam(0.05)), steps=50)),
     "deep_ensemble": ("regression", Fitted(tanh, (X, Y), deep_ensemble(adam(0.05), members=2), steps=20)),
@@ -161,8 +176,22 @@ FITS = {
     "dropout": ("classes point long", Fitted(dropped, (X, CLASSES), dropout(sgd(0.1)), steps=20)),
     "mc_dropout": ("classes", Fitted(dropped, (X, CLASSES), mc_dropout(sgd(0.1)), steps=20)),
     "mixture": ("classes long", Fitted(hidden, (X, CLASSES), mixture(ivon(0.1), components=2), steps=50)),
+    "pbp": ("regression", Fitted(rectifiers, (X, Y), pbp(), steps=2)),
+    "swag": ("classes hidden", Fitted(hidden, (X, CLASSES), swag(sgd(0.1)), steps=50)),
+    "online_laplace": ("classes hidden", Fitted(hidden, (X, CLASSES), online_laplace(adam(0.05)), steps=50)),
+    "neural_linear": ("regression", Fitted(tanh, (X, Y), neural_linear(adam(0.05)), steps=50)),
+    "variational_head": ("classes", Fitted(hidden, (X, CLASSES), variational_head(), steps=50)),
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
+    "hmc": ("regression long", Fitted(linear(learned), (X, Y), hmc(chains=2, warmup=60, draws=30))),
+    "mala": ("regression long", Fitted(linear(learned), (X, Y), mala(chains=2, warmup=60, draws=30))),
+    "ula": ("regression long", Fitted(linear(learned), (X, Y), ula(chains=2, warmup=60, draws=30))),
+    "random_walk": ("regression long", Fitted(linear(learned), (X, Y), random_walk(2, 60, 30))),
+    "minibatch_mh": ("regression long", Fitted(linear(learned), (X, Y), minibatch_mh(2, 60, 30, rows=20))),
+    "sgld": ("classes", Fitted(hidden, (X, CLASSES), sgld(0.05, **LENGTHS))),
+    "psgld": ("classes long", Fitted(hidden, (X, CLASSES), psgld(0.01, **LENGTHS))),
+    "sghmc": ("classes long", Fitted(hidden, (X, CLASSES), sghmc(0.01, **LENGTHS))),
+    "sgnht": ("classes long", Fitted(hidden, (X, CLASSES), sgnht(0.01, **LENGTHS))),
 }
 for name, (traits, fitted) in FITS.items():
     word = "labels " if "regression" not in traits else ""
@@ -322,6 +351,8 @@ def density_by_hand(pred: Any, y: Any) -> Any:
         weights = np.asarray(pred.log_weights)[:, None]
         np.testing.assert_allclose(np.exp(weights).sum(), 1.0, rtol=1e-6)
         return logsumexp(jnp.stack(each) + weights, axis=0)
+    if hasattr(pred, "freedom"):
+        return jax.scipy.stats.t.logpdf(y, pred.freedom, pred.centre, pred.width)
     return jax.scipy.stats.norm.logpdf(y, pred.mean, pred.std)
 
 

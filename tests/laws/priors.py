@@ -17,7 +17,7 @@ from scipy import stats
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal
-from lamu.priors import Belief, LearnedNormal, Normal, ScaleMixture, gaussian_belief
+from lamu.priors import Belief, LayerwiseNormal, LearnedNormal, Normal, ScaleMixture, gaussian_belief
 from tests.laws.harness import Row, law, row, twin
 
 PARAMS = {
@@ -43,6 +43,16 @@ patterned = row(
     loc=0.0,
     scales=scales(3.0, 0.5),
 )
+uneven = {"layers": [0.5, {"bias": 3.0, "kernel": jnp.array([0.7])}]}  # a layer, a leaf, a weight
+layerwise = row(
+    "priors",
+    "LayerwiseNormal",
+    LayerwiseNormal(uneven, loc=0.3),
+    "gaussian",
+    loc=0.3,
+    scales={"layers": [{"bias": 0.5, "kernel": 0.5}, {"bias": 3.0, "kernel": 0.7}]},
+)
+row("priors", "LayerwiseNormal of one width", LayerwiseNormal(0.7), "any gaussian", loc=0.0, scales=scales(0.7, 0.7))
 there = jax.tree.map(lambda x: jnp.full_like(x, 0.3), PARAMS)
 narrow = jax.tree.map(lambda x, s: jnp.full_like(x, s**-2.0), PARAMS, scales(3.0, 0.5))
 diagonal = row(
@@ -225,6 +235,12 @@ twin_of(
     ),
 )
 twin(patterned, "patterns sorted", "first_pattern_counts density_is_scipys", Normal({"*": 0.5, "*bias": 3.0}))
+twin(
+    layerwise,
+    "the first layer's width for all",
+    "density_is_scipys sample_has_the_moments",
+    LayerwiseNormal(0.5, loc=0.3),
+)
 twin_of(
     standard,
     "float64 always",

@@ -46,25 +46,48 @@ from lamu.algorithms import (
     mixture,
     mixture_vi,
     multimodal,
+    neural_linear,
     newton,
     noisy_kfac,
     ogn,
+    online_laplace,
+    pbp,
     rmsprop,
     sam,
     sgd,
     slang,
     straight_through,
     svi,
+    swag,
+    variational_head,
     vogn,
     von,
 )
 from lamu.algorithms.descent import Flipout, LocalReparameterisation
+from lamu.algorithms.ensembles.iterates import EverySteps, LowRankDeviations
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
 from lamu.families import Gamma
 from lamu.geometry import Affine
 from lamu.likelihoods import HeteroscedasticGaussian
-from lamu.mcmc import nuts
+from lamu.mcmc import (
+    ControlVariates,
+    Cyclical,
+    Held,
+    Polynomial,
+    RootMeanSquare,
+    RowNoise,
+    hmc,
+    mala,
+    minibatch_mh,
+    nuts,
+    psgld,
+    random_walk,
+    sghmc,
+    sgld,
+    sgnht,
+    ula,
+)
 from lamu.networks import BatchNorm, Dropout
 from lamu.objective import Objective
 from lamu.observations import Poisson
@@ -139,6 +162,12 @@ for name, algorithm, with_rate, traits in (
     ("laplace", laplace(adam(0.05)), None, POINT + " gaussian"),
     ("last_layer", last_layer(adam(0.05)), None, "deterministic eager"),
     ("deep_ensemble", deep_ensemble(adam(0.05), members=2), None, "eager"),
+    (
+        "swag",
+        swag(sgd(0.05, momentum=0.5), LowRankDeviations(2), EverySteps()),
+        None,
+        "deterministic dispersions eager long",
+    ),
     ("newton", newton(), newton, "deterministic descends eager mode gaussian"),
     ("rmsprop", rmsprop(0.02), rmsprop, POINT + " long"),
     ("adagrad", adagrad(0.3), adagrad, POINT + " long"),
@@ -170,6 +199,7 @@ for name, algorithm, with_rate, traits in (
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 
 counts = Problem(lamu.Model.conjugate(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
+rectifiers = replace(regression, model=lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), Normal(1.0)))
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (
     ("straight_through of classes", straight_through(0.1), classes, "full long"),
@@ -181,12 +211,32 @@ for name, algorithm, at, traits in (
     ("mixture_vi of classes", mixture_vi(components=2, draws=1), classes, "full random"),
     ("mixture of classes", mixture(ivon(0.1), components=2), classes, "full random"),
     ("igo of classes", igo(), classes, "full random"),
+    ("pbp of rectifiers", pbp(), rectifiers, "full deterministic eager"),
     ("svi of counts", svi(), counts, ""),
     ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager long"),
     ("local of classes", bayes_by_backprop(estimator=LocalReparameterisation()), classes, "full random long"),
+    ("random_walk of one scalar", random_walk(2, 4, 2), scalar, "random long"),
+    ("mala of one scalar", mala(2, 0, 4, step_size=0.1), scalar, "random long"),
+    ("ula of one scalar", ula(2, 0, 4, step_size=0.1), scalar, "random long"),
+    ("hmc of classes", hmc(2, 4, 2), classes, "full random"),
+    ("minibatch_mh of one scalar", minibatch_mh(2, 0, 4, rows=5, step_size=0.1), scalar, "random"),
+    ("minibatch_mh of classes", minibatch_mh(2, 0, 4, rows=5, step_size=0.1), classes, "full random long"),
     ("flipout of classes", bayes_by_backprop(estimator=Flipout(), draws=2), classes, "full random long"),
 ):
     row("protocol", name, algorithm, traits, problem=at)
+
+lengths: dict[str, Any] = {"chains": 2, "warmup": 20, "draws": 4, "thinning": 2}
+for name, algorithm, long in (
+    ("sgld", sgld(Polynomial(0.01), **lengths), ""),
+    ("psgld", psgld(0.01, RootMeanSquare(), **lengths), "long"),
+    ("sghmc", sghmc(Cyclical(0.01, cycles=2), preconditioner=Held(), **lengths), ""),
+    ("sgnht", sgnht(0.01, gradient=ControlVariates(), **lengths), "long"),
+):
+    row("protocol", name, algorithm, f"full regression random {long}", problem=regression)
+    row("protocol", f"{name} of classes", algorithm, "full random long", problem=classes)
+row("protocol", "sgld of batch statistics", sgld(0.01, **lengths), "full random long", problem=normed)
+by_rows = sghmc(0.01, noise_estimate=RowNoise(), **lengths)
+row("protocol", "sghmc of rows' noise", by_rows, "full random long", problem=classes)
 
 # Two outputs a target, and no dispersions: the curvature of a row is a matrix.
 own_noise = replace(regression, model=replace(regression.model, likelihood=HeteroscedasticGaussian()))
@@ -460,6 +510,21 @@ def steps_descend(row: Row) -> None:
 
 
 noisy = problem(lamu.networks.Linear(), lamu.likelihoods.Gaussian(), 2, np.float64)
+
+evident = online_laplace(adam(0.05), burn_in=1, every=1, updates=3)
+row("protocol", "online_laplace", evident, "full regression dispersions descends", problem=regression)
+row("protocol", "online_laplace of one scalar", evident, "long", problem=scalar)
+row("protocol", "online_laplace of classes", evident, "full", problem=classes)
+row("protocol", "online_laplace of batch statistics", evident, "full long", problem=normed)
+row("protocol", "neural_linear", neural_linear(adam(0.05)), "full deterministic eager", problem=noisy)
+row(
+    "protocol",
+    "variational_head",
+    variational_head(optax.adam(0.05)),
+    "full regression dispersions",
+    problem=regression,
+)
+row("protocol", "variational_head of classes", variational_head(optax.adam(0.05)), "full long", problem=classes)
 
 
 @law("protocol", when="regression dispersions")

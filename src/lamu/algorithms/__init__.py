@@ -8,9 +8,13 @@ from lamu.algorithms.discrete.dropout import dropout, mc_dropout
 from lamu.algorithms.discrete.plugged import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
+from lamu.algorithms.ensembles.diversity import Anchors, Bootstrap, Seeds
+from lamu.algorithms.ensembles.iterates import DiagonalDeviations, EverySteps, LastPart, LowRankDeviations
 from lamu.algorithms.ensembles.mixture import EqualWeights, EvidenceWeights, mixture
+from lamu.algorithms.ensembles.swag import swag
 from lamu.algorithms.mixtures.mixture_vi import mixture_vi
 from lamu.algorithms.mixtures.multimodal import multimodal
+from lamu.algorithms.moments.pbp import pbp
 from lamu.algorithms.optimisers.adagrad import adagrad
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
@@ -21,24 +25,51 @@ from lamu.algorithms.optimisers.newton import newton
 from lamu.algorithms.optimisers.rmsprop import rmsprop
 from lamu.algorithms.optimisers.sam import sam
 from lamu.algorithms.optimisers.sgd import sgd
+from lamu.algorithms.post_hoc.evidence import Evidence, evidence
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
+from lamu.algorithms.post_hoc.neural_linear import neural_linear
+from lamu.algorithms.post_hoc.online_laplace import online_laplace
+from lamu.algorithms.post_hoc.prior_widths import OneWidth, WidthPerLayer, WidthPerWeight
+from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
+from lamu.algorithms.post_hoc.subnetwork import ByMask, LargestVariance
+from lamu.algorithms.post_hoc.tuning import tuned
 from lamu.algorithms.table import registry
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam
+from lamu.algorithms.variational.head_covariance import DenseHead, DiagonalHead
 from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.lie_group import lie_group
 from lamu.algorithms.variational.noisy_kfac import noisy_kfac
 from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.slang import slang
+from lamu.algorithms.variational.variational_head import variational_head
 from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 
 __all__ = [
+    "AllWeights",
+    "Anchors",
     "AtMean",
     "AtMode",
+    "Bootstrap",
+    "ByMask",
+    "DenseHead",
+    "DiagonalDeviations",
+    "DiagonalHead",
     "EqualWeights",
+    "EverySteps",
+    "Evidence",
     "EvidenceWeights",
+    "HeadWeights",
+    "LargestVariance",
+    "LastPart",
+    "LowRankDeviations",
+    "Matching",
+    "OneWidth",
+    "Seeds",
+    "WidthPerLayer",
+    "WidthPerWeight",
     "adagrad",
     "adam",
     "bayes_by_backprop",
@@ -47,6 +78,7 @@ __all__ = [
     "conjugate",
     "deep_ensemble",
     "dropout",
+    "evidence",
     "gradient_descent",
     "igo",
     "invariant_map",
@@ -60,9 +92,12 @@ __all__ = [
     "mixture",
     "mixture_vi",
     "multimodal",
+    "neural_linear",
     "newton",
     "noisy_kfac",
     "ogn",
+    "online_laplace",
+    "pbp",
     "registry",
     "rmsprop",
     "sam",
@@ -70,6 +105,9 @@ __all__ = [
     "slang",
     "straight_through",
     "svi",
+    "swag",
+    "tuned",
+    "variational_head",
     "vogn",
     "von",
 ]

@@ -10,8 +10,10 @@ from lamu.algorithms.discrete.dropout import dropout, mc_dropout
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.ensembles.mixture import mixture
+from lamu.algorithms.ensembles.swag import swag
 from lamu.algorithms.mixtures.mixture_vi import mixture_vi
 from lamu.algorithms.mixtures.multimodal import multimodal
+from lamu.algorithms.moments.pbp import pbp
 from lamu.algorithms.optimisers.adagrad import adagrad
 from lamu.algorithms.optimisers.adam import adam
 from lamu.algorithms.optimisers.gradient_descent import gradient_descent
@@ -24,6 +26,8 @@ from lamu.algorithms.optimisers.sam import sam
 from lamu.algorithms.optimisers.sgd import sgd
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
+from lamu.algorithms.post_hoc.neural_linear import neural_linear
+from lamu.algorithms.post_hoc.online_laplace import online_laplace
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam
 from lamu.algorithms.variational.ivon import ivon
@@ -31,6 +35,7 @@ from lamu.algorithms.variational.lie_group import lie_group
 from lamu.algorithms.variational.noisy_kfac import noisy_kfac
 from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.slang import slang
+from lamu.algorithms.variational.variational_head import variational_head
 from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 from lamu.protocol import Recipe
@@ -60,12 +65,17 @@ _RECIPES = (
     Recipe("slang", slang, "Mishkin et al. 2018, algorithm 1"),
     Recipe("noisy_kfac", noisy_kfac, "Zhang et al. 2018, algorithm 2"),
     Recipe("bayes_by_backprop", bayes_by_backprop, "Blundell et al. 2015, section 3.2"),
+    Recipe("variational_head", variational_head, "Harrison, Willes & Snoek 2024"),
     Recipe("bsam", bsam, "Möllenhoff & Khan 2023, algorithm 1"),
     Recipe("lie_group", lie_group, "Kıral, Möllenhoff & Khan 2023"),
     Recipe("mixture_vi", mixture_vi, "Lin, Khan & Schmidt 2019"),
     Recipe("igo", igo, "Ollivier et al. 2017; Glasmachers et al. 2010"),
+    Recipe("pbp", pbp, "Hernández-Lobato & Adams 2015, section 3"),
     Recipe("laplace", laplace, "MacKay 1992; Khan & Rue 2021, section 4.4"),
+    Recipe("online_laplace", online_laplace, "Immer et al. 2021, algorithm 1"),
     Recipe("last_layer", last_layer, "Snoek et al. 2015; Kristiadi et al. 2020"),
+    Recipe("swag", swag, "Maddox et al. 2019, equation 1 and algorithm 1"),
+    Recipe("neural_linear", neural_linear, "Snoek et al. 2015; Riquelme et al. 2018"),
     Recipe("deep_ensemble", deep_ensemble, "Lakshminarayanan et al. 2017"),
     Recipe("mixture", mixture, "Wilson & Izmailov 2020; Shen et al. 2024"),
     Recipe("svi", svi, "Hoffman et al. 2013, equation 26"),

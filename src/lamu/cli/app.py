@@ -30,6 +30,9 @@ _BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Rows of a ste
 _Seed = Annotated[int, typer.Option(metavar="N", help="Of the split and of the algorithm.")]
 _TestSize = Annotated[float, typer.Option(metavar="F", help="The share of rows kept for the scores.")]
 _Samples = Annotated[int | None, typer.Option(metavar="N", help="Draws of a prediction, where it needs draws.")]
+_MaxMemory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="What may be held at once, for instance 2GB; half of what is free.")
+]
 _Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
 
 
@@ -134,6 +137,11 @@ def _fit(
             metavar="K", help="An ensemble over K folds, or 0 for one run; five unless an algorithm is named."
         ),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="What laplace is about: all, last_layer, or a path pattern."),
+    ] = None,
+    max_memory: _MaxMemory = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -142,9 +150,12 @@ def _fit(
 
     refuse_existing(out, force)
     from lamu.cli.training import Request, train
+    from lamu.memory import within
 
-    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute, folds)
-    train(request, out, algorithm, tuple(setting or ()), as_json, force)
+    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute, folds, max_memory)
+    settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
+    with within(max_memory):
+        train(request, out, algorithm, settings, as_json, force)
 
 
 @app.command("predict")
@@ -153,6 +164,7 @@ def _predict(
     data: _Data,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make.")] = None,
     samples: _Samples = None,
+    max_memory: _MaxMemory = None,
     as_json: _Json = False,
 ) -> None:
     """Predict the rows of a table with a fitted model; score them where the target is there."""
@@ -161,8 +173,10 @@ def _predict(
     if out is not None:
         refuse_existing(out)
     from lamu.cli.predicting import predict
+    from lamu.memory import within
 
-    predict(run, data, out, as_json, samples)
+    with within(max_memory):
+        predict(run, data, out, as_json, samples)
 
 
 @app.command("compare")
@@ -183,6 +197,13 @@ def _compare(
     test_size: _TestSize = 0.2,
     samples: _Samples = None,
     impute: _Impute = False,
+    by: Annotated[
+        str | None, typer.Option(metavar="SCORE", help="The order of the rows: nll or evidence, the best first.")
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A sampler, such as hmc, that the others are to come close to."),
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
@@ -190,7 +211,7 @@ def _compare(
     from lamu.cli.training import Request
 
     request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute)
-    if not compare(request, algorithms, setting or (), splits, as_json):
+    if not compare(request, algorithms, setting or (), splits, as_json, by, reference):
         raise typer.Exit(1)
 
 

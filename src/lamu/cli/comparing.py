@@ -18,15 +18,31 @@ from lamu.cli.contestant import equal_budget
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.training import Request, learning_rows
+from lamu.data import Arrays
 from lamu.data.spelling import nearest
-from lamu.scores import Estimate
+from lamu.scores import Estimate, fidelity
 
 __all__ = ["compare"]
 
-WIDE = 110  # characters in which everything fits in one table
+WIDE = 120  # characters in which everything fits in one table
+ORDERS = {"nll": 1.0, "evidence": -1.0}  # the sign that puts the best first
+MEASURES = {
+    "agreement": "agreement of labels",
+    "total_variation": "total variation",
+    "wasserstein": "W1, in its deviations",
+    "coverage": "of 90 % regions",
+}
 
 
-def compare(request: Request, names: str, settings: Sequence[str] = (), splits: int = 1, as_json: bool = False) -> bool:
+def compare(
+    request: Request,
+    names: str,
+    settings: Sequence[str] = (),
+    splits: int = 1,
+    as_json: bool = False,
+    by: str | None = None,
+    reference: str | None = None,
+) -> bool:
     """Compares algorithms on the same rows and prints a table: scores, paired differences, time and memory.
 
     Args:
@@ -35,6 +51,8 @@ def compare(request: Request, names: str, settings: Sequence[str] = (), splits: 
         settings: `algorithm.key=value`, one a setting.
         splits: how many splits into training and test rows.
         as_json: whether to print one JSON document in place of a table.
+        by: what to order the rows by, the best first: "nll" or "evidence"; None for the order of the names.
+        reference: the name of an algorithm, a sampler most likely, whose posterior the others are to come close to.
 
     Returns:
         Whether every algorithm came to an end; one that does not has a row that says why.
@@ -45,15 +63,24 @@ def compare(request: Request, names: str, settings: Sequence[str] = (), splits: 
     request.check()
     if splits < 1:
         raise ValueError(f"--splits is {splits}; give a whole number that is not below 1")
-    chosen = _chosen(names, settings)
+    if by not in (None, *ORDERS):
+        raise ValueError(f"--by is {by!r}; {nearest(str(by), ORDERS)}")
+    chosen = _chosen(names if reference is None else _with_reference(names, reference), settings)
     table = request.read()
     parts = [learning_rows(table, request, request.seed + s)[1:] for s in range(splits)]
     answers = {}
-    for index, (name, words) in enumerate(chosen.items()):
-        if sys.stderr.isatty():
-            print(f"{name} ({index + 1} of {len(chosen)})", file=sys.stderr)
-        answers[name] = run({"request": asdict(request), "algorithm": name, "settings": words, "splits": splits})
+    with tempfile.TemporaryDirectory() as kept:
+        for index, (name, words) in enumerate(chosen.items()):
+            if sys.stderr.isatty():
+                print(f"{name} ({index + 1} of {len(chosen)})", file=sys.stderr)
+            task = {"request": asdict(request), "algorithm": name, "settings": words, "splits": splits}
+            keep = {} if reference is None else {"keep": str(Path(kept) / name)}
+            answers[name] = run(task | keep)
+        close = {} if reference is None else _closeness(request, table, answers, reference, Path(kept))
     rows = [_summary(name, answer, answers[next(iter(chosen))]) for name, answer in answers.items()]
+    for row in rows:
+        row["closeness"] = close.get(row["algorithm"])
+    rows = _ordered(rows, by)
     complete = all("failure" not in row for row in rows)
     about = {
         "data": request.data,
@@ -69,7 +96,9 @@ def compare(request: Request, names: str, settings: Sequence[str] = (), splits: 
         show_document({**about, "complete": complete, "algorithms": rows})
         return complete
     show_notes(table.notes)
-    _show(about, rows, answers)
+    _show(about, rows, answers, next(iter(chosen)))
+    if reference is not None:
+        show_closeness(rows, reference)
     return complete
 
 
@@ -100,6 +129,47 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         return {"failure": f"its process was ended by signal {-ran.returncode}, as when memory is short"}
     last = (ran.stderr or b"").decode(errors="replace").strip().splitlines()[-1:] or ["no reason was given"]
     return {"failure": f"its process ended with code {ran.returncode}: {last[0]}"}
+
+
+def _with_reference(names: str, reference: str) -> str:
+    return names if reference in (part.strip() for part in names.split(",")) else f"{names},{reference}"
+
+
+def _closeness(
+    request: Request, table: Any, answers: dict[str, dict[str, Any]], reference: str, kept: Path
+) -> dict[str, dict[str, float]]:
+    """Returns how close each posterior's predictions on the test rows come to the reference's, a mean over splits."""
+    from lamu.posterior import load
+
+    found: dict[str, dict[str, list[float]]] = {}
+    if "failure" in answers[reference]:
+        return {}
+    for split in range(len(answers[reference]["splits"])):
+        seed = request.seed + split
+        part, _, test = learning_rows(table, request, seed)
+        x = Arrays.of((part.x, part.y)).x[test]
+        exact = load(kept / reference / f"{seed}")
+        for name, answer in answers.items():
+            if name == reference or "failure" in answer:
+                continue
+            compared = fidelity(load(kept / name / f"{seed}"), exact, x)
+            for score in MEASURES:
+                estimate = getattr(compared, score)
+                if estimate is not None:
+                    found.setdefault(name, {}).setdefault(score, []).append(estimate.value)
+    return {name: {score: float(np.mean(values)) for score, values in scores.items()} for name, scores in found.items()}
+
+
+def _ordered(rows: list[dict[str, Any]], by: str | None) -> list[dict[str, Any]]:
+    """Returns the rows, the best first; those that know nothing of it come last."""
+
+    def rank(row: dict[str, Any]) -> float:
+        if "failure" in row:
+            return math.inf
+        value = row["scores"]["nll"] if by == "nll" else row["evidence"]
+        return math.inf if value is None else ORDERS[str(by)] * value
+
+    return rows if by is None else sorted(rows, key=rank)
 
 
 def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
@@ -146,6 +216,7 @@ def _summary(name: str, answer: dict[str, Any], first: dict[str, Any]) -> dict[s
         "scores": {score: each.value for score, each in scores.items()},
         "standard_errors": {score: each.error for score, each in scores.items()},
         "nll_difference": None,
+        "evidence": _mean_evidence(splits),
         "steps": splits[0]["steps"],
         "streams": answer["streams"],
         "seconds": float(np.mean([split["seconds"] for split in splits])),
@@ -168,14 +239,19 @@ def _over(values: Any) -> Estimate:
     return Estimate(float(np.mean(values)), error)
 
 
+def _mean_evidence(splits: list[dict[str, Any]]) -> float | None:
+    values = [split["evidence"] for split in splits]
+    return None if None in values else float(np.mean(values))
+
+
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _show(about: dict[str, Any], rows: list[dict[str, Any]], answers: dict[str, Any]) -> None:
+def _show(about: dict[str, Any], rows: list[dict[str, Any]], answers: dict[str, Any], first: str) -> None:
     """Prints the rows as one table, or as two where a line is short."""
     ended = [row for row in rows if "failure" not in row]
-    splits, first = about["splits"], rows[0]["algorithm"]
+    splits = about["splits"]
     where = (
         f"{about['rows']['test']} test rows" if splits == 1 else f"{splits} splits of {about['rows']['test']} test rows"
     )
@@ -190,15 +266,15 @@ def _show(about: dict[str, Any], rows: list[dict[str, Any]], answers: dict[str, 
             )
             for row in ended
         ]
-        costs = [(_steps(row), f"{row['seconds']:.1f}", _mebibytes(row["memory"])) for row in ended]
-        cost_heads = ("steps", "seconds", "MiB")
+        costs = [(_nats(row), _steps(row), f"{row['seconds']:.1f}", _mebibytes(row["memory"])) for row in ended]
+        cost_heads = ("evidence", "steps", "seconds", "MiB")
         title = f"{about['target']} of {about['data']}, {where}"
         if width() >= WIDE:
             show_table(title, (*heads, *cost_heads), [(*a, *b) for a, b in zip(scores, costs, strict=True)])
         else:
             show_table(title, heads, scores)
             costs = [(row["algorithm"], *cost) for row, cost in zip(ended, costs, strict=True)]
-            show_table("what it cost", ("algorithm", *cost_heads), costs)
+            show_table("evidence, and what it cost", ("algorithm", *cost_heads), costs)
         for line in _legend(about, first, splits, answers):
             show_line(line)
     for row in rows:
@@ -212,6 +288,27 @@ def _difference(row: dict[str, Any], first: str) -> str:
         return "-"
     text = str(Estimate(found["value"], _number(found["standard_error"])))
     return text if text.startswith("-") else f"+{text}"
+
+
+def show_closeness(rows: list[dict[str, Any]], reference: str) -> None:
+    """Prints how close each algorithm's predictions come to a reference's.
+
+    Args:
+        rows: the algorithms' rows.
+        reference: the name of the reference.
+    """
+    known = [row for row in rows if row["closeness"]]
+    if not known:
+        show_line(f"nothing can be said of closeness: {reference} did not come to an end")
+        return
+    measures = [name for name in MEASURES if name in known[0]["closeness"]]
+    lines = [(row["algorithm"], *(f"{row['closeness'][name]:.4f}" for name in measures)) for row in known]
+    show_table(f"how close to {reference}", ("algorithm", *(MEASURES[name] for name in measures)), lines)
+    show_line("all under the same prior, that of the reference; a second run of it would not agree wholly either")
+
+
+def _nats(row: dict[str, Any]) -> str:
+    return "-" if row["evidence"] is None else f"{row['evidence']:,.1f}"
 
 
 def _steps(row: dict[str, Any]) -> str:
@@ -237,4 +334,8 @@ def _legend(about: dict[str, Any], first: str, splits: int, answers: dict[str, A
     alone = [name for name, answer in answers.items() if "splits" in answer and answer["epochs"] is None]
     if alone:
         lines[1] += f"; {', '.join(alone)} takes its own number of steps"
-    return [*lines, "seconds: one fit, with compilation; MiB: the most that the whole process held"]
+    return [
+        *lines,
+        "evidence: its logarithm in nats where it is known, else the bound below it, of the training rows",
+        "seconds: with compilation and every width of the prior tried; MiB: the most that the whole process held",
+    ]

@@ -7,8 +7,10 @@ files; the answer is there when the process ends well, whether or not the algori
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,16 @@ from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
-from lamu.loop import fit
+from lamu.priors import LearnedNormal
+from lamu.scores import evidence
+from lamu.widths import fit_width
 
 __all__ = ["contest", "equal_budget", "main"]
 
 
-def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits: int) -> dict[str, Any]:
+def contest(
+    request: Request, algorithm: str, settings: tuple[str, ...], splits: int, keep: str | None = None
+) -> dict[str, Any]:
     """Fits an algorithm on each split and scores it on the rest.
 
     Args:
@@ -31,11 +37,14 @@ def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits:
         algorithm: its name.
         settings: its settings, `key=value` each.
         splits: how many splits.
+        keep: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
+            the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
 
     Returns:
         `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the
-        number of `steps` and the `seconds` of the fit with its compilation; `streams`, the members that step at once;
-        `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
+        number of `steps` of the last run, the `seconds` of all with their compilation, the `widths` of the prior that
+        were tried, and the `evidence` or its lower bound in nats; `streams`, the members that step at once; `epochs`,
+        None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
     recipe = find(algorithm)
     learner = build(recipe, parse(settings, recipe))
@@ -49,19 +58,26 @@ def contest(request: Request, algorithm: str, settings: tuple[str, ...], splits:
         model = model_for(table.encoding, x, y)
         loop = equal_budget(request, learner, len(x))
         start = time.perf_counter()
-        fitted = fit(model, (x, y), learner, seed=seed, **loop)
+        if keep is not None and isinstance(model.prior, LearnedNormal):
+            model = replace(model, prior=model.prior.at(model.prior.start))
+        fitted = fit_width(model, (x, y), learner, seed=seed, **loop)
         seconds = time.perf_counter() - start
-        if fitted.interrupted:
+        if fitted.fit.interrupted:
             raise KeyboardInterrupt
         rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test])
         scores = estimates(rows)
+        if keep is not None:
+            Path(keep).mkdir(exist_ok=True)
+            fitted.posterior.save(Path(keep) / f"{seed}")
         found.append(
             {
                 "scores": {name: each.value for name, each in scores.items()},
                 "standard_errors": {name: each.error for name, each in scores.items()},
                 "nll": rows["nll"],
-                "steps": len(fitted.history["loss"]),
+                "steps": len(fitted.fit.history["loss"]),
                 "seconds": seconds,
+                "widths": fitted.widths,
+                "evidence": _evidence(fitted.posterior, (x, y)),
             }
         )
     return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": _peak()}
@@ -75,8 +91,17 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
         learner: the algorithm; one with a length of its own keeps it.
         rows: how many rows there are to learn from.
     """
-    kept = set(budget(learner, rows)) - {"stop"}
+    kept = set(budget(learner, rows))
     return {name: value for name, value in request.loop(learner, rows).items() if name in kept}
+
+
+def _evidence(posterior: Any, data: Any) -> float | None:
+    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
+    try:
+        found = evidence(posterior, data).value
+    except TypeError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _peak() -> int | None:
@@ -101,7 +126,8 @@ def main(task: str, answer: str) -> int:
     """
     asked = json.loads(Path(task).read_text(encoding="utf-8"))
     try:
-        found = contest(Request(**asked["request"]), asked["algorithm"], tuple(asked["settings"]), asked["splits"])
+        request, settings = Request(**asked["request"]), tuple(asked["settings"])
+        found = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # whatever it is, it is this algorithm's row of the table

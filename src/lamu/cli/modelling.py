@@ -2,8 +2,9 @@
 
 Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of two
 layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose width the folds
-choose. An algorithm that is named runs alone, on nine tenths of the training rows, and the last tenth chooses its best
-state, and the width of the prior where it can.
+choose. An algorithm that is named runs alone: a tenth of the training rows, set aside, chooses the width of the prior
+among doublings and halvings, then it learns from all of them (`lamu.fit_width`). It is not stopped early: with an
+annealed rate the last steps are the best.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def default_folds(rows: int, algorithm: str | None) -> int:
 def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
     """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`.
 
-    Three thousand steps, in thirty epochs at least and five hundred at most; without a better validation for a fifth of
-    them it stops. Algorithms with a length of their own keep it.
+    Three thousand steps, in thirty epochs at least and five hundred at most. Members of folds stop after a fifth of
+    them without a better validation. Algorithms with a length of their own keep it.
 
     Args:
         algorithm: the algorithm.
@@ -78,14 +79,14 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
         >>> import lamu
         >>> from lamu.cli.modelling import budget
         >>> budget(lamu.algorithms.ivon(), rows=1000)
-        {'batch_size': 64, 'epochs': 200, 'stop': 40, 'validation': 0.1}
+        {'batch_size': 64, 'epochs': 200, 'validation': 0.1}
     """
     if algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return {"batch_size": _BATCH}
     learned = rows * (1 - (1 / folds if folds else _VALIDATION))
     epochs = min(max(math.ceil(_STEPS / math.ceil(learned / _BATCH)), _FEWEST_EPOCHS), _MOST_EPOCHS)
-    options = {"batch_size": _BATCH, "epochs": epochs, "stop": max(10, epochs // 5)}
-    return options if folds else {**options, "validation": _VALIDATION}
+    options = {"batch_size": _BATCH, "epochs": epochs}
+    return {**options, **({"stop": max(10, epochs // 5)} if folds else {"validation": _VALIDATION})}
 
 
 def model_for(encoding: Encoding, x: Any, y: Any) -> Model:

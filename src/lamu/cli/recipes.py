@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamu import algorithms, mcmc
+from lamu.cli.words import part, takes_words
 from lamu.data.spelling import nearest
 from lamu.protocol import Recipe
 from lamu.rate import Annealed
@@ -45,7 +46,7 @@ def find(name: str) -> Recipe:
 
 
 def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
-    """Returns settings as values: numbers, true, false, none, or text.
+    """Returns settings as values: numbers, true, false, none, text, or the part that a word stands for.
 
     Args:
         words: `key=value`, one a setting.
@@ -70,6 +71,9 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             raise ValueError(f"{recipe.name} has no setting {key!r}; {hint}")
         if key in settings:
             raise ValueError(f"the setting {key!r} is given twice; give it once")
+        if takes_words(key):
+            settings[key] = part(key, text)
+            continue
         value = _value(text)
         _check_kind(recipe.name, parameters[key], value, text)
         whole_for_real = isinstance(parameters[key].default, float | Annealed) and isinstance(value, int)

@@ -21,8 +21,9 @@ from lamu.cli.versions import version
 from lamu.data import Arrays, Encoding, split
 from lamu.data.table import Table, read
 from lamu.folds import fit_folds
-from lamu.loop import fit
+from lamu.memory import parse as parse_size
 from lamu.rate import Annealed
+from lamu.widths import fit_width
 
 __all__ = ["Request", "fingerprint", "learning_rows", "train"]
 
@@ -44,6 +45,7 @@ class Request:
         samples: draws of a prediction, where it needs draws; None for the default.
         impute: whether missing values are filled.
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
+        max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
     """
 
     data: str
@@ -56,6 +58,7 @@ class Request:
     samples: int | None = None
     impute: bool = False
     folds: int | None = None
+    max_memory: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -71,6 +74,8 @@ class Request:
                 )
         if self.folds == 1:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
+        if self.max_memory is not None:
+            parse_size(self.max_memory)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed is {self.seed}; give a whole number from 0 to {2**32 - 1}")
 
@@ -151,8 +156,8 @@ def train(
         fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **loop)
         fits = fitted.fits
     else:
-        fitted = fit(model, (x, y), learner, seed=request.seed, **loop)
-        fits = (fitted,)
+        fitted = fit_width(model, (x, y), learner, seed=request.seed, **loop)
+        fits = (fitted.fit,)
     seconds = time.perf_counter() - start
     if any(
         each.interrupted for each in fits
@@ -189,6 +194,7 @@ def train(
             "network": repr(model.network),
             "prior": repr(model.prior),
             "prior_as_used": repr(fitted.posterior.model.prior),
+            "widths_tried": {f"{width:g}": nll for width, nll in fitted.widths.items()},
             "standardised": True,
             "notes": list(table.notes),
             "posterior": fingerprint(folder / "posterior"),
@@ -245,7 +251,9 @@ def _defaults(recipe: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Returns a setting as JSON knows it: what is an object in Python as it would be written there."""
-    return repr(value) if isinstance(value, Annealed) else value
+    if isinstance(value, type):
+        return value.__name__
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def _default_samples(posterior: Any) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from lamu.record import record
 from lamu.typing import Params, RandomKey
@@ -17,6 +21,8 @@ class Draws:
 
     Attributes:
         samples: the points, leaves `[chains, draws, ...]`.
+        statistics: what the sampler said of each transition, arrays `[chains, draws]` by name; None where it said
+            nothing.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -27,6 +33,7 @@ class Draws:
     """
 
     samples: Params
+    statistics: Any = None
 
     kind = "joint"
 
@@ -51,4 +58,19 @@ class Draws:
         return self._at(jnp.arange(kept) * self.count // kept)
 
     def _at(self, index: jax.Array) -> Params:
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[index], self.samples)
+        return jax.tree.map(lambda leaf: _picked(leaf, index), self.samples)
+
+
+def _picked(leaf: Any, index: jax.Array) -> jax.Array:
+    """Returns some points; of an array of NumPy's (it may be mapped from disk) nothing else is read."""
+    if not isinstance(leaf, np.ndarray):
+        return leaf.reshape(-1, *leaf.shape[2:])[index]
+
+    def read(index: Any) -> np.ndarray:
+        chain, draw = np.divmod(np.asarray(index), leaf.shape[1])
+        return np.asarray(leaf[chain, draw])
+
+    if not isinstance(index, Tracer):
+        return jnp.asarray(read(index))
+    shape = jax.ShapeDtypeStruct((*index.shape, *leaf.shape[2:]), leaf.dtype)
+    return jax.pure_callback(read, shape, index, vmap_method="sequential")

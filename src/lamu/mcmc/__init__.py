@@ -1,6 +1,41 @@
 """Samplers, behind the same protocol as the rule's algorithms."""
 
+from lamu.mcmc.cycles import Cyclical, Polynomial
+from lamu.mcmc.diagnostics import Diagnosis, diagnose, inference_data
+from lamu.mcmc.diffusions import mala, ula
+from lamu.mcmc.gradients import ControlVariates, RowNoise
+from lamu.mcmc.hamiltonian import hmc
+from lamu.mcmc.metropolis import random_walk
 from lamu.mcmc.no_u_turn import nuts
+from lamu.mcmc.preconditioners import Held, RootMeanSquare
+from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
+from lamu.mcmc.stochastic_langevin import psgld, sgld
+from lamu.mcmc.subsampling import DelayedAcceptance, SequentialTest, minibatch_mh
 from lamu.mcmc.table import registry
+from lamu.mcmc.trust import UnreliableChains
 
-__all__ = ["nuts", "registry"]
+__all__ = [
+    "ControlVariates",
+    "Cyclical",
+    "DelayedAcceptance",
+    "Diagnosis",
+    "Held",
+    "Polynomial",
+    "RootMeanSquare",
+    "RowNoise",
+    "SequentialTest",
+    "UnreliableChains",
+    "diagnose",
+    "hmc",
+    "inference_data",
+    "mala",
+    "minibatch_mh",
+    "nuts",
+    "psgld",
+    "random_walk",
+    "registry",
+    "sghmc",
+    "sgld",
+    "sgnht",
+    "ula",
+]

@@ -10,6 +10,7 @@ from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, Linear
 from lamu.networks.residual import ResNet
 from lamu.networks.standardised import Standardised
+from lamu.networks.trained import Trained
 
 __all__ = [
     "MLP",
@@ -24,6 +25,7 @@ __all__ = [
     "Normaliser",
     "ResNet",
     "Standardised",
+    "Trained",
     "UnitNoise",
     "holds_convolutions",
     "loops_well",

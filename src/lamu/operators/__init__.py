@@ -9,6 +9,9 @@ from lamu.operators.kronecker import Kronecker, KroneckerEigen
 from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
 from lamu.operators.kronecker_leading import KroneckerLeading, leading
 from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankOf
+from lamu.operators.low_rank_covariance import LowRankCovariance
+from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
+from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
 
 __all__ = [
@@ -24,9 +27,15 @@ __all__ = [
     "KroneckerLeading",
     "Layerwise",
     "LowRank",
+    "LowRankCovariance",
     "LowRankEigen",
     "LowRankOf",
+    "MatrixFree",
+    "MatrixFreeOf",
     "Operator",
+    "OutputBlocks",
+    "OutputCholesky",
+    "OutputEigen",
     "Scalar",
     "Structure",
     "leading",

@@ -1,27 +1,42 @@
 """p(y* | x*, D), and the rules that make it of a belief."""
 
+from lamu.predictives.approximate_classes import LaplaceBridge, Probit
+from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
 from lamu.predictives.deferred import Deferred
 from lamu.predictives.gaussian import GaussianPredictive
+from lamu.predictives.independent import IndependentGaussian
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.linearised import ClosedForm, Linearised
+from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.pooled import Pooled, Pooling
+from lamu.predictives.propagated import Propagated
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import Sampled
+from lamu.predictives.student import StudentPredictive, StudentRule
+from lamu.predictives.tangent_draws import TangentDraws
 
 __all__ = [
+    "ClassProbabilities",
     "ClosedForm",
     "ConjugatePredictive",
     "ConjugateRule",
     "Deferred",
     "GaussianPredictive",
+    "IndependentGaussian",
+    "LaplaceBridge",
     "Linearised",
+    "LinearisedMarginal",
     "Mixture",
     "Pooled",
     "Pooling",
     "Predictive",
     "PredictiveRule",
     "Prepared",
+    "Probit",
+    "Propagated",
     "Sampled",
+    "StudentPredictive",
+    "StudentRule",
+    "TangentDraws",
 ]

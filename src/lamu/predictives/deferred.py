@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from lamu import memory
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations
 from lamu.predictives.rows import equal_chunks, in_chunks
 from lamu.record import record, static
@@ -19,12 +20,11 @@ from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Deferred", "predictive"]
 
-BUDGET = 256 * 2**20
 ROWS = 4096
 
 
 def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
-    """Returns the predictive of all rows: in memory where that takes up to 256 MiB, deferred where it takes more.
+    """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, deferred where not.
 
     Args:
         prepared: what predicts.
@@ -34,9 +34,9 @@ def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
     if isinstance(x, Tracer):  # inside a compiled function, whose caller chose how many rows it sees
         return prepared.at(x, offset)
     row = max(_bytes(prepared, x, offset, 2) - _bytes(prepared, x, offset, 1), 1)
-    if row * x.shape[0] <= BUDGET:
+    if row * x.shape[0] <= memory.budget():
         return prepared.at(x, offset)
-    return Deferred(prepared, x, offset, rows=max(1, min(BUDGET // row, ROWS)))
+    return Deferred(prepared, x, offset, rows=max(1, min(memory.budget() // row, ROWS)))
 
 
 @record

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
+from lamu.likelihoods import Likelihood
+from lamu.memory import budget
 from lamu.model import Model
 from lamu.predictives.gaussian import GaussianPredictive
+from lamu.predictives.independent import IndependentGaussian
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
 from lamu.predictives.rule import PredictiveRule
+from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, Rows
 
-__all__ = ["ClosedForm", "Linearised"]
+__all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentOutputs"]
 
-_JACOBIAN_BYTES = 256 * 2**20
 _NODES = 32
+_MOST_ROWS = 4096
+
+
+@runtime_checkable
+class OutputsRule(Protocol):
+    """A predictive rule that knows the outputs as normal, before any likelihood: what `Probit` goes on from."""
+
+    def outputs(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+        """Returns the normal distribution of the outputs, ready for inputs; as `PredictiveRule.prepare` otherwise."""
+        ...
 
 
 @record
 class Linearised(PredictiveRule):
     r"""\(f(\theta, x) \approx f(m, x) + J(x)(\theta - m)\), so that \(f(x^*) \sim N(f(m, x^*), J \Sigma J^\top)\).
 
-    The target's distribution is then a closed form for Gaussian likelihoods, a Gauss–Hermite rule of 32 nodes where
-    there is one output, and an average over draws of the outputs otherwise. A draw uses the same standard normal for
-    every row, so that the prediction for an input does not depend on which rows stand beside it.
+    The outputs of a row are jointly normal. The target's distribution is then a closed form for Gaussian likelihoods, a
+    Gauss–Hermite rule of 32 nodes where there is one output, and an average over draws of the outputs otherwise. A draw
+    uses the same standard normal for every row, so that the prediction for an input does not depend on which rows stand
+    beside it. How the covariance is made follows the precision's structure (`lamu.predictives.tangent`); where no two
+    outputs are correlated no matrix of outputs is made.
 
     Source: Khan et al. (2019); Immer, Korzepa & Bauer (2021), equation 8 (the "GLM predictive").
 
@@ -44,9 +59,37 @@ class Linearised(PredictiveRule):
 
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
-        weights, dispersion = _parts(belief)
-        weights = Gaussian(weights.mean, weights.precision.factored())
-        return _Tangent(model, weights, dispersion, network_state, key, samples)
+        return _Tangent(self.outputs(model, belief, network_state, samples, key))
+
+    def outputs(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+        """Returns the joint distribution of the outputs."""
+        weights, dispersion = weights_and_dispersion(belief)
+        return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples)
+
+
+@record
+class LinearisedMarginal(PredictiveRule):
+    r"""The linearised rule with the outputs of a row taken for independent, of variances \((J\Sigma J^\top)_{kk}\).
+
+    Variances alone are computed and held: with K outputs K numbers a row in the place of K². For one output, and for
+    means and variances of a regression, it is `Linearised`.
+
+    Source: Immer, Korzepa & Bauer (2021); Daxberger et al. (2021), section 2, for the diagonal of the outputs.
+
+    Examples:
+        >>> from lamu.predictives import LinearisedMarginal
+        >>> LinearisedMarginal()
+        LinearisedMarginal()
+    """
+
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the mean and the factored precision."""
+        return _Tangent(self.outputs(model, belief, network_state, samples, key))
+
+    def outputs(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+        """Returns the distributions of the single outputs."""
+        weights, dispersion = weights_and_dispersion(belief)
+        return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples, marginal=True)
 
 
 @record
@@ -72,8 +115,30 @@ class ClosedForm(PredictiveRule):
 
 
 @record
-class _Tangent:
-    """The network's tangent at the mean, with the belief about its weights."""
+class TangentOutputs:
+    r"""The outputs of the network's tangent at the mean, with the belief about its weights.
+
+    Attributes:
+        model: network, likelihood and prior.
+        weights: the belief about the weights, its precision factored.
+        dispersion: the likelihood's parameters.
+        network_state: the network's state.
+        key: for draws of the outputs.
+        samples: how many.
+        marginal: whether only variances are made.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.families import Gaussian, Point, Product
+        >>> from lamu.operators import Scalar
+        >>> from lamu.predictives import Linearised
+        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Bernoulli())
+        >>> params, _ = model.network.init(jax.random.key(0), jnp.ones((1, 2)), 1)
+        >>> belief = Product({"network": Gaussian(params, Scalar(4.0)), "likelihood": Point({})})
+        >>> made = Linearised().outputs(model, belief, {}, 1, jax.random.key(0))
+        >>> made.normal(jnp.ones((1, 2)), None)[1].tolist()
+        [[[0.5]]]
+    """
 
     model: Model
     weights: Gaussian
@@ -81,57 +146,90 @@ class _Tangent:
     network_state: Any
     key: RandomKey
     samples: int = static()
+    marginal: bool = static(default=False)
+
+    def normal(self, x: Rows, offset: Rows | None) -> tuple[Array, Array]:
+        """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` where there is no more to know.
+
+        Args:
+            x: inputs `[N, ...]`, of which as many are taken at a time as there is room for.
+            offset: what is added to f, or None.
+        """
+        parts = (self.model, self.weights, self.dispersion, self.network_state)
+        rows = int(np.clip(budget() // max(bytes_of_a_row(*parts, x), 1), 1, _MOST_ROWS))
+        mean, spread = in_chunks(lambda rows: _tangent(*parts, rows, self.marginal), x, rows=rows)
+        return with_offset(mean, None if offset is None else jnp.asarray(offset)), spread
+
+
+@record
+class _Tangent:
+    """Normal outputs, with the likelihood put upon them."""
+
+    of: TangentOutputs
 
     @property
     def task(self) -> str:
-        return self.model.likelihood.task
+        return self.of.model.likelihood.task
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
-        likelihood, dispersion = self.model.likelihood, self.dispersion
-        mean, covariance = self._outputs(x)
-        mean = with_offset(mean, None if offset is None else jnp.asarray(offset))
-        closed = likelihood.marginal(dispersion, mean, covariance)
-        if closed is not None:
-            centre, total = closed
-            noise = likelihood.variance(dispersion, mean)
-            return GaussianPredictive(centre.reshape(noise.shape), total, noise)
-        width = mean.shape[1]
-        if width == 1:
-            nodes, node_weights = np.polynomial.hermite_e.hermegauss(_NODES)
-            noise = jnp.asarray(nodes, mean.dtype)[:, None]
-            log_weights = jnp.asarray(np.log(node_weights / node_weights.sum()), mean.dtype)
-        else:
-            key = jax.random.clone(self.key)  # the same draws for every chunk
-            noise = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), mean.dtype))(
-                jnp.arange(self.samples)
-            )
-            log_weights = jnp.full(self.samples, -np.log(self.samples), mean.dtype)
-        f = mean[None] + jnp.einsum("nkl,sl->snk", _root(covariance), noise)
-        repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape)), dispersion)
-        return Mixture(likelihood, repeated, f, log_weights, drawn=width > 1)
-
-    def _outputs(self, x: Rows) -> tuple[Array, Array]:
-        """The mean and the covariance of f, as many rows at a time as their Jacobians have room for."""
-        params = {"network": self.weights.mean, "likelihood": self.dispersion}
-        width = jax.eval_shape(lambda x: self.model.outputs(params, self.network_state, x)[0], x[:1]).shape[1]
-        row_bytes = width * tree.dimension(self.weights.mean) * jnp.dtype(jnp.result_type(float)).itemsize
-        rows = int(np.clip(_JACOBIAN_BYTES // max(row_bytes, 1), 1, 4096))
-        tangent = lambda rows: _tangent(self.model, self.weights, self.dispersion, self.network_state, rows)
-        return in_chunks(tangent, x, rows=rows)
+        of = self.of
+        return _averaged(of.model.likelihood, of.dispersion, of.key, of.samples, *of.normal(x, offset))
 
 
-@jax.jit
-def _tangent(model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Array) -> tuple[Array, Array]:
-    def outputs(theta: Params, row: Array) -> Array:
-        return model.outputs({"network": theta, "likelihood": dispersion}, network_state, row[None])[0][0]
+@partial(jax.jit, static_argnums=3)
+def _averaged(
+    likelihood: Likelihood, dispersion: Params, key: RandomKey, samples: int, mean: Array, spread: Array
+) -> Any:
+    """Returns the predictive of a likelihood over normal outputs."""
+    width = mean.shape[1]
+    if spread.ndim == 2 and width == 1:
+        spread = spread[:, :, None]
+    if likelihood.quadratic and spread.ndim == 2:
+        return IndependentGaussian.of(likelihood, dispersion, mean, spread)
+    closed = likelihood.marginal(dispersion, mean, spread) if spread.ndim == 3 else None
+    if closed is not None:
+        centre, total = closed
+        noise = likelihood.variance(dispersion, mean)
+        return GaussianPredictive(centre.reshape(noise.shape), total, noise)
+    if width == 1:
+        nodes, node_weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        noise = jnp.asarray(nodes, mean.dtype)[:, None]
+        log_weights = jnp.asarray(np.log(node_weights / node_weights.sum()), mean.dtype)
+    else:
+        noise = standard_normals(key, samples, width, mean.dtype)
+        log_weights = jnp.full(samples, -np.log(samples), mean.dtype)
+    if spread.ndim == 2:
+        away = jnp.sqrt(spread)[None] * noise[:, None, :]
+    else:
+        away = jnp.einsum("nkl,sl->snk", _root(spread), noise)
+    f = mean[None] + away
+    repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape)), dispersion)
+    return Mixture(likelihood, repeated, f, log_weights, drawn=width > 1)
 
-    def at(row: Array) -> tuple[Array, Array]:
-        jacobian = jax.jacrev(outputs)(weights.mean, row)
-        spread = jax.vmap(weights.precision.solve)(jacobian)
-        covariance = jax.vmap(lambda a: jax.vmap(lambda b: tree.dot(a, b))(spread))(jacobian)
-        return outputs(weights.mean, row), (covariance + covariance.T) / 2
 
-    return jax.vmap(at)(x)
+def standard_normals(key: RandomKey, samples: int, width: int, dtype: Any) -> Array:
+    """Returns standard normal draws `[samples, width]`, the same for every chunk of rows; draw i depends on i alone.
+
+    Args:
+        key: a random key, used again on purpose.
+        samples: how many.
+        width: of what length.
+        dtype: of what dtype.
+    """
+    key = jax.random.clone(key)
+    draw = lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), dtype)
+    return jax.vmap(draw)(jnp.arange(samples))
+
+
+@partial(jax.jit, static_argnums=5)
+def _tangent(
+    model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
+) -> tuple[Array, Array]:
+    return tangent(model, weights, dispersion, network_state, x, marginal)
+
+
+def _ready(weights: Gaussian) -> Gaussian:
+    return Gaussian(weights.mean, weights.precision.factored())
 
 
 def _root(covariance: Array) -> Array:
@@ -141,7 +239,8 @@ def _root(covariance: Array) -> Array:
     return vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
 
 
-def _parts(belief: Any) -> tuple[Gaussian, Params]:
+def weights_and_dispersion(belief: Any) -> tuple[Gaussian, Params]:
+    """Returns the Gaussian about the weights, and the dispersions; a TypeError for any other belief."""
     weights = belief.factors.get("network") if isinstance(belief, Product) else None
     if not isinstance(weights, Gaussian):
         raise TypeError("the linearised rule needs a Gaussian belief about the network's weights; use Sampled()")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
-from lamu.families import Ensemble, Product
+from lamu.families import Draws, Ensemble, Product
 from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.mixture import Mixture
@@ -36,7 +36,9 @@ class Sampled(PredictiveRule):
 
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
-        return _Drawn(model, network_state, _draws(belief, key, samples), random=not _is_certain(belief))
+        # Draws may be on disk: as an argument of a compiled function all of them would be read.
+        draws = belief.draws(key, samples) if isinstance(belief, Draws) else _draws(belief, key, samples)
+        return _Drawn(model, network_state, draws, random=not _is_certain(belief))
 
 
 @record

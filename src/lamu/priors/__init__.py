@@ -2,8 +2,9 @@
 
 from lamu.priors.belief import Belief, gaussian_belief
 from lamu.priors.interface import Prior
+from lamu.priors.layerwise import LayerwiseNormal
 from lamu.priors.learned import LearnedNormal
 from lamu.priors.normal import Normal
 from lamu.priors.scale_mixture import ScaleMixture
 
-__all__ = ["Belief", "LearnedNormal", "Normal", "Prior", "ScaleMixture", "gaussian_belief"]
+__all__ = ["Belief", "LayerwiseNormal", "LearnedNormal", "Normal", "Prior", "ScaleMixture", "gaussian_belief"]

@@ -16,9 +16,10 @@ class LearnedNormal:
     Laplace's method and its last layer choose s after the mode is found, by the evidence (MacKay 1992) or on the rows
     that `lamu.fit(validation=...)` sets aside, and their posterior's model has `Normal(s)` in the place of this.
     `lamu.fit_folds` compares s, 2s and s/2 by the density of the rows that each member has not seen, whatever the
-    algorithm. In a single run every other algorithm uses the first guess as it stands: the joint density of θ and s has
-    no maximum, so an optimiser could not learn it, and the ELBO of a mean-field belief about a network is greatest
-    where all weights are pruned.
+    algorithm, and `lamu.fit_width` doubles or halves s as long as rows set aside are predicted better. In a single run
+    every other algorithm uses the first guess as it stands: the joint density of θ and s has no maximum, so an
+    optimiser could not learn it, and the ELBO of a mean-field belief about a network is greatest where most weights are
+    pruned.
 
     Attributes:
         start: the first guess of s, under which the mode is found.

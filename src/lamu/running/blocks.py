@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from lamu.data.stream import Stream
 from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits
+from lamu.running.keeping import collects, keeps, stage_end
 from lamu.running.pieces import one_step, order, picked_step, scan_batches, scan_whole
 from lamu.typing import RandomKey
 
@@ -66,10 +67,10 @@ def passes_over(traits: Traits, epochs: int | None, steps: int | None) -> int | 
     """Returns the number of passes over batches that come in their own order; None where steps say when it ends."""
     if traits.batching == "full":
         raise ValueError("this algorithm needs all the data at every step; give it as (x, y), not in batches")
-    if traits.batching == "once":
+    if traits.batching == "once" or traits.length is not None:
         if epochs is not None or steps is not None:
             raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
-        return 1
+        return 1 if traits.length is None else None
     _require_positive(epochs, steps)
     return None if steps is not None else (_EPOCHS if epochs is None else epochs)
 
@@ -106,32 +107,72 @@ def array_blocks(
     """
     whole = traits.batching == "full" or batch_size >= rows.count
     per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
-    if per_epoch <= _LONG:
-        at_once = per_epoch * _largest_divisor(max(total // per_epoch, 1), _SHORT // per_epoch)
-    else:
-        at_once = math.ceil(per_epoch / math.ceil(per_epoch / _LONG))
     model, example = objective.model, rows.example(1)
     in_scans = loops_well(model.network, example.x, model.likelihood.outputs(example.y))
+    in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
     start = done
     while start < total:
-        within = start % max(at_once, per_epoch)
-        length = min(at_once - within % at_once, max(at_once, per_epoch) - within, total - start)
+        length, every = (_cut_in_stages if in_stages else _cut)(traits, per_epoch, start, total)
 
-        def run(state: Any, start: int = start, length: int = length) -> tuple[Any, Info]:
+        def run(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Info]:
             if not in_scans:
                 return _one_by_one(
                     algorithm, traits, state, objective, rows, whole, batch_size, start, length, step_key, order_key
                 )
             if whole:
-                return scan_whole(algorithm, state, objective, rows.full(), start, step_key, length)
-            touched = (start + length - 1) // per_epoch - start // per_epoch + 1
+                return scan_whole(algorithm, state, objective, rows.full(), start, step_key, length, every)
+            # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
+            first = per_epoch - 1 if in_stages else start % per_epoch
+            touched = (first + length - 1) // per_epoch + 1
             shuffled = traits.batching != "once"
             return scan_batches(
-                algorithm, state, objective, rows, start, step_key, order_key, length, batch_size, shuffled, touched
+                algorithm,
+                state,
+                objective,
+                rows,
+                start,
+                step_key,
+                order_key,
+                length,
+                batch_size,
+                shuffled,
+                touched,
+                every,
             )
 
         start += length
         yield Block(run, start, start / per_epoch)
+
+
+def _cut(traits: Traits, per_epoch: int, start: int, total: int) -> tuple[int, int]:
+    """Returns the length of the block that begins at a step, and of how many of its steps each a draw is kept."""
+    if per_epoch <= _LONG:
+        at_once = per_epoch * _largest_divisor(max(total // per_epoch, 1), _SHORT // per_epoch)
+    else:
+        at_once = math.ceil(per_epoch / math.ceil(per_epoch / _LONG))
+    within = start % max(at_once, per_epoch)
+    return min(at_once - within % at_once, max(at_once, per_epoch) - within, total - start), 1
+
+
+def _cut_in_stages(traits: Traits, per_epoch: int, start: int, total: int) -> tuple[int, int]:
+    """A sampler's blocks lie within a stage, and those that keep draws are whole numbers of kept draws."""
+    left = stage_end(traits, start, total) - start
+    most = max(_SHORT, min(per_epoch, _LONG))
+    if not collects(traits, start):
+        return _even(left, most), 0
+    to_draw = next((k + 1 for k in range(min(left, traits.thinning)) if keeps(traits, start + k)), None)
+    if to_draw is None:  # no draw is left in this stage
+        return _even(left, most), 0
+    if to_draw > most:
+        return _even(to_draw - 1, most), 0
+    if to_draw < traits.thinning:
+        return to_draw, to_draw
+    return traits.thinning * _even(left // traits.thinning, max(most // traits.thinning, 1)), traits.thinning
+
+
+def _even(n: int, most: int) -> int:
+    """Returns a length up to `most` in which n is cut evenly, but for a shorter rest: two lengths compile at most."""
+    return math.ceil(n / math.ceil(n / most))
 
 
 def _one_by_one(
@@ -148,7 +189,7 @@ def _one_by_one(
     order_key: RandomKey,
 ) -> tuple[Any, Info]:
     """Returns what a scan would, by single compiled steps: the same steps in the same order."""
-    infos = []
+    infos, draws = [], []
     per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
     plan: Any = None
     for t in range(start, start + length):
@@ -160,12 +201,17 @@ def _one_by_one(
                 plan = order(rows.count, batch_size, traits.streams, t // per_epoch, order_key, shuffled)
             chosen, real = (leaf[t % per_epoch] for leaf in plan)
             state, info = picked_step(algorithm, state, objective, rows, chosen, real, t, step_key)
-        infos.append(info)
-    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *infos)
+        infos.append(replace(info, draw=None))
+        if info.draw is not None and keeps(traits, t):
+            draws.append(jax.tree.map(np.asarray, info.draw))
+    told, drawn = (jax.tree.map(lambda *leaves: np.stack(leaves), *many) if many else None for many in (infos, draws))
+    assert told is not None  # a block has a step
+    return state, replace(told, draw=drawn)
 
 
 def stream_blocks(
     algorithm: Any,
+    traits: Traits,
     objective: Objective,
     rows: Stream,
     passes: int | None,
@@ -174,7 +220,7 @@ def stream_blocks(
     step_key: RandomKey,
 ) -> Iterator[Block]:
     """Yields the steps of a run over batches that come in their own order; those done before are passed over."""
-    end = 0
+    end, steps = 0, steps if traits.length is None else traits.length
     for number in itertools.count() if passes is None else range(passes):
         batches = iter(rows)
         batch = next(batches, None)
@@ -184,7 +230,9 @@ def stream_blocks(
             following = next(batches, None)
 
             def run(state: Any, batch: Batch = batch, t: int = end) -> tuple[Any, Info]:
-                return one_step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+                state, info = one_step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+                kept = info.draw is not None and keeps(traits, t)
+                return state, replace(info, draw=jax.tree.map(lambda leaf: leaf[None], info.draw) if kept else None)
 
             end += 1
             if end > done:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from lamu.protocol import Info
+from lamu.protocol import Info, Traits
+from lamu.running.draws import DrawsInMemory, DrawsOnDisk
+from lamu.running.keeping import count
 
 __all__ = ["History"]
 
@@ -21,33 +23,39 @@ class History:
     """The record of a run's steps, in the order in which they were taken.
 
     Args:
-        warmup: how many steps come before the first draw that counts.
+        traits: the algorithm's, which say how many draws there will be.
+        like: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise.
+        folder: where a sampler's draws are written as they come, one memory-mapped file a leaf; None for memory.
+
+    Raises:
+        ValueError: for draws that do not fit into memory, without a folder.
 
     Examples:
         >>> import numpy as np
         >>> from lamu.running.history import History
-        >>> from lamu.protocol import Info
-        >>> history = History(warmup=0)
+        >>> from lamu.protocol import Info, Traits
+        >>> history = History(Traits())
         >>> history.add(Info(loss=np.array([2.0, 1.0])))
         >>> history.steps, history.last["loss"]
         (2, 1.0)
     """
 
-    def __init__(self, warmup: int) -> None:
-        self._warmup = warmup
+    def __init__(self, traits: Traits, like: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_OF_STEPS, *_OF_VALIDATIONS)}
-        self._draws: list[list[np.ndarray]] = []
-        self._structure: Any = None
+        self._draws: Any = None
+        if like is not None and traits.length is not None:
+            total = count(traits, traits.length)
+            self._draws = DrawsInMemory(like, total) if folder is None else DrawsOnDisk(like, total, folder)
         self.steps = 0
 
     def add(self, info: Info) -> None:
-        """Adds a block of steps, or a single one."""
+        """Adds a block of steps, or a single one; of a sampler's draws those that are kept, `[kept, ...]`."""
         loss = np.atleast_1d(np.asarray(info.loss))
         if info.draw is not None:
-            dropped = max(0, min(self._warmup - self.steps, len(loss)))
-            leaves, self._structure = jax.tree.flatten(info.draw)
-            if dropped < len(loss):
-                self._draws.append([np.asarray(leaf[dropped:]) for leaf in leaves])
+            draws = jax.tree.map(np.asarray, info.draw)
+            if self._draws is None:  # of an algorithm whose length the caller says
+                self._draws = DrawsInMemory(jax.tree.map(lambda leaf: leaf[0], draws), total=0)
+            self._draws.add(draws)
         self._columns["loss"].append(loss)
         self._columns["residual"].append(np.broadcast_to(np.asarray(info.residual), loss.shape))
         self.steps += len(loss)
@@ -81,18 +89,14 @@ class History:
 
     @property
     def trace(self) -> Any:
-        """The draws after the warm-up, leaves `[draws, ...]`; None where there is none."""
-        if not self._draws:
-            return None
-        leaves = [jnp.asarray(np.concatenate(parts)) for parts in zip(*self._draws, strict=True)]
-        return jax.tree.unflatten(self._structure, leaves)
+        """The kept draws, leaves `[draws, ...]`; None where there is none."""
+        return None if self._draws is None else self._draws.trace
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns everything as named arrays, for a checkpoint."""
-        draws = {f"draw {i}": np.concatenate(parts) for i, parts in enumerate(zip(*self._draws, strict=True))}
-        return {**self.columns, **draws}
+        """Returns everything as named arrays, for a checkpoint; of draws on disk how many there are."""
+        return {**self.columns, **({} if self._draws is None else self._draws.arrays())}
 
-    def restore(self, arrays: Mapping[str, np.ndarray], structure: Any) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], structure: Any = None) -> None:
         """Takes over what `arrays` returned.
 
         Args:
@@ -101,7 +105,9 @@ class History:
         """
         for name, parts in self._columns.items():
             parts[:] = [np.asarray(arrays[name])] if len(arrays.get(name, ())) else []
-        draws = [np.asarray(arrays[f"draw {i}"]) for i in range(len(arrays)) if f"draw {i}" in arrays]
-        self._draws = [draws] if draws else []
-        self._structure = structure
+        if self._draws is None and "draw 0" in arrays:
+            leaves = [arrays[f"draw {i}"][0] for i in range(structure.num_leaves)]
+            self._draws = DrawsInMemory(jax.tree.unflatten(structure, leaves), total=0)
+        if self._draws is not None:
+            self._draws.restore(arrays)
         self.steps = sum(len(part) for part in self._columns["loss"])

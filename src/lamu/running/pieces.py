@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +18,7 @@ from lamu.protocol import Info
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
 
-__all__ = ["handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start"]
+__all__ = ["draw_of", "handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start"]
 
 
 @record
@@ -42,6 +44,12 @@ def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) ->
     return opened(algorithm).init(key, objective, batch)
 
 
+def draw_of(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> Any:
+    """Returns the shapes of the draw that a step yields (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return jax.eval_shape(one_step, algorithm, state, objective, batch, key)[1].draw
+
+
 @partial(jax.jit, donate_argnums=1)
 def one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
     """Returns the state after a step on a batch; the old state is given away."""
@@ -64,19 +72,29 @@ def picked_step(
     return opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
 
 
-@partial(jax.jit, static_argnums=6, donate_argnums=1)
+@partial(jax.jit, static_argnums=(6, 7), donate_argnums=1)
 def scan_whole(
-    algorithm: Any, state: Any, objective: Objective, batch: Batch, start: Array | int, step_key: RandomKey, length: int
+    algorithm: Any,
+    state: Any,
+    objective: Objective,
+    batch: Batch,
+    start: Array | int,
+    step_key: RandomKey,
+    length: int,
+    every: int = 1,
 ) -> tuple[Any, Info]:
-    """Returns the state after `length` steps on one batch, and what there is to see of each."""
+    """Returns the state after `length` steps on one batch, and what there is to see of each.
+
+    Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
+    """
 
     def body(state: Any, t: Array) -> tuple[Any, Info]:
         return opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
 
-    return jax.lax.scan(body, state, start + jnp.arange(length))
+    return _scan(body, state, start + jnp.arange(length), every)
 
 
-@partial(jax.jit, static_argnums=(7, 8, 9, 10), donate_argnums=1)
+@partial(jax.jit, static_argnums=(7, 8, 9, 10, 11), donate_argnums=1)
 def scan_batches(
     algorithm: Any,
     state: Any,
@@ -89,8 +107,12 @@ def scan_batches(
     batch_size: int,
     shuffled: bool,
     epochs: int,
+    every: int = 1,
 ) -> tuple[Any, Info]:
-    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches."""
+    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches.
+
+    Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
+    """
     per_epoch = math.ceil(rows.count / batch_size)
     streams = opened(algorithm).traits.streams
     numbers = start // per_epoch + jnp.arange(epochs)
@@ -105,7 +127,32 @@ def scan_batches(
         t, chosen, real = now
         return opened(algorithm).step(jax.random.fold_in(step_key, t), state, _picked(rows, chosen, real), objective)
 
-    return jax.lax.scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)))
+    return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
+
+
+def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: Any, inputs: Any, every: int) -> tuple[Any, Info]:
+    """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
+
+    def quiet(state: Any, now: Any) -> tuple[Any, Info]:
+        state, info = body(state, now)
+        return state, replace(info, draw=None)
+
+    def outer(state: Any, some: Any) -> tuple[Any, tuple[Info, Info]]:
+        before, last = (jax.tree.map(lambda leaf, part=part: leaf[part], some) for part in (slice(0, -1), -1))
+        state, silent = jax.lax.scan(quiet, state, before)
+        state, info = body(state, last)
+        return state, (silent, info)
+
+    if every < 2:
+        return jax.lax.scan(body if every else quiet, state, inputs)
+    folded = jax.tree.map(lambda leaf: leaf.reshape(-1, every, *leaf.shape[1:]), inputs)
+    state, (silent, info) = jax.lax.scan(outer, state, folded)
+
+    def joined(first: Array, last: Array) -> Array:
+        return jnp.concatenate([first, last[:, None]], axis=1).reshape(-1, *first.shape[2:])
+
+    told = jax.tree.map(joined, silent, replace(info, draw=None))
+    return state, replace(told, draw=info.draw)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 5))
@@ -134,8 +181,8 @@ def order(
         orders = jnp.arange(count)[None]
     else:
         epoch_key = jax.random.fold_in(order_key, epoch)
-        keys = [epoch_key] if streams == 1 else jax.random.split(epoch_key, streams)
-        orders = jnp.stack([jax.random.permutation(key, count) for key in keys])
+        keys = epoch_key[None] if streams == 1 else jax.random.split(epoch_key, streams)
+        orders = jax.vmap(lambda key: jax.random.permutation(key, count))(keys)
     orders = jnp.concatenate([orders, orders[:, :padding]], axis=1).reshape(-1, per_epoch, batch_size)
     real = (jnp.arange(per_epoch * batch_size) < count).reshape(1, per_epoch, batch_size)
     real = jnp.broadcast_to(real, orders.shape)

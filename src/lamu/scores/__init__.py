@@ -5,18 +5,41 @@ A prediction is what `posterior.predict` returns; of it, the scores read `task` 
 
 A score of a few hundred rows is itself uncertain: `with_error` gives it with its standard error, and `difference`
 compares two predictions of the same rows, pair by pair.
+
+What follows from a prediction is here too: decisions under a utility, and what it costs not to know better
+(`expected_utility` and its neighbours); how strange a row is (`entropy`, `mutual_information`, `least_confidence`,
+`energy`, `mahalanobis`, all higher where stranger); whether new rows are of another kind (`drift`); and how close a
+posterior comes to a reference (`fidelity`).
 """
 
+from lamu.scores.bounds import elbo, evidence
 from lamu.scores.closeness import agreement, total_variation
+from lamu.scores.decisions import (
+    expected_regret,
+    expected_utility,
+    least_expected_loss,
+    realised_regret,
+    value_of_information,
+    with_question,
+)
 from lamu.scores.densities import crps, nll
+from lamu.scores.distances import wasserstein
 from lamu.scores.doubt import RiskCoverage, aurc, auroc, risk_coverage
 from lamu.scores.errors import accuracy, brier, rmse
 from lamu.scores.estimate import Estimate
+from lamu.scores.features import Mahalanobis, mahalanobis
+from lamu.scores.fidelities import Fidelity, Moments, fidelity, moments
 from lamu.scores.frequencies import Reliability, coverage, ece, reliability
+from lamu.scores.novelty import energy, entropy, least_confidence, mutual_information
 from lamu.scores.sampling import difference, with_error
+from lamu.scores.two_samples import Drift, drift, kernel_drift
 
 __all__ = [
+    "Drift",
     "Estimate",
+    "Fidelity",
+    "Mahalanobis",
+    "Moments",
     "Reliability",
     "RiskCoverage",
     "accuracy",
@@ -27,11 +50,29 @@ __all__ = [
     "coverage",
     "crps",
     "difference",
+    "drift",
     "ece",
+    "elbo",
+    "energy",
+    "entropy",
+    "evidence",
+    "expected_regret",
+    "expected_utility",
+    "fidelity",
+    "kernel_drift",
+    "least_confidence",
+    "least_expected_loss",
+    "mahalanobis",
+    "moments",
+    "mutual_information",
     "nll",
+    "realised_regret",
     "reliability",
     "risk_coverage",
     "rmse",
     "total_variation",
+    "value_of_information",
+    "wasserstein",
     "with_error",
+    "with_question",
 ]

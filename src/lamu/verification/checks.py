@@ -34,10 +34,15 @@ from lamu.verification.check import Check
 from lamu.verification.conjugate_rows import conjugate_rows
 from lamu.verification.descent_rows import descent_rows
 from lamu.verification.discrete_rows import discrete_rows
+from lamu.verification.evidence_rows import evidence_rows
 from lamu.verification.gaussian_rows import gaussian_rows
+from lamu.verification.iterate_rows import iterate_rows
 from lamu.verification.kronecker_rows import kronecker_rows
 from lamu.verification.low_rank_rows import low_rank_rows
+from lamu.verification.moment_rows import moment_rows
 from lamu.verification.problems import Problem
+from lamu.verification.sampler_rows import sampler_rows
+from lamu.verification.stochastic_rows import stochastic_rows
 
 __all__ = ["checks"]
 
@@ -66,6 +71,9 @@ def checks() -> dict[str, Callable[[], Check]]:
     }
     table |= gaussian_rows() | discrete_rows() | conjugate_rows()
     table |= kronecker_rows() | low_rank_rows() | descent_rows()
+    table |= iterate_rows() | moment_rows()
+    table |= stochastic_rows() | sampler_rows()
+    table |= evidence_rows()
     return {name: _in_double(check) for name, check in table.items()}
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lamu.algorithms.ensembles.diversity import Anchors, Diversity, Seeds
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.stream import Stream
 from lamu.families import Ensemble
 from lamu.networks import loops_well
 from lamu.objective import Objective
@@ -29,6 +33,7 @@ class DeepEnsemble:
     Attributes:
         of: what every member runs.
         members: how many there are.
+        diversity: in what they differ beside their seeds.
 
     Examples:
         >>> import lamu
@@ -38,6 +43,7 @@ class DeepEnsemble:
 
     of: Algorithm
     members: int = static(default=5)
+    diversity: Diversity = Seeds()
 
     @property
     def traits(self) -> Traits:
@@ -48,14 +54,19 @@ class DeepEnsemble:
     def choices(self) -> Choices:
         """The members' row, several times."""
         of = self.of.choices
-        return replace(
-            of, family=f"mixture of {self.members}: {of.family}", departures=(*of.departures, "members apart")
-        )
+        more = (self.diversity.departure,) if self.diversity.departure else ()
+        departures = (*of.departures, "members apart", *more)
+        return replace(of, family=f"mixture of {self.members}: {of.family}", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns every member's first state, along a leading axis."""
         keys = jax.random.split(key, self.members)
-        return jax.vmap(lambda key: self.of.init(key, objective, batch))(keys)
+
+        def one(key: RandomKey, k: Any) -> Any:
+            own = self.diversity.objective(k, objective, batch)
+            return self.of.init(key, own, self.diversity.batch(k, batch))
+
+        return jax.vmap(one)(keys, jnp.arange(self.members))
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns every member's next state.
@@ -65,14 +76,17 @@ class DeepEnsemble:
         keys = jax.random.split(key, self.members)
         apart = batch.mask.ndim == 2
         model, one = objective.model, _member(batch, 0) if apart else batch
+
+        def step(key: RandomKey, state: Any, k: Any, batch: Batch) -> tuple[Any, Info]:
+            own = self.diversity.objective(k, objective, batch)
+            return self.of.step(key, state, self.diversity.batch(k, batch), own)
+
         if loops_well(model.network, one.x, model.likelihood.outputs(one.y)):
-            state, info = jax.vmap(self.of.step, in_axes=(0, 0, 0 if apart else None, None))(
-                keys, state, batch, objective
-            )
+            numbers = jnp.arange(self.members)
+            state, info = jax.vmap(step, in_axes=(0, 0, 0, 0 if apart else None))(keys, state, numbers, batch)
         else:
             steps = [
-                self.of.step(keys[k], _member(state, k), _member(batch, k) if apart else batch, objective)
-                for k in range(self.members)
+                step(keys[k], _member(state, k), k, _member(batch, k) if apart else batch) for k in range(self.members)
             ]
             state, info = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
         return state, Info(loss=jnp.mean(info.loss), residual=jnp.max(info.residual))
@@ -85,9 +99,39 @@ class DeepEnsemble:
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
-        keys = [jax.random.fold_in(key, k) for k in range(self.members)]
-        members = [_member(state, k) for k in range(self.members)]
-        return pooled([self.of.posterior(k, m, objective, data, None) for k, m in zip(keys, members, strict=True)], key)
+        members = [
+            self.of.posterior(jax.random.fold_in(key, k), _member(state, k), own, _seen(self.diversity, k, data), None)
+            for k, own in enumerate(self._objectives(objective, data))
+        ]
+        # The model is everybody's; a prior of a member's own is none of it.
+        kept = [replace(p, model=replace(p.model, prior=objective.model.prior)) for p in members]
+        return pooled(kept if isinstance(self.diversity, Anchors) else members, key)
+
+    def _objectives(self, objective: Objective, data: Any) -> list[Objective]:
+        """The members' own objectives; with nothing to read shapes from, the one that is everybody's."""
+        if data is None:
+            return [objective] * self.members
+        example = data.example(1)
+        return [self.diversity.objective(k, objective, example) for k in range(self.members)]
+
+
+def _seen(diversity: Diversity, member: int, data: Any) -> Any:
+    """The data as a member sees them, for an algorithm whose posterior needs a pass."""
+    if data is None or isinstance(diversity, Seeds):
+        return data
+    if isinstance(data, Arrays):
+        return replace(data, weight=diversity.batch(member, data.full()).weight)
+    return Stream(_Rows(diversity, member, data))
+
+
+class _Rows:
+    """Batches as a member sees them, which may be read again."""
+
+    def __init__(self, diversity: Diversity, member: int, of: Any) -> None:
+        self._diversity, self._member, self._of = diversity, member, of
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self._diversity.batch(self._member, batch) for batch in self._of)
 
 
 def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
@@ -106,29 +150,40 @@ def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
     return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key)
 
 
-def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble:
+def deep_ensemble(
+    of: Algorithm | None = None,
+    members: int = 5,
+    diversity: Diversity = Seeds(),  # noqa: B008  (a record never changes)
+) -> DeepEnsemble:
     r"""A deep ensemble of any algorithm.
 
     \[ q(\theta) = \frac1M \sum_{k=1}^M q_k(\theta) \]
 
     with each \(q_k\) the algorithm's own posterior from its own start, noise and order of the data. All members step
-    under one `vmap` (one after the other where a CPU meets convolutions): M gradients a step.
+    under one `vmap` (one after the other where a CPU meets convolutions): M gradients a step. Members may differ in
+    more: `Bootstrap()` gives each a resample of the rows, `Anchors()` a prior about a draw from the prior.
+
+    The members are the leading axis of every leaf of the state. To spread them over devices, in a loop of one's own,
+    shard that axis: `jax.device_put(state, NamedSharding(Mesh(jax.devices(), ("members",)), P("members")))`. The
+    compiled step keeps the sharding, each device steps the members that it holds, and nothing but the mean of the
+    losses is exchanged.
 
     Departures from the rule: the members' own; and each lives apart, without the responsibilities that the rule for a
-    mixture would give (which vanish between modes that do not overlap).
+    mixture would give (which vanish between modes that do not overlap); what the diversity adds.
 
     Args:
         of: the algorithm of every member; `adam(Annealed(1e-2))` where none is given.
         members: M.
+        diversity: `Seeds()`, `Bootstrap()` or `Anchors()`, or an object of one's own with their two methods.
 
     Returns:
         The algorithm. Its posterior is the ensemble; a prediction averages the members' predictives.
 
     Raises:
         ValueError: for fewer than one member, or members that see each row once or all rows always.
-        TypeError: for an `of` that is no algorithm.
+        TypeError: for an `of` that is no algorithm, or a diversity that is none.
 
-    Source: Lakshminarayanan, Pritzel & Blundell (2017).
+    Source: Lakshminarayanan, Pritzel & Blundell (2017); Pearce et al. (2020) for anchors.
 
     Examples:
         >>> import lamu
@@ -152,7 +207,9 @@ def deep_ensemble(of: Algorithm | None = None, members: int = 5) -> DeepEnsemble
         )
     if of.traits.batching != "mini" or of.traits.length is not None:
         raise ValueError(f"{type(of).__name__} sees all the data: its members would be the same; run it alone")
-    return DeepEnsemble(of=of, members=members)
+    if not isinstance(diversity, Diversity) or isinstance(diversity, type):
+        raise TypeError(f"diversity={diversity!r} is none; give Seeds(), Bootstrap() or Anchors()")
+    return DeepEnsemble(of=of, members=members, diversity=diversity)
 
 
 def _member(stacked: Any, index: int) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.algorithms.optax_defaults import default_optimiser
 from lamu.algorithms.optimisers.map_estimate import MapState
 from lamu.data.batch import Batch
 from lamu.families import Point
@@ -155,9 +156,7 @@ def invariant_map(optimiser: Any = None) -> InvariantMap:
         >>> lamu.scores.accuracy(fit.posterior.predict(x[:, :4]), y) > 0.85
         True
     """
-    import optax
-
-    optimiser = optax.lbfgs() if optimiser is None else optimiser
+    optimiser = default_optimiser("lbfgs") if optimiser is None else optimiser
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.lbfgs()")
     return InvariantMap(optimiser=optimiser)

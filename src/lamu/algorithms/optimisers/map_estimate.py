@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lamu.algorithms.optax_defaults import default_optimiser
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import BatchLoss, Everything, Objective
@@ -121,10 +122,8 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
         >>> bool(fit.history["residual"][-1] < 1e-3)
         True
     """
-    import optax
-
     if optimiser is None:
-        optimiser = optax.adam(1e-3)
+        optimiser = default_optimiser("adam", 1e-3)
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.adam(1e-3)")
     return MapEstimate(optimiser=optimiser)

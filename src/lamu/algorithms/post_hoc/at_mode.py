@@ -14,21 +14,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu import tree
-from lamu.data.batch import Batch
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.evaluated import evaluated
+from lamu.algorithms.post_hoc.holdings import batch_curvature, bytes_of_a_row, settle
+from lamu.algorithms.post_hoc.products import by_products
+from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense
+from lamu.operators import BlockDiagonal, Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
+from lamu.operators.interface import Operator
 from lamu.posterior import Posterior
-from lamu.predictives import Linearised
+from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Mode", "look_at_mode"]
+__all__ = ["Mode", "look_at_mode", "prior_precision", "with_prior"]
 
-_JACOBIAN_BYTES = 256 * 2**20
+_MOST_ROWS = 1024
 
 
 @record
@@ -38,7 +42,8 @@ class Mode:
     Attributes:
         params: the most probable parameters m.
         network_state: the network's state there.
-        curvature: the Gauss–Newton matrix a row, of the structure that the precision will have, without the prior.
+        curvature: the curvature a row, of the structure that the precision will have, without the prior; Kronecker
+            factors are decomposed.
         likelihood: \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows.
         misfit: how much of it is due to the residuals, \(p \sum_i w_i r_i^2 / 2\sigma^2\) for a quadratic likelihood.
         observed: how many numbers were observed, \(p \sum_i w_i\) times the outputs.
@@ -65,7 +70,8 @@ class Mode:
         """
         gaussian, evidence = _gaussian(objective, self)
         belief = Product({"network": gaussian, "likelihood": Point(self.params["likelihood"])})
-        return Posterior(objective.model, belief, self.network_state, Linearised(), key, evidence=evidence)
+        rule = TangentDraws() if isinstance(self.curvature, MatrixFree) else Linearised()
+        return Posterior(objective.model, belief, self.network_state, rule, key, evidence=evidence)
 
     def widened(self, objective: Objective, factor: Number) -> Mode:
         r"""Returns the mode with every noise deviation of a quadratic likelihood times a factor.
@@ -85,73 +91,160 @@ class Mode:
         return replace(self, params=params, curvature=curvature, likelihood=value, misfit=misfit)
 
 
-def look_at_mode(structure: Any, point: Posterior, objective: Objective, data: Any) -> Mode:
+def look_at_mode(
+    structure: Any,
+    point: Posterior,
+    objective: Objective,
+    data: Any,
+    curvature: Any = None,
+    key: RandomKey | None = None,
+) -> Mode:
     """Returns what one pass over the data finds at a posterior's mean.
 
     Args:
-        structure: the operator class of the precision.
+        structure: the operator class of the precision, or a record that stands for one (`Layerwise()`, `LowRankOf(20)`,
+            `MatrixFreeOf()`).
         point: a posterior whose mean is the mode.
         objective: the loss that the mode is of.
         data: the data.
+        curvature: the choice of curvature; `GaussNewton()` where none is given.
+        key: for labels that are drawn.
+
+    Raises:
+        ValueError: for a structure that does not fit into memory.
     """
     params, state = point.mean, point.network_state
-    total: Any = None
-    for batch in data.batches(_rows_at_once(objective, point, data)):
-        part = _batch_sums(structure, objective, state, params, batch)
-        total = part if total is None else jax.tree.map(jnp.add, total, part)
-    curvature, *sums, seen = total
+    curvature = GaussNewton() if curvature is None else curvature
+    key = jax.random.key(0) if key is None else key
+    _require_room(structure, params["network"])
+    held = evaluated(objective, state)
+    rows = _rows_at_once(structure, held, params, data)
+    if isinstance(structure, LowRankOf | MatrixFreeOf):
+        batches = list(data.batches(rows))
+        sums = _summed(_batch_energy(held, params, batch) for batch in batches)
+        found = by_products(structure, curvature, held, params, batches, key)
+    else:
+        parts = (
+            (_batch_curvature(structure, curvature, held, params, batch, jax.random.fold_in(key, number)),
+             _batch_energy(held, params, batch))
+            for number, batch in enumerate(data.batches(rows))
+        )  # fmt: skip
+        found, sums = _summed(parts)
+        found = _settled(found, sums[-1])
+    *energies, seen = sums
     # The sums are over the rows that there are; the objective may count N differently.
-    likelihood, misfit, observed = (value / seen * objective.data_size for value in sums)
-    curvature = jax.tree.map(lambda leaf: leaf / jnp.asarray(seen, leaf.dtype), curvature)
-    return Mode(params, state, curvature, likelihood, misfit, observed)
+    likelihood, misfit, observed = (value / seen * objective.data_size for value in energies)
+    return Mode(params, state, found, likelihood, misfit, observed)
+
+
+def with_prior(curvature: Any, prior: Operator, mean: Params) -> Any:
+    """Returns the curvature plus the prior's precision, both a row, in the structure of the first.
+
+    A dense matrix takes all of it, every other structure the diagonal; of that Kronecker factors keep the mean over a
+    layer, which is exact for one width a layer.
+
+    Args:
+        curvature: an operator.
+        prior: an operator.
+        mean: a vector of the space.
+    """
+    if isinstance(curvature, Dense):
+        return Dense(curvature.matrix + prior.dense(mean).astype(curvature.matrix.dtype))
+    diagonal = prior.diagonal(mean)
+    if isinstance(curvature, Diagonal | DenseBlocks):
+        return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(diagonal))
+    if not isinstance(curvature, BlockDiagonal):
+        return curvature.add(Diagonal(diagonal))
+
+    def block(of: Any, part: Any) -> Any:
+        if isinstance(of, Diagonal):
+            return Diagonal(tree.add(of.values, part))
+        vector = tree.ravel(part)[0]
+        return of.add(Diagonal(part) if hasattr(of, "per_output") else Scalar(jnp.mean(vector)))
+
+    return BlockDiagonal(jax.tree.map(block, curvature.blocks, diagonal, is_leaf=_is_operator))
+
+
+def prior_precision(objective: Objective, mean: Params) -> Operator:
+    """Returns −∇² log p(m): exact where the prior is Gaussian, else of independent weights.
+
+    Args:
+        objective: the loss.
+        mean: the mode.
+    """
+    known = gaussian_belief(objective.model.prior, mean)
+    if known is not None:
+        return known.precision
+    ones = jax.tree.map(jnp.ones_like, mean)
+    diagonal = jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1]
+    return Diagonal(tree.scale(diagonal, -1.0))
 
 
 @jax.jit
 def _gaussian(objective: Objective, mode: Mode) -> tuple[Gaussian, Array]:
     """Returns the Gaussian and the evidence."""
     mean = mode.params["network"]
-    prior = _prior_curvature(type(mode.curvature), objective, mean)
-    gaussian = Gaussian(mean, jax.tree.map(jnp.add, mode.curvature, prior).scale(objective.concentration))
+    prior = prior_precision(objective, mean).scale(1 / objective.data_size)
+    gaussian = Gaussian(mean, with_prior(mode.curvature, prior, mean).scale(objective.concentration))
     energy = (mode.likelihood - objective.model.log_prior(mode.params)) / objective.temperature
     volume = tree.dimension(mean) / 2 * math.log(2 * math.pi) - gaussian.precision.logdet(mean) / 2
     return gaussian, volume - energy
 
 
 @partial(jax.jit, static_argnums=0)
-def _batch_sums(
-    structure: Any, objective: Objective, network_state: Any, params: Params, batch: Batch
-) -> tuple[Any, Array, Array, Array, Array]:
-    """Returns the sums over the batch's rows of what a mode is made of, and the number of rows."""
-    mean, dispersion = params["network"], params["likelihood"]
-    loss = BatchLoss(objective, batch, network_state, Weights(), dispersion, conjugate=True)
-    value, _ = objective.negative_log_likelihood(params, batch, network_state)
+def _batch_curvature(
+    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+) -> Any:
+    return batch_curvature(structure, curvature, objective, params, batch, key)
+
+
+_settled = jax.jit(settle)
+
+
+@jax.jit
+def _batch_energy(objective: Objective, params: Params, batch: Batch) -> tuple[Array, Array, Array, Array]:
+    """Returns the sums over the batch's rows of the loss, the misfit and the numbers observed, and how many rows."""
+    dispersion = params["likelihood"]
+    value, _ = objective.negative_log_likelihood(params, batch, {})
     count = batch.count.astype(value.dtype)
-    f = loss.outputs(mean)
+    f = objective.model.outputs(params, {}, batch.x)[0]
     likelihood = objective.model.likelihood
     observed = jnp.sum(objective.row_factor(batch)).astype(value.dtype) * f.shape[1]
     misfit = jnp.zeros_like(value)
     if likelihood.quadratic:
+        f = with_offset(f, batch.offset)
         peak = likelihood.log_prob(dispersion, f, likelihood.mean(dispersion, f))
         misfit = value + jnp.sum(objective.row_factor(batch).astype(value.dtype) * peak)
-    curvature = GaussNewton().matrix(loss, mean, structure).scale(count)
-    return curvature, value * count, misfit * count, observed * count, count
+    return value * count, misfit * count, observed * count, count
 
 
-def _prior_curvature(structure: Any, objective: Objective, mean: Params) -> Any:
-    """Returns −∇² log p(m) / N in the structure: exact where the prior is Gaussian, else of independent weights."""
-    known = gaussian_belief(objective.model.prior, mean)
-    if known is None:
-        ones = jax.tree.map(jnp.ones_like, mean)
-        diagonal = jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1]
-        return structure.from_diagonal(tree.scale(diagonal, -1 / objective.data_size))
-    precision = known.precision
-    held = Dense(precision.dense(mean)) if structure is Dense else structure.from_diagonal(precision.diagonal(mean))
-    return held.scale(1 / objective.data_size)
+def _summed(parts: Any) -> Any:
+    total: Any = None
+    for part in parts:
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+    return total
 
 
-def _rows_at_once(objective: Objective, point: Posterior, data: Any) -> int:
-    """Returns how many rows' Jacobians fit the budget."""
-    x = data.example(1).x
-    outputs = jax.eval_shape(lambda x: objective.model.outputs(point.mean, point.network_state, x)[0], x).shape[1]
-    row_bytes = outputs * tree.dimension(point.mean["network"]) * jnp.dtype(jnp.result_type(float)).itemsize
-    return max(1, min(_JACOBIAN_BYTES // max(row_bytes, 1), 1024))
+def _require_room(structure: Any, weights: Params) -> None:
+    """Raises a ValueError for a structure whose matrices cannot be held."""
+    size, itemsize = tree.dimension(weights), jnp.dtype(jnp.result_type(float)).itemsize
+    if structure is Dense:
+        what = f"a dense precision of {size:,} weights, with its factor,"
+        memory.demand(2 * size**2 * itemsize, what, "take structure=Layerwise(), or Diagonal")
+    if structure is DenseBlocks:
+        largest = sum(leaf.size**2 for leaf in jax.tree.leaves(weights))
+        memory.demand(
+            2 * largest * itemsize, "a dense matrix a leaf, with its factor,", "take structure=Layerwise(), or Diagonal"
+        )
+
+
+def _is_operator(node: Any) -> bool:
+    return isinstance(node, Operator)
+
+
+def _rows_at_once(structure: Any, objective: Objective, params: Params, data: Any) -> int:
+    """Returns how many rows fit the budget, in batches of about one size."""
+    row = bytes_of_a_row(structure, objective, params, data.example(1).x)
+    most = max(1, min(memory.budget() // max(row, 1), _MOST_ROWS))
+    count = getattr(data, "count", None)
+    return most if not isinstance(count, int) else -(-count // -(-count // most))

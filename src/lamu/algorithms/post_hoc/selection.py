@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 from lamu import tree
 from lamu.families import Point
 from lamu.model import Model
 from lamu.posterior import Posterior
-from lamu.record import record
+from lamu.record import record, static
 
-__all__ = ["AllWeights", "HeadWeights"]
+__all__ = ["AllWeights", "HeadWeights", "Matching", "WeightsChoice", "held_but"]
+
+
+@runtime_checkable
+class WeightsChoice(Protocol):
+    """A choice of weights, as `laplace(weights=...)` takes it."""
+
+    @property
+    def words(self) -> str:
+        """What the table says of it, after "Gaussian, dense precision"."""
+        ...
+
+    @property
+    def departures(self) -> tuple[str, ...]:
+        """What it leaves out."""
+        ...
+
+    def select(self, model: Model, point: Posterior, objective: Any, data: Any) -> tuple[Model, Posterior]:
+        """Returns the model of the chosen weights, all others held at the point, and the point without those.
+
+        Args:
+            model: the model.
+            point: a posterior at the mode.
+            objective: the loss, for choices that look at its curvature.
+            data: the data, likewise.
+        """
+        ...
 
 
 @record
@@ -26,7 +53,9 @@ class AllWeights:
     words = ""
     departures = ()
 
-    def select(self, model: Model, point: Posterior) -> tuple[Model, Posterior]:
+    def select(
+        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
+    ) -> tuple[Model, Posterior]:
         """Returns model and point as they are."""
         return model, point
 
@@ -44,12 +73,73 @@ class HeadWeights:
     words = ", last layer"
     departures = ("features a point",)
 
-    def select(self, model: Model, point: Posterior) -> tuple[Model, Posterior]:
+    def select(
+        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
+    ) -> tuple[Model, Posterior]:
         """Returns the model with every other weight frozen at the point, and the point without those."""
-        weights = point.mean["network"]
-        features = [name for name in tree.paths(weights) if not tree.matches(name, model.network.head)]
-        if not features:
-            return model, point
-        free = tree.map_with_path(lambda name, leaf: None if name in features else leaf, weights)
-        belief = Point({**point.mean, "network": free})
-        return model.freeze(point.mean, *features), replace(point, belief=belief)
+        return held_but(model, point, (model.network.head,))
+
+
+@record
+class Matching:
+    """The weights whose path matches a pattern, leaf by leaf.
+
+    Attributes:
+        patterns: path patterns below `network`, for instance `("layers/1/*",)`, or one of them.
+
+    Raises:
+        ValueError: (when it runs) for a pattern that matches no leaf.
+
+    Examples:
+        >>> from lamu.algorithms.post_hoc.selection import Matching
+        >>> Matching("layers/1/*").patterns
+        ('layers/1/*',)
+    """
+
+    patterns: Any = static()
+
+    departures = ("other weights a point",)
+
+    def __post_init__(self) -> None:
+        patterns = (self.patterns,) if isinstance(self.patterns, str) else tuple(self.patterns)
+        object.__setattr__(self, "patterns", patterns)
+        if not patterns:
+            raise ValueError("Matching() has no pattern; give one, for instance 'layers/1/*'")
+
+    @property
+    def words(self) -> str:
+        """The patterns."""
+        return f", weights {' '.join(self.patterns)}"
+
+    def select(
+        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
+    ) -> tuple[Model, Posterior]:
+        """Returns the model with every other weight frozen at the point, and the point without those."""
+        tree.require_matches(self.patterns, point.mean["network"])
+        return held_but(model, point, self.patterns)
+
+
+def held_but(model: Model, point: Posterior, patterns: tuple[str, ...]) -> tuple[Model, Posterior]:
+    """Returns the model with every weight frozen at the point that matches no pattern, and the point without those.
+
+    Args:
+        model: the model.
+        point: a posterior at the mode.
+        patterns: path patterns.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.post_hoc.selection import held_but
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian(1.0)).standardised(x, y)
+        >>> point = lamu.fit(model, (x, y), lamu.algorithms.adam(), steps=1).posterior
+        >>> lamu.tree.paths(held_but(model, point, ("*bias",))[1].mean["network"])
+        ['layers/0/bias', 'layers/1/bias']
+    """
+    weights = point.mean["network"]
+    held = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]
+    if not held:
+        return model, point
+    free = tree.map_with_path(lambda name, leaf: None if name in held else leaf, weights)
+    belief = Point({**point.mean, "network": free})
+    return model.freeze(point.mean, *held), replace(point, belief=belief)

@@ -30,7 +30,7 @@ from lamu.operators import BlockDiagonal, Diagonal, Kronecker
 from lamu.record import record
 from lamu.typing import Array, Params
 
-__all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors"]
+__all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors", "views"]
 
 LOG = logging.getLogger("lamu")
 
@@ -192,15 +192,31 @@ def _part(node: Any) -> Any:
     return node["kernel"] if isinstance(node, dict) else node
 
 
-def _product(read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Sharing) -> Kronecker:
+def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
+    """Returns what a layer takes in, `[batch, positions, in]`, and cotangents of what it gives.
+
+    Args:
+        read: the network, linearised.
+        layer: the layer; a joined bias is no input here.
+        cotangents: of what comes out of the layer's site, `[k, batch, ...]`.
+
+    Returns:
+        The inputs, and the cotangents `[k, batch, positions, out]`.
+    """
     site = read.sites[layer.site]
     step = read.program.steps[site.step]
     split = _of_convolution if step.name == "conv_general_dilated" else _of_product
     dtype = jnp.result_type(read.leaves[layer.kernel].dtype)
     inputs, outputs = split(read, site, layer.site, cotangents)
+    return inputs.astype(dtype), outputs.astype(dtype)
+
+
+def _product(read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Sharing) -> Kronecker:
+    inputs, outputs = views(read, layer, cotangents)
+    dtype = inputs.dtype
     ranks = outputs.shape[0]
-    views = [sharing.view(inputs.astype(dtype), outputs[k].astype(dtype)) for k in range(ranks)]
-    inputs, outputs = views[0][0], jnp.stack([view[1] for view in views])
+    seen = [sharing.view(inputs, outputs[k]) for k in range(ranks)]
+    inputs, outputs = seen[0][0], jnp.stack([view[1] for view in seen])
     rows, reach = inputs.shape[:2]
     if layer.bias is not None:
         inputs = jnp.concatenate([jnp.ones((rows, reach, 1), dtype), inputs], axis=2)

@@ -1,0 +1,157 @@
+"""How near each method is to the posterior: the lectures' table in small.
+
+One network, one prior, T = 1. The reference is Hamiltonian Monte Carlo on all the data; a second one, from other starts
+and other keys, says how near one can come. Every other method is judged by what it predicts for the same test rows: its
+accuracy, how often its class is the reference's (agreement), and half the L1 distance of the probabilities (total
+variation). Beside them stand the published figures, of a ResNet-20 on CIFAR-10 (Izmailov et al. 2021). Settings are one
+for each method, and no method was tuned by the reference.
+
+    python -m benchmarks.fidelity --quick          digits, a perceptron of 1,500 weights: minutes
+    python -m benchmarks.fidelity                  2,000 images of Fashion-MNIST (LAMU_DATA), a small ConvNet: hours
+    python -m benchmarks.fidelity --only sghmc,sgld --seed 1 --effort 0.25
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import lamu
+from benchmarks.splits import folder
+from lamu.mcmc import Cyclical, Held, RootMeanSquare
+from lamu.priors import Normal
+
+A, M = lamu.algorithms, lamu.mcmc
+PUBLISHED = {
+    "hmc": (89.64, 94.01, 0.074),
+    "sgld": (89.32, 91.54, 0.110),
+    "sghmc": (89.38, 91.98, 0.109),
+    "sghmc_clr": (89.63, 92.67, 0.099),
+    "sghmc_clr_prec": (87.46, 90.96, 0.111),
+    "mfvi": (86.45, 88.75, 0.136),
+    "deep_ensemble": (88.5, 91.5, 0.115),
+}
+DRAWS = 400  # of a prediction
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, a model, and how long its runs are."""
+
+    model: Any
+    x: np.ndarray
+    y: np.ndarray
+    to: np.ndarray
+    at: np.ndarray
+    batch: int
+    epochs: int
+    warmup: int
+    draws: int
+
+
+def quick(effort: float) -> Problem:
+    """Digits of the bundled set, by a perceptron."""
+    x, y = lamu.data.load("digits")
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = np.asarray(x, np.float32)[order], np.asarray(y)[order]
+    model = lamu.Model(lamu.networks.MLP((20,)), lamu.likelihoods.Categorical(10), Normal(0.5))
+    rows = (x[:500], y[:500])
+    long = lambda n: max(round(n * effort), 8)
+    return Problem(model.standardised(*rows), *rows, x[500:], y[500:], 50, long(200), long(300), long(200))
+
+
+def fashion(effort: float) -> Problem:
+    """A subset of Fashion-MNIST, by a ConvNet with filter-response normalisation."""
+    with np.load(folder() / "images" / "fashion_mnist.npz") as archive:
+        parts = [archive[name] for name in ("X_train", "y_train", "X_test", "y_test")]
+    x, to = ((part.astype(np.float32) / 255.0 - 0.5) / 0.25 for part in (parts[0][:2000], parts[2][:2000]))
+    network = lamu.networks.ConvNet((4, 8), widths=(32,), kernel=3, normalise=lamu.networks.FilterResponse())
+    model = lamu.Model(network, lamu.likelihoods.Categorical(10), Normal(0.4))
+    y, at = parts[1][:2000].astype(np.int32), parts[3][:2000].astype(np.int32)
+    long = lambda n: max(round(n * effort), 8)
+    return Problem(model, x, y, to, at, 100, long(300), long(300), long(200))
+
+
+def methods(problem: Problem) -> dict[str, Callable[[], Any]]:
+    """Returns each method's fit without its data; samplers take as many gradients of a row as `epochs` passes say."""
+    per_epoch = -(-len(problem.y) // problem.batch)
+    steps, kept = problem.epochs * per_epoch, 100
+    falling = {"chains": 2, "warmup": steps // 2, "draws": kept, "thinning": max(steps // 2 // kept, 1)}
+    cycles = {"chains": 2, "warmup": 0, "draws": kept, "thinning": max(steps // 5 // kept, 1)}
+    held = Held(RootMeanSquare(damping=1e-2))
+    return {
+        "mfvi": A.bayes_by_backprop,
+        "sgld": lambda: M.sgld(0.05, **falling),
+        "sghmc": lambda: M.sghmc(0.01, friction=0.1, **falling),
+        "sghmc_clr": lambda: M.sghmc(Cyclical(0.03, cycles=5, exploration=0.8), friction=0.1, **cycles),
+        "sghmc_clr_prec": lambda: M.sghmc(
+            Cyclical(0.003, cycles=5, exploration=0.8), friction=0.1, preconditioner=held, **cycles
+        ),
+        "deep_ensemble": lambda: A.deep_ensemble(members=5),
+        "ivon": A.ivon,
+        "vogn": A.vogn,
+        "laplace": A.laplace,
+    }
+
+
+def fitted(problem: Problem, algorithm: Any, seed: int) -> tuple[Any, float]:
+    """Returns the predictive of the test rows, and the seconds that it took."""
+    begin = time.perf_counter()
+    options = {} if algorithm.traits.length is not None else {"epochs": problem.epochs}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", M.UnreliableChains)  # the table says how far they are off
+        posterior = lamu.fit(
+            problem.model, (problem.x, problem.y), algorithm, batch_size=problem.batch, seed=seed, **options
+        ).posterior
+    pred = posterior.predict(problem.to, samples=DRAWS)
+    np.asarray(pred.mean)
+    return pred, time.perf_counter() - begin
+
+
+def line(name: str, pred: Any, reference: Any, at: np.ndarray, seconds: float) -> str:
+    """Returns a line of the table; errors of a test set's size are in the note below it."""
+    accuracy = 100 * float(lamu.scores.accuracy(pred, at))
+    agreement, distance = 100 * lamu.scores.agreement(pred, reference), lamu.scores.total_variation(pred, reference)
+    known = PUBLISHED.get(name)
+    words = "" if known is None else f"{known[0]:9.2f} {known[1]:9.2f} {known[2]:7.3f}"
+    return f"{name:18} {accuracy:9.2f} {agreement:9.2f} {distance:7.3f}   {words:27}   {seconds:6.0f} s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="digits and a perceptron")
+    parser.add_argument("--only", default="", help="methods, separated by commas; the references are always run")
+    parser.add_argument("--effort", type=float, default=1.0, help="the share of all lengths")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    problem = (quick if given.quick else fashion)(given.effort)
+    chains = {"chains": 2, "warmup": problem.warmup, "draws": problem.draws, "most": 64}
+    print(f"{len(problem.y)} rows, {len(problem.at)} test rows, {problem.epochs} epochs of batches of {problem.batch}")
+    print(f"{'':18} {'accuracy':>9} {'agreement':>9} {'TV':>7}   {'published: the same three':27}", flush=True)
+    reference, seconds = fitted(problem, M.hmc(**chains), given.seed)
+    print(line("the reference", reference, reference, problem.at, seconds), flush=True)
+    pred, seconds = fitted(problem, M.hmc(**chains), given.seed + 1000)
+    floor = lamu.scores.total_variation(pred, reference)
+    print(line("hmc", pred, reference, problem.at, seconds), flush=True)
+    found = {}
+    for name, make in methods(problem).items():
+        if given.only and name not in given.only.split(","):
+            continue
+        pred, seconds = fitted(problem, make(), given.seed)
+        found[name] = lamu.scores.total_variation(pred, reference)
+        print(line(name, pred, reference, problem.at, seconds), flush=True)
+    error = 100 * np.sqrt(0.08 * 0.92 / len(problem.at))
+    print(f"standard error of an agreement of 92 % on so many rows: {error:.2f}")
+    if found:
+        best = min(found, key=lambda name: found[name])
+        print(f"nearest: {best}, {found[best] / floor:.2f} times the distance of two references (goal 1.25)")
+
+
+if __name__ == "__main__":
+    main()

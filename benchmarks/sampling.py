@@ -1,0 +1,187 @@
+"""Samplers on all the data, against reference draws and against their peers.
+
+    python -m benchmarks.sampling --posteriordb                 NUTS on thirteen posteriors, HMC on nine of them
+    python -m benchmarks.sampling --posteriordb --only arK nes  some of them, by the beginnings of their names
+    python -m benchmarks.sampling --peers                       NUTS beside BlackJAX's and NumPyro's, time and ESS
+
+The posteriors lie in `posteriordb` below the folder that the variable LAMU_DATA names. A row passes where the Monte
+Carlo standard error of every mean is at most 0.02 posterior standard deviations, the largest |z| over all means and
+squares is inside the Bonferroni bound at 1 % (errors of both sides by ArviZ, those of squares from the reference
+draws), and R-hat is at most 1.01. Times are of this machine as it is; a peer beside which other work runs is no peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+import lamu
+from benchmarks import posteriordb
+
+HMC = ("arK", "arma", "eight_schools", "garch", "kidiq", "low_dim", "mesquite", "nes", "sblri")
+MCSE, R_HAT, LEVEL = 0.02, 1.01, 0.01
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--posteriordb", action="store_true")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", nargs="+", default=[], help="names, or the beginnings of names")
+    parser.add_argument("--sampler", choices=["nuts", "hmc"], nargs="+", default=["nuts", "hmc"])
+    parser.add_argument("--draws", type=int, default=4096, help="kept draws a chain, of four")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)  # the references are of float64
+    warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next version at import
+    if options.posteriordb:
+        against_references(options)
+    if options.peers:
+        against_peers(options.seed)
+    if not options.posteriordb and not options.peers:
+        parser.print_help()
+
+
+def against_references(options: argparse.Namespace) -> None:
+    folder = Path(os.environ.get("LAMU_DATA", "../shared/data")) / "posteriordb"
+    if not folder.is_dir():
+        raise SystemExit(f"{folder} is not there; name the folder above it in LAMU_DATA")
+    print(f"{'posterior':34}{'sampler':9}{'MCSE/sd':>9}{'|z|':>7}{'bound':>7}{'R-hat':>8}{'ESS':>8}{'s':>7}  verdict")
+    passed = []
+    for name, make in posteriordb.models().items():
+        if options.only and not any(name.startswith(start) for start in options.only):
+            continue
+        data, reference = posteriordb.load(folder, name)
+        density, extract = make(data)
+        for sampler in options.sampler:
+            if sampler == "hmc" and not any(name.startswith(start) for start in HMC):
+                continue
+            algorithm = made(sampler, options.draws)
+            begun = time.perf_counter()
+            posterior = lamu.fit(density, None, algorithm, seed=options.seed, progress=False).posterior
+            taken = time.perf_counter() - begun
+            found = posteriordb.columns_of(extract, posterior.samples["network"])
+            passed.append(report(name, sampler, found, reference, taken))
+    print(f"{sum(passed)} of {len(passed)} pass")
+
+
+def made(sampler: str, draws: int) -> Any:
+    if sampler == "nuts":
+        return lamu.mcmc.nuts(chains=4, warmup=1024, draws=draws, target_acceptance=0.9)
+    return lamu.mcmc.hmc(chains=4, warmup=1024, draws=draws, target_acceptance=0.9)
+
+
+def report(name: str, sampler: str, found: np.ndarray, reference: np.ndarray, taken: float) -> bool:
+    """Prints a row, and returns whether it passes."""
+    import arviz
+
+    def summary(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and its standard error of every column and of its square."""
+        both = np.concatenate([draws, draws**2], axis=2)
+        columns = range(both.shape[2])
+        return both.mean(axis=(0, 1)), np.array([float(arviz.mcse(both[:, :, i], method="mean")) for i in columns])
+
+    columns = found.shape[2]
+    assert columns == reference.shape[2], (columns, reference.shape)
+    (mine, error), (theirs, reference_error) = summary(found), summary(reference)
+    z = float(np.max(np.abs(mine - theirs) / np.hypot(error, reference_error)))
+    bound = float(stats.norm.isf(LEVEL / (2 * 2 * columns)))
+    relative = float(np.max(error[:columns] / reference.std(axis=(0, 1))))
+    r_hat = max(float(arviz.rhat(found[:, :, i])) for i in range(columns))
+    ess = min(float(arviz.ess(found[:, :, i])) for i in range(columns))
+    good = relative <= MCSE and z <= bound and r_hat <= R_HAT
+    print(
+        f"{name.split('-')[-1][:32]:34}{sampler:9}{relative:9.4f}{z:7.2f}{bound:7.2f}{r_hat:8.4f}{ess:8.0f}{taken:7.1f}"
+        f"  {'passes' if good else 'FAILS'}",
+        flush=True,
+    )
+    return good
+
+
+def against_peers(seed: int) -> None:
+    """NUTS, four chains of 500 draws after 500 of warm-up, in float32, on Bayesian logistic regression."""
+    jax.config.update("jax_enable_x64", False)
+    x, y = lamu.data.load("breast_cancer")
+    x = ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
+    design, labels = jnp.asarray(np.column_stack([np.ones(len(x)), x]), jnp.float32), jnp.asarray(y, jnp.float32)
+
+    def log_density(w: Any) -> Any:
+        f = design @ w
+        return jnp.sum(labels * f - jax.nn.softplus(f)) - 0.5 * jnp.sum(w**2)
+
+    warmup = draws = 512
+    size = design.shape[1]
+    density = lamu.LogDensity(log_density, jnp.zeros(size, jnp.float32))
+
+    def ours(seed: int) -> Any:
+        sampler = lamu.mcmc.nuts(chains=4, warmup=warmup, draws=draws)
+        return lamu.fit(density, None, sampler, seed=seed, progress=False).posterior.samples["network"]
+
+    runs = {"lamu": ours, "blackjax": _blackjax(log_density, size, warmup, draws)}
+    runs["numpyro"] = _numpyro(log_density, size, warmup, draws)
+    import arviz
+
+    print(f"{'NUTS, logistic 569 x 31':26}{'first s':>9}{'again s':>9}{'min ESS':>9}{'ESS/s':>9}{'ESS/s first':>13}")
+    for name, run in runs.items():
+        times, ess = [], []
+        for i in range(3):
+            begun = time.perf_counter()
+            found = np.asarray(jax.block_until_ready(run(seed + i)))
+            times.append(time.perf_counter() - begun)
+            ess.append(min(float(arviz.ess(found[:, :, k])) for k in range(size)))
+        again = min(times[1:])
+        print(
+            f"{name:26}{times[0]:9.2f}{again:9.2f}{np.mean(ess):9.0f}{np.mean(ess) / again:9.0f}"
+            f"{np.mean(ess) / times[0]:13.0f}",
+            flush=True,
+        )
+
+
+def _blackjax(log_density: Any, size: int, warmup: int, draws: int) -> Any:
+    import blackjax
+
+    @jax.jit
+    def run(key: Any) -> Any:
+        adaptation = blackjax.window_adaptation(blackjax.nuts, log_density)
+
+        def one(key: Any) -> Any:
+            first, second = jax.random.split(key)
+            (state, parameters), _ = adaptation.run(first, jnp.zeros(size, jnp.float32), num_steps=warmup)
+            step = blackjax.nuts(log_density, **parameters).step
+            follow = lambda state, key: (lambda new: (new, new.position))(step(key, state)[0])
+            return jax.lax.scan(follow, state, jax.random.split(second, draws))[1]
+
+        return jax.vmap(one)(jax.random.split(key, 4))
+
+    return lambda seed: run(jax.random.key(seed))
+
+
+def _numpyro(log_density: Any, size: int, warmup: int, draws: int) -> Any:
+    from numpyro.infer import MCMC, NUTS
+
+    def run(key: Any) -> Any:
+        sampler = MCMC(
+            NUTS(potential_fn=lambda w: -log_density(w)),
+            num_warmup=warmup,
+            num_samples=draws,
+            num_chains=4,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        sampler.run(key, init_params=jnp.zeros((4, size), jnp.float32))
+        return sampler.get_samples(group_by_chain=True)
+
+    compiled = jax.jit(run)  # under one jit, without which it compiles at every call
+    return lambda seed: compiled(jax.random.PRNGKey(seed))
+
+
+if __name__ == "__main__":
+    main()

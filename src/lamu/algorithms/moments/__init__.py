@@ -1,0 +1,1 @@
+"""Beliefs moved by their moments: assumed-density filtering."""

@@ -1,0 +1,121 @@
+r"""The prior of the weights as factors of a belief: one a weight, refined by expectation propagation.
+
+The weight j has the prior \(N(w_j \mid m_{0j},\; u_j / \lambda)\), one precision λ for all with a Gamma belief. The
+belief about \(w_j\) has the approximation of that factor in it, \(N\)-shaped with natural parameters \((r_j, p_j)\),
+times the Gamma-shaped \((\alpha_j, \beta_j)\) that it tells of λ. Refining one takes it out, and puts in what makes
+the moments those of belief times prior.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.moments.precisions import renewed
+from lamu.families import Gamma
+from lamu.record import record
+from lamu.typing import Array, Params
+
+__all__ = ["PriorFactors"]
+
+_WIDEST = 1e6
+
+
+@record
+class PriorFactors:
+    r"""The approximate factors of the prior, and the belief about its precision.
+
+    Attributes:
+        centre: \(m_0\), a tree of the weights.
+        unit: \(u_j\), the prior's variance where λ is one.
+        pull: \(r_j\), precision times mean (from \(m_0\)).
+        precision: \(p_j\).
+        shape: \(\alpha_j\), what a weight adds to the shape of the belief about λ.
+        rate: \(\beta_j\), what it adds to its rate.
+        belief: the Gamma of λ.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.moments.prior_factors import PriorFactors
+        >>> from lamu.families import Gamma
+        >>> factors = PriorFactors.first(jnp.zeros(2), jnp.ones(2), Gamma(jnp.array(6.0), jnp.array(6.0)))
+        >>> mean, variance, after = factors.refined(jnp.array([0.5, 0.1]), jnp.array([0.5, 0.5]))
+        >>> float(after.belief.shape) > 6.0
+        True
+    """
+
+    centre: Params
+    unit: Params
+    pull: Params
+    precision: Params
+    shape: Params
+    rate: Params
+    belief: Gamma
+
+    @classmethod
+    def first(cls, centre: Params, unit: Params, belief: Gamma) -> PriorFactors:
+        r"""Returns the factors before any data: of the variance that λ is expected to give.
+
+        Args:
+            centre: \(m_0\).
+            unit: \(u_j\).
+            belief: the Gamma of λ before any data.
+        """
+        zeros = [tree.zeros_like(centre) for _ in range(3)]
+        expected = (belief.shape - 1.0) / belief.rate
+        return cls(centre, unit, zeros[0], jax.tree.map(lambda u: expected / u, unit), zeros[1], zeros[2], belief)
+
+    @property
+    def variance(self) -> Params:
+        """The variances of the factors by themselves."""
+        return jax.tree.map(jnp.reciprocal, self.precision)
+
+    def refined(self, mean: Params, variance: Params) -> tuple[Params, Params, PriorFactors]:
+        """Returns the belief's means and variances, and the factors, after one pass over them.
+
+        One weight after the other, because each moves the belief about λ that the next one meets. A weight about which
+        the data say nothing is left alone.
+
+        Args:
+            mean: the belief's means.
+            variance: its variances.
+        """
+        vector = lambda part: tree.ravel(part)[0]
+        unravel = tree.ravel(mean)[1]
+        parts = (mean, variance, self.centre, self.unit, self.pull, self.precision, self.shape, self.rate)
+        now = tuple(map(vector, parts))
+        start = (self.belief.shape, self.belief.rate)
+        (shape, rate), found = jax.lax.scan(_one, start, now)
+        m, v, pull, precision, more, faster = map(unravel, found)
+        after = PriorFactors(self.centre, self.unit, pull, precision, more, faster, Gamma(shape, rate))
+        return m, v, after
+
+
+def _one(belief: tuple[Array, Array], weight: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    a, b = belief
+    m, v, m0, u, pull, precision, shape, rate = weight
+    away = m - m0
+    # The belief without this factor.
+    left = 1.0 / v - precision
+    wide = 1.0 / left
+    lean = (away / v - pull) * wide
+    c, d = a - shape, b - rate
+    total = wide + u * d / (c - 1.0)
+    slope = -lean / total
+    new_away = lean + wide * slope
+    # v − v² (g² − 2 ∂ log Z / ∂v), for this Z a ratio of variances.
+    new_v = wide * (total - wide) / total
+    new_a, new_b = renewed(c, d, wide, lean**2, u)
+    good = (left > 0) & (wide < _WIDEST * u) & (c > 1.0) & (d > 0) & (new_v > 0) & (new_a > 1.0) & (new_b > 0)
+    good &= jnp.isfinite(new_away) & jnp.isfinite(new_a) & jnp.isfinite(new_b)
+    keep = lambda new, old: jnp.where(good, new, old)
+    found = (
+        keep(m0 + new_away, m),
+        keep(new_v, v),
+        keep(new_away / new_v - lean * left, pull),
+        keep(1.0 / new_v - left, precision),
+        keep(new_a - c, shape),
+        keep(new_b - d, rate),
+    )
+    return (keep(new_a, a), keep(new_b, b)), found

@@ -1,0 +1,101 @@
+"""A likelihood whose dispersions are held: what an optimiser sees where something else moves them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.likelihoods import Likelihood
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["HeldDispersions"]
+
+
+@record
+class HeldDispersions:
+    r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f.
+
+    Attributes:
+        base: the likelihood.
+        dispersion: φ, its parameters.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.held_noise import HeldDispersions
+        >>> from lamu.likelihoods import Gaussian
+        >>> held = HeldDispersions(Gaussian(), {"log_scale": jnp.zeros(1)})
+        >>> held.init(jnp.ones(3)), held.variance({}, jnp.zeros((1, 1))).tolist()
+        ({}, [1.0])
+    """
+
+    base: Likelihood
+    dispersion: Params
+
+    @property
+    def task(self) -> str:
+        """The base's task."""
+        return self.base.task
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the base is log-concave in f."""
+        return self.base.log_concave
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the base is quadratic in f."""
+        return self.base.quadratic
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError if the targets cannot be of the base."""
+        self.base.check(y)
+
+    def outputs(self, y: Any) -> int:
+        """Returns the base's width."""
+        return self.base.outputs(y)
+
+    def init(self, y: Any) -> Params:
+        """Returns no parameters."""
+        return {}
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns zero: nothing is learned."""
+        return jnp.asarray(0.0)
+
+    def dispersion_information(self, params: Params) -> Params:
+        """Returns no information: nothing is learned."""
+        return {}
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the base's log density in nats, `[batch]`."""
+        return self.base.log_prob(self.dispersion, f, y)
+
+    def information(self, params: Params, f: Array) -> Array:
+        """Returns the base's information, `[batch, outputs, outputs]`."""
+        return self.base.information(self.dispersion, f)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the base's mean."""
+        return self.base.mean(self.dispersion, f)
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns the base's variance."""
+        return self.base.variance(self.dispersion, f)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns the base's entropy in nats, `[batch]`."""
+        return self.base.entropy(self.dispersion, f)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw a row."""
+        return self.base.sample(key, self.dispersion, f)
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the base's distribution function."""
+        return self.base.cdf(self.dispersion, f, y)
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
+        """Returns the base's marginal."""
+        return self.base.marginal(self.dispersion, mean, covariance)

@@ -1,0 +1,245 @@
+r"""What one batch adds to the curvature at a mode, in the structure that the precision will have.
+
+Every structure takes what it holds by its own way: a dense matrix and its diagonal blocks by the rows' Jacobians, a
+diagonal and Kronecker factors by a reader of the backward pass, which forms none, and a last layer by its features.
+Sums over batches are `jax.tree.map(jnp.add, ...)`; `settle` makes the operator of the sum.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.families import Gaussian
+from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature.head import features, from_features
+from lamu.objective.curvature.middle import Middle, middle
+from lamu.objective.curvature.reader.factors import EXPANDED, factors
+from lamu.objective.curvature.reader.layers import layers
+from lamu.objective.curvature.reader.linearised import linearise
+from lamu.objective.curvature.rows import without_padding
+from lamu.operators import (
+    BlockDiagonal,
+    Dense,
+    DenseBlocks,
+    Diagonal,
+    Kronecker,
+    Layerwise,
+    OutputBlocks,
+    OutputEigen,
+    Scalar,
+    leading,
+)
+from lamu.operators.interface import Operator
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["FactorSums", "Factors", "batch_curvature", "bytes_of_a_row", "settle"]
+
+
+@record
+class FactorSums:
+    r"""Sums over rows for one layer: \(\sum r\, a a^\top\) and \(\sum r\, d d^\top\), or the diagonal of the second.
+
+    Attributes:
+        inputs: `[in, in]`.
+        outputs: `[out, out]`, or `[out]`.
+        outputs_first: whether the kernel's coordinates run over the outputs first.
+
+    Examples:
+        >>> from lamu.algorithms.post_hoc.holdings import FactorSums
+        >>> FactorSums(1.0, 2.0).outputs_first
+        False
+    """
+
+    inputs: Any
+    outputs: Any
+    outputs_first: bool = static(default=False)
+
+
+@record
+class Factors:
+    r"""Sums for all layers, and what the inputs' must be divided by in the end.
+
+    Attributes:
+        blocks: a tree of `FactorSums` and `Diagonal`.
+        weight: \(\sum r\).
+        rank: how many eigenvectors of each factor are to be kept; None for all.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.holdings import Factors, FactorSums, settle
+        >>> summed = Factors({"w": FactorSums(4.0 * jnp.eye(1), jnp.eye(1))}, jnp.asarray(2.0))
+        >>> float(settle(summed, 2.0).blocks["w"].eigenvalues[0, 0])
+        1.0
+    """
+
+    blocks: Any
+    weight: Any
+    rank: int | None = static(default=None)
+
+
+def batch_curvature(
+    structure: Any,
+    curvature: Any,
+    objective: Objective,
+    params: Params,
+    batch: Batch,
+    key: RandomKey,
+) -> Any:
+    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\).
+
+    Args:
+        structure: the operator class of the precision, or a record that stands for it.
+        curvature: the choice of curvature.
+        objective: the loss of a network in evaluation mode.
+        params: all parameters.
+        batch: some rows.
+        key: for labels that are drawn.
+    """
+    theta, dispersion = params["network"], params["likelihood"]
+    loss = without_padding(BatchLoss(objective, batch, {}, Weights(), dispersion, conjugate=True))
+    count = batch.count.astype(jnp.result_type(float))
+    weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
+    between = partial(_middle, curvature, objective, dispersion, loss.batch, weights, key)
+    found = features(loss.of_row, theta, loss.batch.x)
+    if found is not None:
+        held = _of_head(structure, found[1], between(found[0]), theta, weights)
+        if held is not None:
+            return held
+    if isinstance(structure, Layerwise):
+        return _kronecker(structure, curvature, loss, theta, between, weights)
+    if structure is OutputBlocks or structure is OutputEigen:
+        raise TypeError(
+            f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
+            "use last_layer(), or the structure Layerwise() or Diagonal"
+        )
+    if isinstance(curvature, GaussNewton):
+        return curvature.matrix(loss, theta, structure).scale(count)
+    belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
+    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count)
+
+
+def settle(total: Any, count: Any) -> Any:
+    """Returns the operator of the sums over all rows, divided by their number; Kronecker factors decomposed.
+
+    Args:
+        total: sums of what `batch_curvature` returns.
+        count: how many rows there were.
+    """
+    if not isinstance(total, Factors):
+        return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total)
+
+    def block(part: Any) -> Any:
+        if isinstance(part, Diagonal):
+            return part.scale(1 / count)
+        inputs = part.inputs / jnp.asarray(total.weight, part.inputs.dtype)
+        outputs = part.outputs / jnp.asarray(count, part.outputs.dtype)
+        if outputs.ndim == 1:
+            return OutputEigen.of(inputs, outputs)
+        product = Kronecker(outputs, inputs) if part.outputs_first else Kronecker(inputs, outputs)
+        return product.factored() if total.rank is None else leading(product, total.rank)
+
+    found = jax.tree.map(block, total.blocks, is_leaf=lambda node: isinstance(node, FactorSums | Diagonal))
+    return BlockDiagonal(found)
+
+
+def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any) -> int:
+    """Returns about how much memory a row takes in `batch_curvature`.
+
+    Args:
+        structure: the structure.
+        objective: the loss.
+        params: all parameters.
+        x: a row, `[1, ...]`.
+    """
+    outputs = _outputs.eval_shape(objective, params, x).shape[1]
+    size, passed = jnp.dtype(jnp.result_type(float)).itemsize, _traffic(objective, params, x)
+    head = _features.eval_shape(objective, params, x)
+    if head is not None:
+        width = head[1].shape[1]
+        held = {Dense: outputs * (outputs + width), DenseBlocks: outputs * (outputs + width), OutputBlocks: width**2}
+        return size * (held.get(structure, 0) + 4 * outputs + width + passed)
+    if structure in (Dense, DenseBlocks):
+        return size * outputs * tree.dimension(params["network"])
+    return size * (outputs + 2) * passed
+
+
+def _middle(
+    curvature: Any, objective: Objective, dispersion: Params, batch: Batch, weights: Array, key: RandomKey, f: Array
+) -> Middle | None:
+    return middle(curvature, objective.model.likelihood, dispersion, f, batch, weights, key)
+
+
+def _of_head(structure: Any, phi: Array, of: Middle | None, theta: Params, weights: Array) -> Any:
+    """The curvature of a last layer; None where the structure has no way round the Jacobian."""
+    kronecker: Any = structure if isinstance(structure, Layerwise) and not structure.apart(theta) else None
+    if of is None:
+        return None
+    if kronecker is None and structure is not OutputEigen:
+        return from_features(structure, phi, of, theta)
+    inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=jax.lax.Precision.HIGHEST)
+    sums = FactorSums(inputs, of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0))
+    blocks = jax.tree.map(lambda _: sums, theta, is_leaf=_is_layer)
+    return Factors(blocks, jnp.sum(weights), None if kronecker is None else kronecker.rank)
+
+
+def _kronecker(
+    structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
+) -> Factors:
+    read = linearise(loss.of_row, theta, loss.batch.x)
+    of = between(read.outputs)
+    if of is None:
+        raise TypeError(
+            f"{type(curvature).__name__}() has no Kronecker factors; take GaussNewton(), SampledGaussNewton() or "
+            "SquaredGradients(), or a Dense precision"
+        )
+    apart, roots = structure.apart(theta), jnp.moveaxis(of.root(), 2, 0)
+    cotangents = jax.vmap(lambda root: read.pull(root)[1])(roots)
+    sharing = getattr(curvature, "sharing", EXPANDED)
+    found = factors(read, theta, roots, cotangents, weights, sharing, apart).blocks
+    known = layers(read, theta, apart)
+    joined = {layer.bias for layer in known}
+    alone = [index for index in range(len(read.leaves)) if index not in joined]
+    reversed_order = {layer.kernel: layer.outputs_first for layer in known}
+    total = jnp.sum(weights)
+    flat, tree_of_blocks = jax.tree.flatten(found, is_leaf=lambda node: isinstance(node, Operator))
+    sums = []
+    for index, block in zip(alone, flat, strict=True):
+        if isinstance(block, Kronecker):
+            first, second = block.input_factor, block.output_factor
+            inputs, outputs = (second, first) if reversed_order[index] else (first, second)
+            block = FactorSums(inputs * total.astype(inputs.dtype), outputs, reversed_order[index])
+        sums.append(block)
+    return Factors(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank)
+
+
+def _is_layer(node: Any) -> bool:
+    return isinstance(node, dict) and any(isinstance(part, jax.Array) for part in node.values())
+
+
+# Compiled functions that are never run: what was traced once is not traced again.
+
+
+@jax.jit
+def _outputs(objective: Objective, params: Params, x: Array) -> Array:
+    return objective.model.outputs(params, {}, x)[0]
+
+
+@jax.jit
+def _features(objective: Objective, params: Params, x: Array) -> tuple[Array, Array] | None:
+    network = lambda theta, row: objective.model.outputs({**params, "network": theta}, {}, row[None])[0][0]
+    return features(network, params["network"], x)
+
+
+def _traffic(objective: Objective, params: Params, x: Array) -> int:
+    """How many numbers are written for a row, in one pass."""
+    equations = _outputs.trace(objective, params, x).jaxpr.jaxpr.eqns
+    return sum(int(np.prod(place.aval.shape)) for equation in equations for place in equation.outvars)

@@ -1,0 +1,259 @@
+"""The neural linear model: exact conjugate regression on learned features, its noise unknown too."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.algorithms.post_hoc.laplace import mode_finder
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch, with_offset
+from lamu.families.linear_normal_gamma import LinearNormalGamma
+from lamu.model import Model
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives.head import head_features, head_size, require_head
+from lamu.predictives.student import StudentRule
+from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["NeuralLinear", "absorb", "neural_linear"]
+
+_ROWS = 1024  # of a pass over the data, at a time
+
+
+@record
+class NeuralLinear:
+    """The algorithm that `neural_linear` makes.
+
+    Attributes:
+        of: what finds the features.
+        worth: how many rows the prior of the noise is worth.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.neural_linear().choices.expectation
+        'Exact'
+    """
+
+    of: Algorithm
+    worth: Number = 1.0
+
+    @property
+    def traits(self) -> Traits:
+        """Those of what finds the features."""
+        return replace(self.of.traits, needs=(*self.of.traits.needs, "Gaussian noise that is learned"))
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        departures = ("features a point", "priors in units of the mode's noise")
+        return Choices("Normal-Gamma an output, last layer", "Exact", "none needed", departures=departures)
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+        """Returns the first state of what finds the features.
+
+        Raises:
+            TypeError: for a likelihood without a Gaussian noise to learn.
+        """
+        likelihood = objective.model.likelihood
+        if not likelihood.quadratic or set(likelihood.init(batch.y)) != {"log_scale"}:
+            name = type(getattr(likelihood, "base", likelihood)).__name__
+            raise TypeError(
+                f"neural_linear() learns the noise of Gaussian(), and here is {name} without one; use last_layer(), or "
+                "Gaussian() without a scale"
+            )
+        return self.of.init(key, objective, batch)
+
+    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+        """Returns the next state of what finds the features."""
+        return self.of.step(key, state, batch, objective)
+
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns what the state predicts before the pass over the data: the point."""
+        return self.of.posterior(key, state, objective, None, None)
+
+    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the exact posterior of head and noise given the features, after one pass over the data."""
+        point = self.of.posterior(key, state, objective, data, trace)
+        model = _above_features(objective.model, point.mean)
+        head = _free(model, point.mean["network"])
+        noise = jnp.exp(2 * point.mean["likelihood"]["log_scale"])
+        require_head(head, noise.shape[0], "neural_linear()")
+        known = model.prior.gaussian(head)
+        if known is None:
+            name = type(model.prior).__name__
+            raise TypeError(f"neural_linear() needs independent normal weights, not {name}; give Normal(scale)")
+        mean, delta = known
+        prior = _prior(mean, delta, noise, self.worth)
+        start = Posterior(model, _cold(prior, objective.temperature), point.network_state, StudentRule(), key)
+        belief, rest = _after(replace(objective, model=model), start, data, around=head)
+        width, outputs = head_size(head)
+        constant = (1 - 1 / objective.temperature) * outputs * width / 2 * math.log(2 * math.pi)
+        evidence = belief.log_normaliser() - prior.log_normaliser() / objective.temperature + rest + constant
+        return replace(start, belief=belief, evidence=evidence)
+
+
+def neural_linear(of: Algorithm | None = None, worth: Number = 1.0) -> NeuralLinear:
+    r"""The neural linear model: features by any optimiser, and above them Bayesian regression with unknown noise.
+
+    With \(\phi(x)\) the features at the mode, the bias's one among them, and for each output
+
+    \[ y = w^\top \phi(x) + \varepsilon, \quad \varepsilon \sim N(0, 1/\tau), \qquad
+       \tau \sim \mathrm{Gamma}\big(\tfrac r2, \tfrac r2 \hat\sigma^2\big), \quad
+       w \mid \tau \sim N\big(m_0, (\tau \hat\sigma^2 \delta)^{-1}\big) \]
+
+    the posterior is exact: \(\lambda \leftarrow \lambda_0 + \sum_i w_i t(x_i, y_i) / T\) of the Normal–Gamma family,
+    and the prediction is Student's t in closed form. Where \(\tau = 1/\hat\sigma^2\) its belief about w is that of
+    `last_layer`, which knows the noise; here the noise is uncertain too, which tells where rows are few. After the
+    steps that find the mode one pass over the data without a gradient, and one factorisation an output.
+    `lamu.algorithms.post_hoc.neural_linear.absorb` takes in further rows, in closed form and without the old ones.
+
+    Departures from the rule: the features are a point; the prior of the weights is in units of the noise, so that it is
+    conjugate, and \(\hat\sigma\), the noise at the mode, says what that unit is and where the prior of the noise lies
+    (it is worth r rows).
+
+    Args:
+        of: the algorithm that finds the features, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        worth: r, how many rows the mode's noise is worth.
+
+    Returns:
+        The algorithm. Its posterior's model has every weight frozen but the head's; its belief is a
+        `LinearNormalGamma`, and its `evidence` that of the head.
+
+    Raises:
+        TypeError: for an `of` that is no algorithm, and, when it runs, for a likelihood other than `Gaussian()` with
+            its noise unknown, a prior that is not normal, or a head that is no dense layer.
+        ValueError: for a worth that is not positive.
+
+    Source: Snoek et al. (2015); Riquelme, Tucker & Snoek (2018), section 3; Bishop (2006), section 3.3.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.neural_linear(), epochs=10).posterior
+        >>> float(posterior.predict(x).freedom[0])  # one row more than there are
+        443.0
+    """
+    if isinstance(worth, int | float) and not worth > 0:
+        raise ValueError(f"worth={worth!r} rows make no prior of the noise; give a positive number")
+    return NeuralLinear(mode_finder(of), worth if not isinstance(worth, int) else float(worth))
+
+
+def absorb(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihood_power: Number = 1.0) -> Posterior:
+    r"""Returns a posterior of `neural_linear` after more rows, in closed form; the features stay as they are.
+
+    \[ \Lambda \leftarrow \Lambda + \tfrac1T \sum_i w_i \phi_i \phi_i^\top, \qquad
+       \Lambda m \leftarrow \Lambda m + \tfrac1T \sum_i w_i y_i \phi_i \]
+
+    and the noise's shape and rate beside them: what the posterior would be had these rows been in the pass at its end,
+    in any order and any batches. One pass through the network and one factorisation an output; no gradient, and no row
+    from before is needed.
+
+    Args:
+        posterior: of `neural_linear`.
+        data: rows, as `fit` takes them.
+        temperature: the temperature at which it was fitted.
+        likelihood_power: the power of the likelihood with which it was fitted.
+
+    Returns:
+        The posterior, its evidence that of all rows.
+
+    Raises:
+        TypeError: for a posterior with another belief.
+
+    Source: Bishop (2006), section 3.3; Riquelme, Tucker & Snoek (2018), section 3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.post_hoc.neural_linear import absorb
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> before = lamu.fit(model, (x[:300], y[:300]), lamu.algorithms.neural_linear(), epochs=10).posterior
+        >>> after = absorb(before, (x[300:], y[300:]))
+        >>> bool((after.predict(x[300:]).epistemic < before.predict(x[300:]).epistemic).all())
+        True
+    """
+    if not isinstance(posterior.belief, LinearNormalGamma):
+        raise TypeError(
+            f"rows can be absorbed by a posterior of neural_linear(), and this is a {type(posterior.belief).__name__}; "
+            "for other Gaussian beliefs use posterior.model.with_prior(posterior) and fit again"
+        )
+    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    posterior.model.likelihood.check(np.asarray(rows.y))
+    objective = Objective(posterior.model, float(rows.count), temperature, likelihood_power)
+    old: Any = posterior.belief
+    new, rest = _after(objective, posterior, rows, around=old.location)
+    evidence = None
+    if posterior.evidence is not None:
+        evidence = posterior.evidence + new.log_normaliser() - old.log_normaliser() + rest
+    return replace(posterior, belief=new, evidence=evidence)
+
+
+def _free(model: Model, weights: Params) -> Params:
+    """Returns the weights that the model leaves free."""
+    if model.frozen is None:
+        return weights
+    free = lambda held, leaf: leaf if held is None else None
+    return jax.tree.map(free, model.frozen, weights, is_leaf=lambda node: node is None)
+
+
+def _above_features(model: Model, params: Params) -> Model:
+    """The model with every weight frozen but the head's."""
+    features = [name for name in tree.paths(params["network"]) if not tree.matches(name, model.network.head)]
+    return model.freeze(params, *features) if features else model
+
+
+def _prior(mean: Params, delta: Params, noise: Array, worth: Number) -> LinearNormalGamma:
+    """The conjugate prior: the model's own of the weights in units of the noise, and the noise worth some rows."""
+    width, outputs = head_size(mean)
+    rows = tree.ravel(delta)[0].reshape(width, outputs).T * noise[:, None]
+    shape = jnp.full_like(noise, worth / 2)
+    return LinearNormalGamma(mean, jax.vmap(jnp.diag)(rows), shape, shape * noise)
+
+
+def _cold(prior: LinearNormalGamma, temperature: Number) -> LinearNormalGamma:
+    """The prior to the power 1/T. It need not be a density: what rows make of it is one."""
+    half = prior.precision.shape[1] / 2
+    shape = 1 - half + (prior.shape - 1 + half) / temperature
+    return LinearNormalGamma(prior.location, prior.precision / temperature, shape, prior.rate / temperature)
+
+
+def _after(objective: Objective, posterior: Posterior, data: Any, around: Params) -> tuple[LinearNormalGamma, Array]:
+    """Returns the belief after the rows, and the part of their log density that depends on no weight."""
+    total: Any = None
+    for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
+        part = _sums(objective, around, posterior.network_state, batch)
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+    belief: Any = posterior.belief
+    *sums, rest = total
+    return belief.after(*sums, around), rest
+
+
+@jax.jit
+def _sums(objective: Objective, head: Params, network_state: Any, batch: Batch) -> tuple[Array, ...]:
+    """Returns the sums over rows that the belief takes in, and the log density's part that depends on no weight."""
+    model = objective.model
+    f, phi = head_features(model, head, network_state, batch.x)
+    f = with_offset(f, batch.offset)
+    plain = {"log_scale": jnp.zeros(f.shape[1], f.dtype)}
+    log_prob = lambda f: model.likelihood.log_prob(plain, f, batch.y)
+    # Of a normal density of unit variance the slope is the residual, in the units in which the weights are.
+    residual = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
+    share = objective.likelihood_power / objective.temperature
+    rest = log_prob(f) + jnp.sum(residual**2, axis=1) / 2
+    weight = (share * batch.mask * batch.weight).astype(f.dtype)
+    # A row that counts nothing may hold anything, and NaN times zero would still be NaN.
+    phi = jnp.where(weight[:, None] > 0, phi, jnp.zeros_like(phi))
+    residual = jnp.where(weight[:, None] > 0, residual, jnp.zeros_like(residual))
+    weighted = phi.T * weight[None]
+    squares = jnp.sum(residual**2 * weight[:, None], axis=0)
+    return weighted @ phi, weighted @ residual, squares, jnp.sum(weight), share * batch.total(rest)

@@ -1,0 +1,399 @@
+"""Evidence while training: the mode under a prior and a noise that the evidence moves every few epochs."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.evidence_sums import Sums, log_evidence, measured, with_prior
+from lamu.algorithms.post_hoc.held_noise import HeldDispersions
+from lamu.algorithms.post_hoc.laplace import mode_finder
+from lamu.algorithms.post_hoc.prior_widths import WidthPerLayer, WidthPerWeight, Widths, prior_of
+from lamu.data.batch import Batch
+from lamu.families import Gaussian, Point, Product
+from lamu.objective import Objective
+from lamu.objective.curvature import ExactKronecker, GaussNewton
+from lamu.operators import BlockDiagonal, Dense, Diagonal, Layerwise
+from lamu.posterior import Posterior
+from lamu.predictives import Linearised
+from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
+from lamu.promotion import lenient
+from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
+
+LOG = logging.getLogger("lamu")
+
+_LARGEST = math.log(1e6)  # of the logarithm of a precision: widths from 0.001 to 1,000
+_ROWS = 256  # at a time, in the pass at the end
+_LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
+
+
+@record
+class OnlineState:
+    """What the next step needs.
+
+    Attributes:
+        inner: the state of what finds the mode.
+        log_precision: the logarithms of the prior's precisions, a tree that is a prefix of the weights.
+        dispersion: the Gaussian noise, which the evidence moves; nothing where the likelihood has none.
+        memory: the memory of Adam, which moves both.
+        rows: the rows seen since the last update; negative in the burn-in.
+        sums: what the rows of the period's last epoch add up to; until the next one those of the period before.
+        closed: whether the sums are of a period that has ended.
+        updates: how many updates there were.
+
+    Examples:
+        >>> from lamu.algorithms.post_hoc.online_laplace import OnlineState
+        >>> OnlineState(None, {}, {}, (), rows=0.0, sums=None, closed=False, updates=0).updates
+        0
+    """
+
+    inner: Any
+    log_precision: Any
+    dispersion: Params
+    memory: Any
+    rows: Any
+    sums: Any
+    closed: Any
+    updates: Any
+
+
+@record
+class OnlineLaplace:
+    """The algorithm that `online_laplace` makes.
+
+    Attributes:
+        of: what finds the mode.
+        widths: which weights share a width of the prior.
+        structure: the structure of the curvature; None where the number of weights decides.
+        curvature: the choice of curvature; None for the Gauss–Newton matrix.
+        burn_in: epochs before the first period.
+        every: epochs a period.
+        updates: Adam steps on the evidence at the end of a period.
+        rate: Adam's learning rate on the logarithms of precisions and noise.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.online_laplace().choices.curvature
+        'GaussNewton'
+    """
+
+    of: Algorithm
+    widths: Widths
+    structure: Any = static(default=None)
+    curvature: Any = None
+    burn_in: Number = 5.0
+    every: Number = 5.0
+    updates: int = static(default=20)
+    rate: Number = 0.1
+
+    @property
+    def traits(self) -> Traits:
+        """Those of what finds the mode; it chooses the widths of the prior by itself."""
+        return replace(self.of.traits, chooses_width=True, needs=(*self.of.traits.needs, "Gaussian prior"))
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        structure = self.structure or Dense
+        name = structure.__name__.lower() if isinstance(structure, type) else str(structure)
+        name = "dense or Kronecker" if self.structure is None else name
+        departures = ("minibatch curvature of moving weights", "prior and noise by steps on the evidence")
+        return Choices(
+            f"Gaussian, {name} precision",
+            "Delta",
+            type(self._curvature(structure)).__name__,
+            departures=("Gauss-Newton for the Hessian", *departures, "dispersions a point"),
+        )
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> OnlineState:
+        """Returns the first state of what finds the mode, under the model's own prior and first noise."""
+        prior = objective.model.prior
+        if not isinstance(prior, Normal | LearnedNormal | LayerwiseNormal):
+            raise TypeError(
+                f"online_laplace() learns the widths of a normal prior, and {type(prior).__name__} is none; give "
+                "Normal(scale), or use laplace()"
+            )
+        params, network_state = objective.model.init(key, batch)
+        log_precision = self.widths.start(prior.gaussian(params["network"])[1])
+        dispersion = params["likelihood"] if objective.model.likelihood.quadratic else {}
+        under = self._under(objective, log_precision, dispersion)
+        held = {"network": params["network"], "likelihood": {} if dispersion else params["likelihood"]}
+        measure = lambda key: self._measured(key, under, held, network_state, batch)
+        shapes = jax.eval_shape(measure, key)
+        sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        dtype = sums.rows.dtype
+        return OnlineState(
+            inner=self.of.init(jax.random.clone(key), under, batch),
+            log_precision=log_precision,
+            dispersion=dispersion,
+            memory=self._adam().init((log_precision, self._no_factor(sums, dispersion))),
+            rows=jnp.asarray((self.every - 1 - self.burn_in) * objective.data_size, dtype),
+            sums=sums,
+            closed=jnp.ones((), bool),
+            updates=jnp.zeros((), jnp.int32),
+        )
+
+    def step(self, key: RandomKey, state: OnlineState, batch: Batch, objective: Objective) -> tuple[OnlineState, Info]:
+        """Returns the state after a step of what finds the mode, and after an update where a period ends."""
+        step_key, curvature_key = jax.random.split(key)
+        under = self._under(objective, state.log_precision, state.dispersion)
+        inner, info = self.of.step(step_key, state.inner, batch, under)
+        epoch = jnp.asarray(objective.data_size, state.rows.dtype)
+        point = self._point(step_key, state.inner, under)
+
+        def looked_at() -> tuple[Sums, Any]:
+            measured = self._measured(curvature_key, under, point.mean, point.network_state, batch)
+            before = jax.tree.map(lambda leaf: jnp.where(state.closed, jnp.zeros_like(leaf), leaf), state.sums)
+            return before.add(measured), jnp.zeros_like(state.closed)
+
+        # Only the last epoch of a period is looked at: it costs as much as a few steps, and old curvature is stale.
+        last = state.rows >= (self.every - 1) * epoch
+        sums, closed = jax.lax.cond(last, looked_at, lambda: (state.sums, state.closed))
+        rows = state.rows + batch.count.astype(state.rows.dtype)
+        weights = self._point(step_key, inner, under).mean["network"]
+        ended = rows >= self.every * epoch
+        moved = jax.lax.cond(
+            ended,
+            lambda: self._updated(state, sums, weights, objective),
+            lambda: (state.log_precision, state.dispersion, state.memory),
+        )
+        rows = jnp.where(ended, rows - self.every * epoch, rows)
+        new = OnlineState(
+            inner=inner,
+            log_precision=moved[0],
+            dispersion=moved[1],
+            memory=moved[2],
+            rows=rows,
+            sums=sums,
+            closed=closed | ended,
+            updates=state.updates + ended.astype(jnp.int32),
+        )
+        return new, info
+
+    def preview(self, key: RandomKey, state: OnlineState, objective: Objective) -> Posterior:
+        """Returns what the state predicts before the pass over the data: the point, under the prior so far."""
+        under = self._under(objective, state.log_precision, state.dispersion)
+        point = self._point(key, state.inner, under)
+        model = replace(under.model, likelihood=objective.model.likelihood)
+        return replace(point, model=model, belief=Point({**point.mean, **self._noise(state, point)}))
+
+    def posterior(self, key: RandomKey, state: OnlineState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns Laplace's Gaussian under the prior and the noise that were learned, after one pass over the data.
+
+        Without data it has the curvature of the period's last epoch, which must have begun.
+
+        Raises:
+            ValueError: without data, before there was a period.
+        """
+        if not int(state.updates):
+            LOG.warning(
+                "online_laplace: the run ended before its first update, after %s epochs; the prior is the model's own. "
+                "Train longer, or give a smaller burn_in and every",
+                float(self.burn_in + 1),
+            )
+        point = self.preview(key, state, objective)
+        objective = replace(objective, model=point.model)
+        sums = state.sums
+        if data is not None:
+            total: Any = None
+            for index, batch in enumerate(data.batches(self._rows_at_once(objective, point, data))):
+                of_batch = jax.random.fold_in(jax.random.clone(key), index)
+                part = _pass(self, of_batch, objective, point.mean, point.network_state, batch)
+                total = part if total is None else total.add(part)
+            sums = total
+        elif not float(sums.rows):
+            raise ValueError("there is no curvature yet, and no data to take it from; give the data")
+        precision, evidence = _finished(objective, sums, point.mean)
+        gaussian = Gaussian(point.mean["network"], precision)
+        belief = Product({"network": gaussian, "likelihood": Point(point.mean["likelihood"])})
+        return Posterior(point.model, belief, point.network_state, Linearised(), key, evidence=evidence)
+
+    def _structure(self, weights: Params, network_state: Any) -> Any:
+        """The structure: where nothing is said the richest one that many weights can have."""
+        if self.structure is not None:
+            return self.structure
+        if tree.dimension(weights) <= _LARGEST_DENSE:
+            return Dense
+        apart = isinstance(self.widths, WidthPerWeight) or bool(jax.tree.leaves(network_state))
+        return Diagonal if apart else Layerwise()
+
+    def _curvature(self, structure: Any) -> Any:
+        if self.curvature is not None:
+            return self.curvature
+        return ExactKronecker() if isinstance(structure, Layerwise) else GaussNewton()
+
+    def _under(self, objective: Objective, log_precision: Any, dispersion: Params) -> Objective:
+        """The objective under a prior and, where the evidence moves it, a noise that are given."""
+        model = objective.model
+        prior: Any = prior_of(log_precision, getattr(model.prior, "loc", 0.0))
+        likelihood: Any = HeldDispersions(model.likelihood, dispersion) if dispersion else model.likelihood
+        return replace(objective, model=replace(model, prior=prior, likelihood=likelihood))
+
+    def _measured(self, key: RandomKey, objective: Objective, params: Params, network_state: Any, batch: Batch) -> Sums:
+        structure = self._structure(params["network"], network_state)
+        return measured(structure, self._curvature(structure), objective, params, network_state, batch, key)
+
+    def _rows_at_once(self, objective: Objective, point: Posterior, data: Any) -> int:
+        """How many rows the pass at the end takes at a time: a full matrix takes their Jacobians."""
+        x, weights = data.example(1).x, point.mean["network"]
+        if self._structure(weights, point.network_state) is not Dense:
+            return _ROWS
+        outputs = jax.eval_shape(lambda x: objective.model.outputs(point.mean, point.network_state, x)[0], x).shape[1]
+        row = outputs * tree.dimension(weights) * jnp.result_type(*jax.tree.leaves(weights)).itemsize
+        return max(1, min(memory.budget() // row, _ROWS))
+
+    def _point(self, key: RandomKey, inner: Any, objective: Objective) -> Posterior:
+        return self.of.posterior(key, inner, objective, None, None)
+
+    def _noise(self, state: OnlineState, point: Posterior) -> Params:
+        return {"likelihood": state.dispersion or point.mean["likelihood"]}
+
+    def _no_factor(self, sums: Sums, dispersion: Params) -> Any:
+        """The logarithms of no change of the noise, one an output; none where the noise is not the evidence's."""
+        return jnp.zeros_like(sums.misfit) if dispersion else sums.misfit[:0]
+
+    def _adam(self) -> Any:
+        import optax
+
+        return optax.adam(self.rate)
+
+    def _updated(self, state: OnlineState, sums: Sums, weights: Params, objective: Objective) -> Any:
+        """The prior, the noise and Adam's memory after steps on the evidence with the weights held."""
+        mean, loc = sums.mean(), getattr(objective.model.prior, "loc", 0.0)
+        if isinstance(mean.curvature, BlockDiagonal):  # once, and not at every step on the evidence
+            mean = replace(mean, curvature=mean.curvature.factored())
+        optimiser = self._adam()
+
+        def loss(at: Any) -> Any:
+            return -log_evidence(objective, mean, weights, prior_of(at[0], loc), at[1])
+
+        def body(carry: Any, _: Any) -> tuple[Any, None]:
+            at, memory = carry
+            gradient = jax.grad(loss)(at)
+            with lenient():
+                step, new_memory = optimiser.update(gradient, memory, at)
+            new = jax.tree.map(lambda leaf, by: leaf + by.astype(leaf.dtype), at, step)
+            new = (jax.tree.map(lambda leaf: jnp.clip(leaf, -_LARGEST, _LARGEST), new[0]), new[1])
+            # A matrix that is singular to rounding has no gradient; the prior then stays.
+            sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((gradient, new))]))
+            return jax.tree.map(lambda a, b: jnp.where(sound, a, b), (new, new_memory), carry), None
+
+        start = (state.log_precision, self._no_factor(sums, state.dispersion))
+        (found, memory), _ = jax.lax.scan(body, (start, state.memory), None, length=self.updates)
+        log_precision, log_factor = found
+        dispersion = state.dispersion
+        if dispersion:
+            likelihood: Any = objective.model.likelihood
+            dispersion = likelihood.widened(dispersion, jnp.exp(log_factor))
+        return log_precision, dispersion, memory
+
+
+@jax.jit
+def _pass(
+    algorithm: OnlineLaplace, key: RandomKey, objective: Objective, params: Params, network_state: Any, batch: Batch
+) -> Sums:
+    structure = algorithm._structure(params["network"], network_state)
+    return measured(structure, algorithm._curvature(structure), objective, params, network_state, batch, key)
+
+
+@jax.jit
+def _finished(objective: Objective, sums: Sums, params: Params) -> tuple[Any, Array]:
+    """Returns the precision and the evidence."""
+    mean, weights, prior = sums.mean(), params["network"], objective.model.prior
+    precision = with_prior(mean.curvature.scale(objective.data_size), prior.gaussian(weights)[1])
+    evidence = log_evidence(objective, mean, weights, prior, mean.misfit[:0])
+    own = objective.model.likelihood.log_prior(params["likelihood"]) / objective.temperature
+    return precision.scale(1 / objective.temperature), evidence + own.astype(evidence.dtype)
+
+
+def online_laplace(
+    of: Algorithm | None = None,
+    widths: Widths | None = None,
+    structure: Any = None,
+    curvature: Any = None,
+    burn_in: Number = 5.0,
+    every: Number = 5.0,
+    updates: int = 20,
+    rate: Number = 0.1,
+) -> OnlineLaplace:
+    r"""Training by the evidence: the widths of the prior and the Gaussian noise move while the mode is found.
+
+    The mode is found by any optimiser, \(m \leftarrow m - \rho \nabla \bar\ell_{\delta,\sigma}(m)\), under a prior
+    of precisions δ and a noise σ. At the end of every period some steps of Adam move their logarithms up the Laplace
+    evidence, with m and the curvature H of the period held:
+
+    \[ \log Z(\delta, \sigma) \approx -\frac{\ell_{\delta,\sigma}(m)}{T} + \frac{D}{2} \log 2\pi
+       - \frac12 \log\det \frac1T \big( H_\sigma + \operatorname{diag}(\delta) \big), \qquad
+       H_\sigma = p \sum_i w_i J_i^\top \Lambda_i J_i \]
+
+    so that no rows need to be set aside. The posterior is Laplace's Gaussian at the end, of the same structure, with
+    one exact pass over the data, under the prior that was learned (`posterior.model.prior`, a `LayerwiseNormal`); its
+    `evidence` compares models. Prediction is linearised.
+
+    A step costs the gradient of what finds the mode; those of a period's last epoch cost a curvature more (for
+    Kronecker factors a backward pass an output). An update costs one eigendecomposition a factor, or, for a full
+    matrix, `updates` factorisations. Under `jax.vmap` both branches run at every step.
+
+    Departures from the rule: the Gauss–Newton matrix for the Hessian, and of that the structure; its sums are over the
+    minibatches of the last epoch of the period, taken while the weights moved, and Kronecker factors are averaged each
+    by itself; prior and noise are points, moved by the evidence at weights that need not be its mode; where there are
+    several outputs the effective weights are shared evenly among their noises. Dispersions of other likelihoods than
+    the Gaussian are learned with the mode. Logarithms of precisions stay within ±13.8 (widths from 0.001 to 1,000).
+
+    Args:
+        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        widths: which weights share a width: `WidthPerLayer()` where none is given, `OneWidth()`, or `WidthPerWeight()`.
+        structure: of the curvature: `Dense`, `Layerwise()` (Kronecker factors) or `Diagonal`. Where none is given
+            dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
+            statistics or every weight a width of its own. Kronecker factors are cheap, and on small regressions asked
+            for narrower priors than the full matrix.
+        curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()`, or `ExactKronecker()`
+            for Kronecker factors, where none is given; `SampledKronecker()` is for many classes.
+        burn_in: epochs under the model's own prior, before the first period's last epoch.
+        every: epochs a period, one or more.
+        updates: steps on the evidence at the end of a period.
+        rate: their learning rate.
+
+    Returns:
+        The algorithm. Its posterior is the Gaussian, with `evidence`.
+
+    Raises:
+        TypeError: for an `of` that is no algorithm, `widths` that are none, and, when it runs, a prior that is not
+            normal.
+        ValueError: for a width a weight under Kronecker factors, which hold one a layer, and for numbers that make no
+            schedule.
+
+    Source: Immer, Bauer, Fortuin, Rätsch & Khan (2021), algorithm 1; MacKay (1992).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.online_laplace(), epochs=30).posterior
+        >>> sorted(posterior.model.prior.scale["layers"])
+        [0, 1]
+    """
+    widths = WidthPerLayer() if widths is None else widths
+    if isinstance(widths, type) or not isinstance(widths, Widths):
+        raise TypeError(f"widths={widths!r} says not which weights share one; give for instance WidthPerLayer()")
+    if isinstance(widths, WidthPerWeight) and isinstance(structure, Layerwise):
+        raise ValueError(
+            "Kronecker factors hold one width of the prior a layer, and widths=WidthPerWeight() asks for one a weight; "
+            "give structure=Diagonal, or widths=WidthPerLayer()"
+        )
+    for name, value, least in (("burn_in", burn_in, 0), ("every", every, 1), ("updates", updates, 1)):
+        if isinstance(value, int | float) and not value >= least:
+            raise ValueError(f"{name}={value!r} makes no schedule; give at least {least}")
+    if isinstance(rate, int | float) and not rate > 0:
+        raise ValueError(f"rate={rate!r} would move nothing, or the wrong way; give a positive number")
+    return OnlineLaplace(mode_finder(of), widths, structure, curvature, float(burn_in), float(every), updates, rate)

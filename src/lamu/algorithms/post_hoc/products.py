@@ -1,0 +1,74 @@
+r"""Structures that know the curvature by its products with vectors alone: its leading directions, or nothing more."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.post_hoc.holdings import batch_curvature, settle
+from lamu.objective import Objective
+from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature.over_data import OverData
+from lamu.operators import Diagonal, LowRank, LowRankOf, MatrixFree, MatrixFreeOf
+from lamu.operators.lanczos import eigenpairs
+from lamu.typing import Params, RandomKey
+
+__all__ = ["by_products"]
+
+
+def by_products(
+    structure: LowRankOf | MatrixFreeOf,
+    curvature: Any,
+    objective: Objective,
+    params: Params,
+    batches: list[Any],
+    key: RandomKey,
+) -> Any:
+    """Returns the curvature a row of all batches.
+
+    Args:
+        structure: `LowRankOf(rank)`, for the leading eigenvectors by Lanczos's method with three times as many products
+            and twenty, or `MatrixFreeOf()`, which keeps the rows.
+        curvature: `GaussNewton()`.
+        objective: the loss of a network in evaluation mode.
+        params: all parameters.
+        batches: the rows, in batches of one shape.
+        key: for the first vector.
+
+    Raises:
+        TypeError: for another curvature.
+    """
+    if not isinstance(curvature, GaussNewton):
+        raise TypeError(
+            f"{type(curvature).__name__}() has no products with vectors here; take GaussNewton(), or one of the "
+            "structures Dense, Diagonal and Layerwise()"
+        )
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+    whole = OverData(objective, params, stacked)
+    if isinstance(structure, LowRankOf):
+        return _low_rank(structure.rank, whole, key)
+    theta = params["network"]
+    diagonal = _diagonal(objective, params, stacked).values
+    return MatrixFree(whole, diagonal, jnp.ones(()), tree.zeros_like(theta), structure).factored()
+
+
+@partial(jax.jit, static_argnums=0)
+def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
+    theta = whole.params["network"]
+    size = tree.dimension(theta)
+    rank = min(rank, size)
+    unravel = tree.ravel(theta)[1]
+    values, vectors = eigenpairs(whole.matvec, theta, rank, min(size, 3 * rank + 20), key)
+    root = jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors
+    return LowRank(jax.vmap(unravel)(root), tree.zeros_like(theta))
+
+
+@jax.jit
+def _diagonal(objective: Objective, params: Params, batches: Any) -> Diagonal:
+    one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))
+    total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
+    return settle(total, jnp.sum(batches.mask))

@@ -1,0 +1,241 @@
+r"""A part of a network's weights, down to single ones: the others are constants, and the belief is about few numbers.
+
+\[ f_S(\theta_S, x) = f(\theta_S, \hat\theta_{\bar S}, x) \]
+
+The k weights of largest variance under a diagonal belief are those whose choice loses least, where weights are taken
+for independent (the Wasserstein distance between the two beliefs is then smallest).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.algorithms.post_hoc.at_mode import look_at_mode, prior_precision, with_prior
+from lamu.families import Gaussian, Point
+from lamu.model import Model
+from lamu.networks import Network
+from lamu.networks.interface import outputs
+from lamu.operators import Diagonal
+from lamu.posterior import Posterior
+from lamu.priors import Belief, LearnedNormal, Normal, Prior, ScaleMixture
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["ByMask", "LargestVariance", "Subnetwork"]
+
+
+@record
+class Subnetwork:
+    """A network of which only some weights are parameters.
+
+    A leaf of which all weights are chosen keeps its shape; one of which some are is the vector of those; one of which
+    none are is `None`.
+
+    Attributes:
+        base: the network.
+        held: all of its weights, of which the chosen ones are overwritten.
+        chosen: by path, the flat numbers of the chosen weights of leaves that are chosen in part.
+        whole: the paths of the leaves that are chosen whole.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.subnetwork import Subnetwork
+        >>> from lamu.networks import Linear
+        >>> held, _ = Linear().init(jax.random.key(0), jnp.ones((1, 3)), 1)
+        >>> network = Subnetwork(Linear(), held, {"layers/0/kernel": jnp.array([0, 2])})
+        >>> network.init(jax.random.key(0), jnp.ones((1, 3)), 1)[0]["layers"][0]["kernel"].shape
+        (2,)
+    """
+
+    base: Network
+    held: Params
+    chosen: Any
+    whole: tuple[str, ...] = static(default=())
+
+    head = "*"
+
+    @property
+    def linear(self) -> bool:
+        """Whether the base is linear in its parameters."""
+        return self.base.linear
+
+    @property
+    def masked(self) -> bool:
+        """Whether the base wants to know which rows are padding."""
+        return getattr(self.base, "masked", False)
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The indices of the columns that the base reads as codes."""
+        return getattr(self.base, "codes", ())
+
+    def take(self, weights: Params) -> Params:
+        """Returns the chosen weights of all."""
+        leaves, structure = jax.tree.flatten(weights)
+
+        def of(path: str, leaf: Array) -> Array | None:
+            if path in self.whole:
+                return leaf
+            return jnp.ravel(leaf)[self.chosen[path]] if path in self.chosen else None
+
+        return structure.unflatten([of(path, leaf) for path, leaf in zip(tree.paths(weights), leaves, strict=True)])
+
+    def put(self, params: Params) -> Params:
+        """Returns all weights, the chosen ones in their places."""
+        given = dict(zip(tree.paths(params), jax.tree.leaves(params), strict=True))
+
+        def of(path: str, leaf: Array) -> Array:
+            if path in self.whole:
+                return given[path]
+            if path not in self.chosen:
+                return leaf
+            return jnp.ravel(leaf).at[self.chosen[path]].set(given[path].astype(leaf.dtype)).reshape(leaf.shape)
+
+        return tree.map_with_path(of, self.held)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the chosen weights as they are held, and the base's state."""
+        return self.take(self.held), self.base.init(key, x, outputs)[1]
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the base's outputs and new state."""
+        return outputs(self.base, self.put(params), state, x, key, train, mask)
+
+
+@record
+class ByMask:
+    """The weights where a mask is true.
+
+    Attributes:
+        mask: a tree of Booleans like the network's free weights: one a weight, or one number for a leaf.
+
+    Raises:
+        ValueError: (when it runs) for a mask of another structure or shape, or one that chooses nothing.
+        TypeError: (when it runs) for a mask that is not of Booleans.
+
+    Examples:
+        >>> from lamu.algorithms.post_hoc.subnetwork import ByMask
+        >>> ByMask({"layers": {0: {"bias": False, "kernel": True}}}).words
+        ', masked weights'
+    """
+
+    mask: Any
+
+    words = ", masked weights"
+    departures = ("other weights a point",)
+
+    def select(
+        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
+    ) -> tuple[Model, Posterior]:
+        """Returns the model of the chosen weights, and the point of those."""
+        return _selected(model, point, _checked(self.mask, point.mean["network"]))
+
+
+@record
+class LargestVariance:
+    """The k weights of largest variance under a diagonal belief: one pass over the data more.
+
+    Attributes:
+        count: k.
+
+    Raises:
+        ValueError: for fewer than one weight, or (when it runs) more than there are.
+
+    Source: Daxberger, Nalisnick, Allingham, Antorán & Hernández-Lobato (2021), section 4.
+
+    Examples:
+        >>> from lamu.algorithms.post_hoc.subnetwork import LargestVariance
+        >>> LargestVariance(50).words
+        ', 50 weights of largest variance'
+    """
+
+    count: int = static()
+
+    departures = ("other weights a point",)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"LargestVariance({self.count!r}) chooses no weight; give 1 or more")
+
+    @property
+    def words(self) -> str:
+        """How many there are."""
+        return f", {self.count} weights of largest variance"
+
+    def select(self, model: Model, point: Posterior, objective: Any, data: Any) -> tuple[Model, Posterior]:
+        """Returns the model of the chosen weights, and the point of those."""
+        weights = point.mean["network"]
+        size = tree.dimension(weights)
+        if self.count > size:
+            raise ValueError(f"LargestVariance({self.count}) of {size} weights; choose no more than there are")
+        found = look_at_mode(Diagonal, point, objective, data).curvature
+        prior = prior_precision(objective, weights).scale(1 / objective.data_size)
+        precision, unravel = tree.ravel(with_prior(found, prior, weights).values)
+        order = np.argsort(np.asarray(precision), kind="stable")
+        mask = np.zeros(size, bool)
+        mask[order[: self.count]] = True
+        of = jax.tree.map(lambda leaf: np.asarray(leaf) > 0.5, unravel(jnp.asarray(mask, precision.dtype)))
+        return _selected(model, point, of)
+
+
+def _selected(model: Model, point: Posterior, mask: Any) -> tuple[Model, Posterior]:
+    weights = point.mean["network"]
+    chosen, whole = {}, []
+    for path, leaf in zip(tree.paths(weights), jax.tree.leaves(mask), strict=True):
+        if leaf.all():
+            whole.append(path)
+        elif leaf.any():
+            chosen[path] = jnp.asarray(np.flatnonzero(leaf), jnp.int32)
+    network = Subnetwork(model.network, model.complete(weights), chosen, tuple(whole))
+    held = replace(model, network=network, prior=_restricted(model.prior, network), frozen=None, start=None)
+    belief = Point({**point.mean, "network": network.take(network.held)})
+    return held, replace(point, model=held, belief=belief)
+
+
+def _restricted(prior: Prior, network: Subnetwork) -> Prior:
+    """The prior of the chosen weights, which are independent of the others."""
+    if isinstance(prior, Normal | LearnedNormal | ScaleMixture):
+        return prior
+    known = prior.gaussian(network.held)
+    if known is None:
+        raise TypeError(
+            f"of the prior {type(prior).__name__} no single weights can be taken; use Normal(...), or choose whole "
+            "leaves with Matching(...)"
+        )
+    mean, precision = (network.take(part) for part in known)
+    return Belief(Gaussian(mean, Diagonal(precision)))
+
+
+def _checked(mask: Any, weights: Params) -> Any:
+    """Returns the mask as arrays of the leaves' shapes."""
+    names, given = tree.paths(weights), tree.paths(mask)
+    if names != given:
+        wrong = next((name for name in given if name not in names), None)
+        missing = next((name for name in names if name not in given), None)
+        told = f"it has {wrong!r}, which is no weight" if wrong is not None else f"it lacks {missing!r}"
+        raise ValueError(
+            f"the mask has another structure than the network's free weights: {told}; give a tree of Booleans like "
+            "posterior.mean['network']"
+        )
+    found = []
+    for name, leaf, like in zip(names, jax.tree.leaves(mask), jax.tree.leaves(weights), strict=True):
+        leaf = np.asarray(leaf)
+        if leaf.dtype != bool:
+            raise TypeError(f"the mask of {name!r} is of {leaf.dtype}, not of Booleans; give weights > 0.1, say")
+        if leaf.shape not in ((), jnp.shape(like)):
+            raise ValueError(
+                f"the mask of {name!r} has the shape {leaf.shape} and the weights {jnp.shape(like)}; give one Boolean "
+                "a weight, or one for all of them"
+            )
+        found.append(np.broadcast_to(leaf, jnp.shape(like)))
+    if not any(leaf.any() for leaf in found):
+        raise ValueError("the mask chooses no weight; set at least one of its entries to True")
+    return jax.tree.unflatten(jax.tree.structure(weights), found)

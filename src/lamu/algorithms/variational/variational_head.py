@@ -1,0 +1,277 @@
+"""Variational last layers without sampling: features by descent on a bound in closed form, a Gaussian above them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.optax_defaults import default_optimiser
+from lamu.algorithms.variational.head_covariance import DenseHead, HeadCovariance
+from lamu.data.batch import Batch, with_offset
+from lamu.families import Gaussian, Point, Product
+from lamu.model import Model
+from lamu.objective import Objective
+from lamu.objective.curvature.rows import filled
+from lamu.posterior import Posterior
+from lamu.predictives import Linearised
+from lamu.predictives.head import head_features, head_size, require_head
+from lamu.promotion import lenient
+from lamu.protocol import Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["HeadState", "VariationalHead", "expected_log_likelihood", "variational_head"]
+
+_ROWS = 1024  # of the pass at the end, at a time
+
+
+@record
+class HeadState:
+    """What the next step needs.
+
+    Attributes:
+        params: "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
+        optimiser: the optax state.
+
+    Examples:
+        >>> from lamu.algorithms.variational.variational_head import HeadState
+        >>> HeadState(params={}, optimiser=()).params
+        {}
+    """
+
+    params: Params
+    optimiser: Any
+
+
+@record
+class VariationalHead:
+    """The algorithm that `variational_head` makes.
+
+    Attributes:
+        optimiser: an optax gradient transformation.
+        covariance: of the belief about the head.
+        initial: the standard deviation of every weight of the head to begin with.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.variational_head().choices.expectation
+        'closed form'
+    """
+
+    optimiser: Any = static()
+    covariance: HeadCovariance = DenseHead()
+    initial: Number = 0.1
+
+    @property
+    def traits(self) -> Traits:
+        """Minibatches of a network without a state."""
+        return Traits(needs=("Gaussian prior", "Gaussian, Bernoulli or Categorical"), network_state=False)
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        kind = "a matrix an output" if isinstance(self.covariance, DenseHead) else "diagonal covariance"
+        departures = ("descent on the bound", "features a point", "a bound for classes", "dispersions a point")
+        return Choices(f"Gaussian, {kind}, last layer", "closed form", "none", departures=departures)
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> HeadState:
+        """Returns the network's weights, and a narrow belief about the head around its own."""
+        model = objective.model
+        _require_task(model)
+        params, network_state = model.init(key, batch)
+        if jax.tree.leaves(network_state):
+            raise TypeError(
+                "variational_head() needs a network without a state (batch statistics): its bound is a sum over rows; "
+                "use last_layer(), or a network without BatchNorm"
+            )
+        if model.prior.gaussian(params["network"]) is None:
+            name = type(model.prior).__name__
+            raise TypeError(f"variational_head() needs independent normal weights, not {name}; give Normal(scale)")
+        head, features = _split(model, params["network"])
+        require_head(head, model.likelihood.outputs(batch.y), "variational_head()")
+        raw = self.covariance.init(head, self.initial)
+        moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
+        return HeadState(moved, self.optimiser.init(moved))
+
+    def step(self, key: RandomKey, state: HeadState, batch: Batch, objective: Objective) -> tuple[HeadState, Info]:
+        """Returns the state after one step down the bound."""
+        import optax
+
+        def loss(params: Params) -> Array:
+            count = jnp.maximum(batch.count, 1)
+            data = self._data(params, objective, batch)
+            return -data / count.astype(data.dtype) + self._rest(params, objective) / objective.data_size
+
+        value, gradient = jax.value_and_grad(loss)(state.params)
+        with lenient():
+            updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params)
+            params = optax.apply_updates(state.params, updates)
+            norm = optax.tree.norm(gradient)
+        return HeadState(params, optimiser), Info(value, norm)
+
+    def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the Gaussian about the head above frozen features; with data its evidence is the bound."""
+        params = state.params
+        model = _above(objective.model, params["features"])
+        gaussian = Gaussian(params["mean"], self.covariance.precision(params["raw"], params["mean"]))
+        belief = Product({"network": gaussian, "likelihood": Point(params["likelihood"])})
+        found = Posterior(model, belief, {}, Linearised(), key)
+        if data is None:
+            return found
+        rows = data.batches(min(getattr(data, "count", _ROWS), _ROWS))
+        total = sum((_summed(self, params, objective, batch) for batch in rows), jnp.zeros((), params["raw"].dtype))
+        features = model.prior.log_prob(params["features"])
+        bound = total - self._rest(params, objective) - features.astype(total.dtype)
+        return replace(found, evidence=bound / objective.temperature)
+
+    def _data(self, params: Params, objective: Objective, batch: Batch) -> Array:
+        r"""The batch's sum \(p \sum_i w_i E_q[\log p(y_i \mid f_i)]\), or a bound of it."""
+        weights = batch.mask * batch.weight
+        x, y, offset = filled((batch.x, batch.y, batch.offset), weights)
+        model = _above(objective.model, params["features"])
+        f, phi = head_features(model, params["mean"], {}, x)
+        spread = self.covariance.spread(params["raw"], phi)
+        each = expected_log_likelihood(model, params["likelihood"], with_offset(f, offset), spread, y)
+        return objective.likelihood_power * batch.total(each)
+
+    def _rest(self, params: Params, objective: Objective) -> Array:
+        r"""What is no sum over rows: \(-E_q[\log p(\theta)] - T H(q)\), in nats."""
+        model, head = objective.model, params["mean"]
+        weights = _join(params["features"], head)
+        width, outputs = head_size(head)
+        delta = _split(model, model.prior.gaussian(weights)[1])[0]  # pyright: ignore[reportOptionalSubscript]
+        rows = tree.ravel(delta)[0].reshape(width, outputs).T
+        trace = jnp.sum(rows * self.covariance.variance(params["raw"])) / 2
+        log_prior = model.log_prior({"network": weights, "likelihood": params["likelihood"]}).astype(trace.dtype)
+        return trace - log_prior - objective.temperature * self.covariance.entropy(params["raw"])
+
+
+@jax.jit
+def _summed(algorithm: VariationalHead, params: Params, objective: Objective, batch: Batch) -> Array:
+    return algorithm._data(params, objective, batch)
+
+
+def expected_log_likelihood(model: Model, dispersion: Params, mean: Array, variance: Array, y: Array) -> Array:
+    r"""Returns \(E[\log p(y \mid f)]\) for independent outputs \(f_k \sim N(m_k, v_k)\), or a bound from below.
+
+    Exact for a Gaussian likelihood, \(\log p(y \mid m) - \tfrac12 \sum_k \Lambda_{kk} v_k\). For classes, by Jensen's
+    inequality on the normaliser alone, \(m_y - \log \sum_k e^{m_k + v_k / 2}\); for one logit the same with a second
+    class whose logit is zero.
+
+    Args:
+        model: the model, for its likelihood.
+        dispersion: the likelihood's parameters.
+        mean: m, `[batch, outputs]`.
+        variance: v, `[batch, outputs]`.
+        y: targets.
+
+    Returns:
+        Nats, `[batch]`.
+
+    Source: Harrison, Willes & Snoek (2024), theorems 1 and 2.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.algorithms.variational.variational_head import expected_log_likelihood
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+        >>> y, zero, one = jnp.zeros(1), jnp.zeros((1, 1)), jnp.ones((1, 1))
+        >>> round(float(expected_log_likelihood(model, {}, zero, one, y)[0]), 3)  # 0.5 below the density at the mean
+        -1.419
+    """
+    likelihood = model.likelihood
+    if likelihood.quadratic:
+        information = jnp.diagonal(likelihood.information(dispersion, mean), axis1=1, axis2=2)
+        return likelihood.log_prob(dispersion, mean, y) - jnp.sum(information * variance, axis=1) / 2
+    raised = likelihood.log_prob(dispersion, mean + variance / 2, y)
+    if likelihood.task == "binary":
+        return raised - jnp.reshape(y, mean.shape[:1]).astype(mean.dtype) * variance[:, 0] / 2
+    own = jax.nn.one_hot(jnp.reshape(y, mean.shape[:1]).astype(jnp.int32), mean.shape[1], dtype=mean.dtype)
+    return raised - jnp.sum(own * variance, axis=1) / 2
+
+
+def _require_task(model: Model) -> None:
+    likelihood = model.likelihood
+    if not likelihood.quadratic and type(likelihood).__name__ not in ("Bernoulli", "Categorical"):
+        raise TypeError(
+            f"variational_head() has a bound for Gaussian, Bernoulli and Categorical, not for "
+            f"{type(getattr(likelihood, 'base', likelihood)).__name__}; use last_layer() or ivon()"
+        )
+
+
+def _split(model: Model, weights: Params) -> tuple[Params, Params]:
+    """The head's weights and all others, each with None in the place of the rest."""
+    inside = lambda path: tree.matches(path, model.network.head)
+    head = tree.map_with_path(lambda path, leaf: leaf if inside(path) else None, weights)
+    return head, tree.map_with_path(lambda path, leaf: None if inside(path) else leaf, weights)
+
+
+def _join(features: Params, head: Params) -> Params:
+    return jax.tree.map(lambda a, b: b if a is None else a, features, head, is_leaf=lambda node: node is None)
+
+
+def _above(model: Model, features: Params) -> Model:
+    """The model whose only free weights are the head's."""
+    if not jax.tree.leaves(features):
+        return model
+    held = features if model.frozen is None else _join(features, model.frozen)
+    return replace(model, frozen=held)
+
+
+def variational_head(
+    optimiser: Any = None, covariance: HeadCovariance | None = None, initial: Number = 0.1
+) -> VariationalHead:
+    r"""Variational Bayesian last layers: a Gaussian about the head, and features that know of it; nothing is sampled.
+
+    With \(\phi_\theta(x)\) the features and \(q(W) = \prod_k N(w_k \mid m_k, S_k)\), descent by an optax optimiser on
+
+    \[ \bar{\mathcal L} = -\frac1N \sum_i w_i\, E_q\big[\log p(y_i \mid W^\top \phi_\theta(x_i))\big]
+       + \frac1N \Big( E_q[-\log p(W)] - T\, H(q) - \log p(\theta) \Big) \]
+
+    in θ, m, S and the dispersions together. The expectation is a closed form where the likelihood is Gaussian, and is
+    bounded in closed form for classes, \(E_q[\log p(y \mid f)] \ge m_y^\top\phi - \log \sum_k \exp(m_k^\top\phi +
+    \tfrac12 \phi^\top S_k \phi)\). With frozen features and known Gaussian noise its optimum is exact Bayesian
+    regression. One gradient a step, and \(F^2\) operations an output and row for a head of F inputs.
+
+    The posterior is the Gaussian above frozen features, and predicts in closed form (Gaussian likelihood), by
+    quadrature (one logit) or by draws of the logits; `lamu.predictives` has other rules. Its `evidence` is the bound,
+    without the features' prior.
+
+    Departures from the rule: descent on the belief's parameters in the place of natural gradients; features and
+    dispersions are a point; for classes the bound is not the ELBO but below it.
+
+    Args:
+        optimiser: an optax gradient transformation; `optax.adam(0.01)` where none is given.
+        covariance: `DenseHead()` where none is given, or `DiagonalHead()`.
+        initial: the standard deviation of the head's weights to begin with.
+
+    Returns:
+        The algorithm. Its posterior's model has every weight frozen but the head's.
+
+    Raises:
+        TypeError: for something that is no optimiser or covariance, and, when it runs, for a network with a state, a
+            head that is no dense layer, another likelihood, or a prior that is not normal.
+        ValueError: for an initial deviation that is not positive.
+
+    Source: Harrison, Willes & Snoek (2024), "Variational Bayesian last layers", sections 3.1 and 3.2.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.variational_head(), epochs=20).posterior
+        >>> lamu.scores.nll(posterior.predict(x), y) < 0.12
+        True
+    """
+    optimiser = default_optimiser("adam", 0.01) if optimiser is None else optimiser
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.adam(0.01)")
+    covariance = DenseHead() if covariance is None else covariance
+    if isinstance(covariance, type):
+        raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
+    if isinstance(initial, int | float) and not initial > 0:
+        raise ValueError(f"initial={initial!r} is no deviation of a belief; give a positive number")
+    return VariationalHead(optimiser, covariance, initial if not isinstance(initial, int) else float(initial))

@@ -1,0 +1,207 @@
+"""Predictives made sharper or flatter: what a fitted temperature turns a prediction into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import xlogy
+
+from lamu.predictives import Predictive
+from lamu.predictives.rows import row_keys
+from lamu.record import record
+from lamu.typing import Array, Number, RandomKey
+
+__all__ = ["TemperedClasses", "Widened", "parts_of"]
+
+
+def parts_of(pred: Any) -> Iterator[tuple[slice, Any]]:
+    """Yields a prediction's rows as they fit in memory, with the slice that they are: chunks, or all at once."""
+    return pred.chunks() if hasattr(pred, "chunks") else iter([(slice(0, len(pred.mean)), pred)])
+
+
+@record
+class TemperedClasses(Predictive):
+    r"""Class probabilities to the power 1/T, \(\tilde p_k \propto \bar p_k^{1/T}\), of a prediction's averaged ones.
+
+    The share of the uncertainty that is epistemic stays what it was: a temperature says how sure to be, not why.
+
+    Attributes:
+        of: the prediction, of classes or a binary target.
+        temperature: T; above one is less sure.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.calibration import TemperedClasses
+        >>> from lamu.likelihoods import Bernoulli
+        >>> from lamu.predictives import Mixture
+        >>> pred = Mixture.equal(Bernoulli(), {}, jnp.log(jnp.full((1, 1, 1), 9.0)))
+        >>> round(float(TemperedClasses(pred, 2.0).mean[0]), 6)
+        0.75
+    """
+
+    of: Any
+    temperature: Number
+
+    @property
+    def task(self) -> str:
+        """The prediction's task."""
+        return self.of.task
+
+    @property
+    def mean(self) -> Array:
+        """The probabilities."""
+        p = self._tempered(jnp.log(self._floored))
+        return p[:, 1] if self.task == "binary" else p
+
+    @property
+    def variance(self) -> Array:
+        """The probabilities' own, p (1 − p)."""
+        mean = self.mean
+        return mean * (1 - mean)
+
+    @property
+    def aleatoric(self) -> Array:
+        """What is left of the entropy."""
+        return self._entropy * (1 - self._share)
+
+    @property
+    def epistemic(self) -> Array:
+        """The entropy's share that it was before."""
+        return self._entropy * self._share
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the log probability of each target in nats, `[N]`."""
+        scaled = jax.nn.log_softmax(jnp.log(self._floored) / self.temperature, axis=-1)
+        return jnp.take_along_axis(scaled, jnp.asarray(y).astype(jnp.int32)[:, None], axis=-1)[:, 0]
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns `log_prob(y)` without each of the draws: one pass a class."""
+        labels = jnp.asarray(y).astype(jnp.int32)
+        each = [self.of.left_out(jnp.full_like(labels, k)) for k in range(self._floored.shape[1])]
+
+        def chosen(*of_classes: Array) -> Array:  # each [draws, N]
+            scaled = jax.nn.log_softmax(jnp.stack(of_classes, axis=-1) / self.temperature, axis=-1)
+            index = jnp.broadcast_to(labels[None, :, None], (*scaled.shape[:2], 1))
+            return jnp.take_along_axis(scaled, index, axis=-1)[..., 0]
+
+        return tuple(chosen(*group) for group in zip(*each, strict=True))
+
+    def cdf(self, y: Any) -> Array:
+        """Raises a TypeError: a class has a probability."""
+        raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws of all targets, `[n, N]`."""
+        logits = jnp.log(self._floored) / self.temperature
+
+        def draw(key: RandomKey) -> Array:
+            return jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
+
+        return jax.vmap(draw)(jax.random.split(key, n))
+
+    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
+        """Yields the prediction of some rows after the other, as the one within does."""
+        return ((rows, replace(self, of=part)) for rows, part in parts_of(self.of))
+
+    @property
+    def _floored(self) -> Array:
+        p = self.of.probabilities
+        return jnp.maximum(p, jnp.finfo(p.dtype).tiny)  # a probability that underflowed has a logarithm still
+
+    @property
+    def _entropy(self) -> Array:
+        p = self._tempered(jnp.log(self._floored))
+        return -jnp.sum(xlogy(p, p), axis=-1)
+
+    @property
+    def _share(self) -> Array:
+        total, epistemic = self.of.total, self.of.epistemic
+        return jnp.where(total > 0, epistemic / jnp.where(total > 0, total, 1), 0)
+
+    def _tempered(self, logits: Array) -> Array:
+        return jax.nn.softmax(logits / self.temperature, axis=-1)
+
+
+@record
+class Widened(Predictive):
+    r"""A regression's prediction stretched about its mean, \(\tilde y = m + c\,(y - m)\).
+
+    Both kinds of uncertainty are multiplied by c².
+
+    Attributes:
+        of: the prediction.
+        factor: c; above one is less sure.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.calibration import Widened
+        >>> from lamu.predictives import GaussianPredictive
+        >>> pred = GaussianPredictive(jnp.zeros(1), jnp.ones((1, 1, 1)), jnp.ones(1))
+        >>> float(Widened(pred, 3.0).std[0])
+        3.0
+    """
+
+    of: Any
+    factor: Number
+
+    @property
+    def task(self) -> str:
+        """Regression."""
+        return self.of.task
+
+    @property
+    def mean(self) -> Array:
+        """E[y], as it was."""
+        return self.of.mean
+
+    @property
+    def variance(self) -> Array:
+        """c² times the variance."""
+        return self.of.variance * self.factor**2
+
+    @property
+    def aleatoric(self) -> Array:
+        """c² times the expected variance."""
+        return self.of.aleatoric * self.factor**2
+
+    @property
+    def epistemic(self) -> Array:
+        """c² times the variance of the mean."""
+        return self.of.epistemic * self.factor**2
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the joint log density of a row's outputs in nats, `[N]`."""
+        return self.of.log_prob(self._inner(y)) - self._jacobian
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns `log_prob(y)` without each of the draws, about the mean of all of them."""
+        return tuple(group - self._jacobian for group in self.of.left_out(self._inner(y)))
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y) of every output."""
+        return self.of.cdf(self._inner(y))
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target."""
+        return self.mean + self.factor * (self.of.quantile(probability) - self.mean)
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws of all targets."""
+        return self.mean[None] + self.factor * (self.of.sample(key, n, first) - self.mean[None])
+
+    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
+        """Yields the prediction of some rows after the other, as the one within does."""
+        return ((rows, replace(self, of=part)) for rows, part in parts_of(self.of))
+
+    def _inner(self, y: Any) -> Array:
+        mean = self.mean
+        return mean + (jnp.asarray(y).astype(mean.dtype) - mean) / self.factor
+
+    @property
+    def _jacobian(self) -> Array:
+        return math.prod(self.mean.shape[1:]) * jnp.log(jnp.asarray(self.factor, self.mean.dtype))

@@ -1,0 +1,256 @@
+r"""Several posteriors as one: averaged by their evidence, or stacked by how well they predict.
+
+\[ p(y^* \mid x^*) = \sum_k w_k\, p_k(y^* \mid x^*) \]
+
+The posteriors may be of different models, algorithms and shapes; only what they predict must be the same thing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import store
+from lamu.composition.weighted import Weighted
+from lamu.predictives import Predictive
+from lamu.record import decode, encode, record
+from lamu.typing import RandomKey
+
+__all__ = ["Composition", "average", "load_composition", "stack"]
+
+_SURE = 1e-9  # nats by which stacking weights may miss the best ones
+_ROUNDS = 100_000
+_NEGLIGIBLE = 1e-8
+
+
+@record
+class Composition:
+    """Posteriors and their weights; it predicts as a posterior does.
+
+    Attributes:
+        posteriors: the members.
+        log_weights: log w, `[members]`, normalised.
+
+    Examples:
+        >>> import lamu, jax.numpy as jnp
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> both = lamu.composition.Composition((posterior, posterior), jnp.log(jnp.array([0.5, 0.5])))
+        >>> both.predict(x[:5]).mean.shape
+        (5,)
+    """
+
+    posteriors: tuple[Any, ...]
+    log_weights: Any
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weights, `[members]`, which sum to one."""
+        return np.exp(np.asarray(self.log_weights, float))
+
+    def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
+        """Returns the weighted average of the members' predictions; members without weight are not asked.
+
+        Args:
+            x: inputs `[N, ...]` in the units of the data.
+            samples: draws a member, where its rule needs draws.
+            key: a random key for the draws, folded for each member; the members' own where none is given.
+            offset: a known part of the linear predictor.
+
+        Raises:
+            ValueError: for members of different tasks or shapes, and for what the members refuse.
+        """
+        kept = np.flatnonzero(self.weights > _NEGLIGIBLE)
+        keys = [None if key is None else jax.random.fold_in(jax.random.clone(key), int(k)) for k in kept]
+        parts = tuple(self.posteriors[k].predict(x, samples, own, offset) for k, own in zip(kept, keys, strict=True))
+        logs = np.asarray(self.log_weights, float)[kept]
+        return Weighted(parts, jnp.asarray(logs - np.logaddexp.reduce(logs), parts[0].mean.dtype))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the composition as a folder, as `Posterior.save` does; `load_composition` reads it.
+
+        Args:
+            path: the folder to make.
+
+        Returns:
+            Its path.
+
+        Raises:
+            FileExistsError: if there is something at `path`.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        content = encode(self, arrays, "composition")
+        return store.write(path, content, arrays)
+
+
+def load_composition(path: str | os.PathLike[str]) -> Composition:
+    """Reads a composition that `Composition.save` wrote.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        lamu.store.StoreError: if the folder is missing, altered, or holds something else.
+
+    Examples:
+        >>> import lamu, tempfile, pathlib, jax.numpy as jnp
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> one = lamu.composition.average([posterior])
+        >>> folder = one.save(pathlib.Path(tempfile.mkdtemp()) / "composition")
+        >>> bool((lamu.composition.load_composition(folder).predict(x).mean == one.predict(x).mean).all())
+        True
+    """
+    content, arrays = store.read(path)
+    if not isinstance(content, dict) or content.get("record") != "composition.Composition":
+        raise store.StoreError(f"{str(path)!r} holds no composition")
+    return decode(content, arrays)
+
+
+def average(posteriors: Any, prior: Any = None) -> Composition:
+    r"""Returns the Bayesian average of models, each weighted by how probable it makes the data.
+
+    \[ w_k \propto \pi_k \exp(\text{evidence}_k) \]
+
+    The evidences must be of the same rows and in the same units of the target, at temperature one; those of Laplace's
+    method are approximations, and a difference of a few nats between them may be their error. The average settles on
+    one model as rows are added, the right one where it is among them; where none is right, `stack` predicts better.
+
+    Args:
+        posteriors: a sequence, or a mapping by name, of one task, with evidences (`conjugate`, `laplace`,
+            `last_layer`).
+        prior: π, one probability a model, up to a factor; equal where none is given.
+
+    Returns:
+        What predicts.
+
+    Raises:
+        ValueError: for a posterior without evidence, or with one that is not finite; for tasks that differ; for a prior
+            that does not fit.
+
+    Source: Hoeting, Madigan, Raftery & Volinsky (1999).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> models = [lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(s)) for s in (0.7, 2.0)]
+        >>> models = [model.standardised(x, y) for model in models]
+        >>> found = [lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior for model in models]
+        >>> bool(lamu.composition.average(found).weights[0] > 0.999)
+        True
+    """
+    members = _members(posteriors)
+    for k, member in enumerate(members):
+        if member.evidence is None:
+            raise ValueError(
+                f"posterior {k} has no evidence, which its algorithm does not know; take conjugate() or laplace(), or "
+                "weigh by held-out rows with stack(posteriors, x, y)"
+            )
+    evidence = np.array([float(member.evidence) for member in members])
+    if not np.isfinite(evidence).all():
+        raise ValueError(f"the evidences {evidence.tolist()} are not all finite; leave those posteriors out")
+    if prior is not None:
+        odds = np.asarray(prior, float)
+        if odds.shape != evidence.shape or not (np.isfinite(odds).all() and (odds >= 0).all() and odds.sum() > 0):
+            raise ValueError(f"prior={prior!r} does not fit; give {len(members)} probabilities")
+        with np.errstate(divide="ignore"):
+            evidence = evidence + np.log(odds)
+    return Composition(members, jnp.asarray(evidence - np.logaddexp.reduce(evidence)))
+
+
+def stack(
+    posteriors: Any,
+    x: Any,
+    y: Any,
+    samples: int = 64,
+    strength: float = 1.0,
+) -> Composition:
+    r"""Returns the weights under which held-out rows are most probable.
+
+    \[ \max_{w \in \Delta} \; \sum_{i=1}^n \log \sum_k w_k\, p_k(y_i \mid x_i) + s \sum_k \tfrac1K \log w_k \]
+
+    with s the strength of a pull towards equal weights, worth s rows: it keeps few rows from choosing by chance, and
+    is forgotten as there are more. The problem is concave; it is solved by expectation maximisation,
+    \(w_k \leftarrow (\sum_i r_{ik} + s/K) / (n + s)\) with r the responsibilities, until the duality gap
+    says that no weights are better by 1e-9 nats a row. A prediction of each member once; then `[n, K]` operations.
+
+    The rows must be unseen by every member. Unlike `average` it does not believe that one of the models is right, and
+    it needs no evidence: any posterior may take part.
+
+    Args:
+        posteriors: a sequence, or a mapping by name, of one task, of any models and algorithms.
+        x: held-out inputs, `[n, ...]`.
+        y: their targets, `[n]` or `[n, outputs]`.
+        samples: draws a member, where its rule needs draws.
+        strength: s; zero for the maximum itself.
+
+    Returns:
+        What predicts.
+
+    Raises:
+        ValueError: for tasks that differ, a row that no member thinks possible, or a negative strength.
+
+    Source: Wolpert (1992); Yao, Vehtari, Simpson & Gelman (2018).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> models = [lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(s)) for s in (0.4, 1.2)]
+        >>> models = [model.standardised(x[:300], y[:300]) for model in models]
+        >>> found = [lamu.fit(model, (x[:300], y[:300]), lamu.algorithms.conjugate()).posterior for model in models]
+        >>> both = lamu.composition.stack(found, x[300:370], y[300:370])
+        >>> nll = [lamu.scores.nll(each.predict(x[370:]), y[370:]) for each in (*found, both)]
+        >>> nll[2] < min(nll[:2])
+        True
+    """
+    members = _members(posteriors)
+    if not 0 <= strength < float("inf"):
+        raise ValueError(f"strength={strength!r} is no number of rows; give zero or more")
+    densities = np.stack(
+        [np.asarray(member.predict(x, samples=samples).log_prob(jnp.asarray(y)), float) for member in members], axis=1
+    )
+    impossible = ~np.isfinite(densities.max(axis=1))
+    if impossible.any() or np.isnan(densities).any():
+        raise ValueError(
+            f"row {int(np.argmax(impossible | np.isnan(densities).any(axis=1)))} has no finite density under "
+            "any member, or one that is no number; look at that row"
+        )
+    return Composition(members, jnp.asarray(np.log(np.maximum(stacking_weights(densities, strength), 1e-300))))
+
+
+def stacking_weights(densities: np.ndarray, strength: float = 0.0) -> np.ndarray:
+    """Returns the weights of `stack`, `[K]`, from log densities `[n, K]`.
+
+    Args:
+        densities: of each row under each member, in nats.
+        strength: of the pull towards equal weights, in rows.
+    """
+    n, K = densities.shape
+    relative = np.exp(densities - densities.max(axis=1, keepdims=True))
+    weights = np.full(K, 1 / K)
+    for _ in range(_ROUNDS):
+        slope = (relative / (relative @ weights)[:, None]).sum(axis=0)
+        # The gradient of the whole objective; on the simplex its largest entry bounds what can be gained.
+        gradient = slope + strength / K / np.maximum(weights, 1e-300)
+        if gradient.max() - (n + strength) <= _SURE * n:
+            break
+        weights = (weights * slope + strength / K) / (n + strength)
+    return weights / weights.sum()
+
+
+def _members(posteriors: Any) -> tuple[Any, ...]:
+    members = tuple(posteriors.values()) if isinstance(posteriors, Mapping) else tuple(posteriors)
+    if not members:
+        raise ValueError("there are no posteriors to put together; give at least one")
+    tasks = sorted({member.model.likelihood.task for member in members})
+    if len(tasks) > 1:
+        raise ValueError(f"the posteriors are of the tasks {tasks}; only predictions of the same thing mix")
+    return members

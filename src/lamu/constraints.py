@@ -1,0 +1,267 @@
+r"""Parameters with constraints, as images of real ones: \(\theta = g(u)\), leaf by leaf, with the Jacobian of g.
+
+A density of θ is, as one of u, \(p_u(u) = p(g(u))\, |\det \partial g / \partial u|\). The maps are NumPyro's (exp for
+positive numbers, stick breaking for a simplex, …); a leaf that no pattern names is real, and its own image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from lamu import tree
+from lamu.promotion import lenient
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Constraints", "Image"]
+
+_NAMES = ("real", "positive", "unit_interval", "simplex", "ordered")
+_CENTRE = 1024  # draws of the mean of an image: to a thirtieth of a standard deviation
+
+
+@record
+class Constraints:
+    r"""Which leaves are constrained, and how.
+
+    Attributes:
+        table: pairs of a path pattern and a constraint; the first pattern that matches a leaf counts.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.constraints import Constraints
+        >>> constraints = Constraints.of({"sigma": "positive"}, {"mu": 0.0, "sigma": 1.0})
+        >>> real = constraints.unconstrain({"mu": jnp.array(0.5), "sigma": jnp.array(1.0)})
+        >>> {name: float(leaf) for name, leaf in real.items()}
+        {'mu': 0.5, 'sigma': 0.0}
+    """
+
+    table: tuple[tuple[str, Any], ...] = static(default=())
+
+    @classmethod
+    def of(cls, table: Any, theta: Params) -> Constraints:
+        """Returns checked constraints.
+
+        Args:
+            table: constraints by path pattern: "positive", "unit_interval", "simplex", "ordered", "real", a pair
+                `(lower, upper)` of numbers of which one may be infinite, or a NumPyro constraint.
+            theta: parameters that should satisfy them.
+
+        Raises:
+            TypeError: for a table that is no mapping, or a constraint of another kind.
+            ValueError: for a pattern that matches no leaf, an unknown name, an empty interval, or a leaf of `theta`
+                that violates its constraint.
+        """
+        if table is not None and not isinstance(table, Mapping):
+            raise TypeError(f'constraints={table!r} is no mapping; give for instance {{"sigma": "positive"}}')
+        table = dict(table or {})
+        named: Any = theta if not jax.tree_util.all_leaves([theta]) else {"*": theta}
+        tree.require_matches(table, named)
+        made = cls(tuple((pattern, _frozen(pattern, constraint)) for pattern, constraint in table.items()))
+        tree.map_with_path(lambda path, leaf: made._require(path, leaf), theta)
+        return made
+
+    def constrain(self, real: Params) -> tuple[Params, Array]:
+        r"""Returns \(g(u)\), and \(\log |\det \partial g / \partial u|\) in nats, a scalar.
+
+        Args:
+            real: u.
+        """
+        if not self.table:
+            return real, jnp.zeros((), jnp.result_type(float))
+        volumes: list[Array] = []
+
+        def leaf(path: str, u: Array) -> Array:
+            transform = self._transform(path)
+            if transform is None:
+                return u
+            with lenient():
+                theta = transform(u)
+                volumes.append(jnp.sum(transform.log_abs_det_jacobian(u, theta)).astype(jnp.result_type(u)))
+            return jnp.asarray(theta, jnp.result_type(u))
+
+        theta = tree.map_with_path(leaf, real)
+        wide = jnp.result_type(float)
+        return theta, sum((volume.astype(wide) for volume in volumes), jnp.zeros((), wide))
+
+    def unconstrain(self, theta: Params) -> Params:
+        r"""Returns \(u = g^{-1}(\theta)\).
+
+        Args:
+            theta: parameters that satisfy the constraints.
+        """
+
+        def leaf(path: str, value: Any) -> Array:
+            transform = self._transform(path)
+            if transform is None:
+                return jnp.asarray(value)
+            with lenient():
+                return jnp.asarray(transform.inv(jnp.asarray(value)), jnp.result_type(value))
+
+        return tree.map_with_path(leaf, theta)
+
+    def _constraint(self, path: str) -> Any:
+        return next((_opened(kept) for pattern, kept in self.table if tree.matches(path, pattern)), None)
+
+    def _transform(self, path: str) -> Any:
+        constraint = self._constraint(path)
+        if constraint is None:
+            return None
+        from numpyro.distributions.transforms import biject_to
+
+        return biject_to(constraint)
+
+    def _require(self, path: str, value: Any) -> None:
+        constraint = self._constraint(path)
+        if constraint is None or isinstance(value, Tracer):
+            return
+        with lenient():
+            kept = np.asarray(constraint(jnp.asarray(value)))
+        if not kept.all():
+            raise ValueError(
+                f"init has {np.asarray(value).tolist()!r} at {path or 'its only leaf'!r}, which is not "
+                f"{_words(constraint)}; runs start from init, so give values that satisfy their constraints"
+            )
+
+
+@record
+class Image:
+    r"""The belief about \(\theta = g(u)\) where u has a belief: what an algorithm on real numbers knows of θ.
+
+    Attributes:
+        of: the belief about u.
+        constraints: g.
+        part: the name of the part of the parameters that is mapped, or None for all of them.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.constraints import Constraints, Image
+        >>> from lamu.families import Gaussian
+        >>> from lamu.operators import Scalar
+        >>> real = Gaussian({"sigma": jnp.zeros(())}, Scalar(4.0))
+        >>> belief = Image(real, Constraints.of({"sigma": "positive"}, {"sigma": 1.0}))
+        >>> bool(belief.sample(jax.random.key(0))["sigma"] > 0)
+        True
+    """
+
+    of: Any
+    constraints: Constraints
+    part: str | None = static(default=None)
+
+    @property
+    def kind(self) -> str:
+        """That of the belief about u."""
+        return self.of.kind
+
+    @property
+    def mean(self) -> Params:
+        r"""E_q[θ]: that of u where a leaf is its own image, else the average of 1,024 draws by a key of their own."""
+        centre = self.of.mean
+        if self.kind == "degenerate":
+            return self._image(centre)
+        draws = self._image(jax.vmap(self.of.sample)(jax.random.split(jax.random.key(0), _CENTRE)))
+        average = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), draws)
+        whole, real = (found if self.part is None else found[self.part] for found in (average, centre))
+        exact = dict(zip(tree.paths(real), jax.tree.leaves(real), strict=True))
+        chosen = tree.map_with_path(
+            lambda path, leaf: exact[path] if self.constraints._transform(path) is None else leaf, whole
+        )
+        return chosen if self.part is None else {**centre, self.part: chosen}
+
+    def sample(self, key: RandomKey) -> Params:
+        """Returns the image of a draw."""
+        return self._image(self.of.sample(key))
+
+    def draws(self, key: RandomKey, count: int) -> Params:
+        """Returns the images of the points that represent the belief about u."""
+        return self._image(self.of.draws(key, count))
+
+    def log_prob(self, theta: Params) -> Array:
+        """Returns log q(θ) in nats, with the Jacobian."""
+        inside = theta if self.part is None else theta[self.part]
+        real = self.constraints.unconstrain(inside)
+        whole = real if self.part is None else {**theta, self.part: real}
+        found = self.of.log_prob(whole)
+        return found - self.constraints.constrain(real)[1].astype(found.dtype)
+
+    def _image(self, real: Params) -> Params:
+        # Leading axes (of draws) need no care: every map acts on the last axes of a leaf.
+        if self.part is None:
+            return self.constraints.constrain(real)[0]
+        return {**real, self.part: self.constraints.constrain(real[self.part])[0]}
+
+
+class _Foreign:
+    """A NumPyro constraint in the structure of a record, which must have a hash."""
+
+    def __init__(self, constraint: Any) -> None:
+        self.constraint = constraint
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Foreign)
+            and type(self.constraint) is type(other.constraint)
+            and repr(self) == repr(other)
+        )
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return repr(self.constraint)
+
+
+def _frozen(pattern: str, constraint: Any) -> Any:
+    if isinstance(constraint, str):
+        if constraint not in _NAMES:
+            raise ValueError(
+                f"the constraint {constraint!r} of {pattern!r} is not known; there are {', '.join(_NAMES)}, "
+                "(lower, upper), and NumPyro's constraints"
+            )
+        return constraint
+    if isinstance(constraint, tuple | list) and len(constraint) == 2:
+        lower, upper = (float(end) for end in constraint)
+        if not lower < upper:
+            raise ValueError(f"the interval {tuple(constraint)!r} of {pattern!r} is empty; give (lower, upper)")
+        return lower, upper
+    if callable(constraint) and hasattr(constraint, "event_dim"):
+        return _Foreign(constraint)
+    raise TypeError(
+        f"the constraint {constraint!r} of {pattern!r} is neither a name ({', '.join(_NAMES)}), nor (lower, upper), "
+        "nor a NumPyro constraint"
+    )
+
+
+def _opened(kept: Any) -> Any:
+    """Returns NumPyro's constraint; None for the real numbers."""
+    from numpyro.distributions import constraints
+
+    if isinstance(kept, _Foreign):
+        return kept.constraint
+    if isinstance(kept, tuple):
+        lower, upper = kept
+        if math.isinf(lower) and math.isinf(upper):
+            return None
+        if math.isinf(upper):
+            return constraints.greater_than(lower)
+        return constraints.less_than(upper) if math.isinf(lower) else constraints.interval(lower, upper)
+    table: dict[str, Any] = {
+        "real": None,
+        "positive": constraints.positive,
+        "unit_interval": constraints.unit_interval,
+        "simplex": constraints.simplex,
+        "ordered": constraints.ordered_vector,
+    }
+    return table[kept]
+
+
+def _words(constraint: Any) -> str:
+    name = type(constraint).__name__.lstrip("_")
+    ends = [f"{end} {getattr(constraint, end)}" for end in ("lower_bound", "upper_bound") if hasattr(constraint, end)]
+    return f"{name} ({', '.join(ends)})" if ends else name

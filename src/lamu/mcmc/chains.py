@@ -1,0 +1,182 @@
+"""Chains side by side, moved by any kernel: starts, warm-up, and the draws that are kept, once for all samplers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.mcmc.drawn import drawn
+from lamu.mcmc.kernel import Visited
+from lamu.mcmc.starts import started
+from lamu.mcmc.target import Target
+from lamu.mcmc.warm_up import Adaptation, schedule
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.protocol import Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import RandomKey
+
+__all__ = ["Chains", "ChainsState", "require_lengths"]
+
+
+@record
+class ChainsState:
+    """The chains, and what the warm-up has learned; every leaf has a leading axis of chains but the count.
+
+    Attributes:
+        count: transitions made.
+        chains: where every chain is.
+        adaptation: what every chain has learned; None where the step size is held.
+        network_state: the network's state, the same for all.
+
+    Examples:
+        >>> from lamu.mcmc.chains import ChainsState
+        >>> ChainsState(count=0, chains=None, adaptation=None, network_state={}).count
+        0
+    """
+
+    count: Any
+    chains: Any
+    adaptation: Any
+    network_state: Any
+
+
+@record
+class Chains:
+    """The sampler that `random_walk`, `mala`, `ula`, `hmc`, `nuts` and `minibatch_mh` make.
+
+    Attributes:
+        kernel: how a chain moves.
+        chains: the number of chains.
+        warmup: transitions that are dropped, and adapt where the step size is not held.
+        draws: transitions that are kept, for each chain.
+        target_acceptance: what the step size is adapted to.
+        step_size: a step size that is held, with unit masses; None for one that the warm-up learns.
+        start: a posterior from whose draws the chains start, or parameters; None for the model's own start.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.mcmc.hmc(warmup=100, draws=200).traits.length
+        300
+    """
+
+    kernel: Any
+    chains: int = static(default=4)
+    warmup: int = static(default=1000)
+    draws: int = static(default=1000)
+    target_acceptance: float = static(default=0.8)
+    step_size: Any = None
+    start: Any = None
+
+    @property
+    def traits(self) -> Traits:
+        """All the data at every step; its own length."""
+        return Traits(batching="full", length=self.warmup + self.draws, warmup=self.warmup)
+
+    @property
+    def choices(self) -> Choices:
+        """What is sampled, and how: no row of the rule."""
+        return Choices("draws", "none: it samples", "none", geometry=self.kernel.geometry)
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ChainsState:
+        """Returns every chain at a start of its own."""
+        params, network_state = objective.model.init(key, batch)
+        target = Target(objective, batch, network_state)
+        # Warm-ups keep their books in JAX's default float, so the chains must run in it, whatever the data are in.
+        dtype = jnp.result_type(float)
+
+        def begin(key: RandomKey) -> Any:
+            position, _ = started(key, self.start, objective, batch)
+            return self.kernel.begin(jax.tree.map(lambda leaf: leaf.astype(dtype), position), target)
+
+        chains = jax.vmap(begin)(jax.random.split(jax.random.fold_in(key, 1), self.chains))
+        adaptation = None
+        if self.step_size is None:
+            one = Adaptation.begin(tree.dimension(params), self.target_acceptance)
+            adaptation = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.chains, *jnp.shape(leaf))), one)
+        return ChainsState(jnp.zeros((), jnp.int32), chains, adaptation, network_state)
+
+    def step(self, key: RandomKey, state: ChainsState, batch: Batch, objective: Objective) -> tuple[ChainsState, Info]:
+        """Returns every chain after one transition; the draw is the chains' new positions, with their statistics."""
+        target = Target(objective, batch, state.network_state)
+        keys = jax.random.split(key, self.chains)
+        if state.adaptation is None:
+            chains, adaptation, statistics = jax.vmap(lambda k, c: self._held(k, c, target))(keys, state.chains)
+        else:
+            plan = schedule(self.warmup)
+            now = plan[jnp.minimum(state.count, plan.shape[0] - 1)]
+            move = lambda k, c, a: self._adapted(k, c, a, target, state.count < self.warmup, now)
+            chains, adaptation, statistics = jax.vmap(move)(keys, state.chains, state.adaptation)
+        loss = -jnp.mean(chains.log_density) / objective.concentration
+        drawn = Visited(chains.position, {"log_density": chains.log_density, **statistics})
+        return ChainsState(state.count + 1, chains, adaptation, state.network_state), Info(loss=loss, draw=drawn)
+
+    def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the draws as a belief, leaves `[chains, draws, ...]`."""
+        return drawn(key, objective, state.network_state, trace)
+
+    def complaint(self, state: ChainsState) -> str:
+        """Returns what it means that the loss is not finite.
+
+        Args:
+            state: a state, on the host.
+        """
+        bad = [i for i, value in enumerate(state.chains.log_density) if not bool(jnp.isfinite(value))]
+        where = f"the log density is not finite where chains {bad} are" if bad else "the log density left the numbers"
+        return f"{where}; start the chains where it is (the density's init, the model's start, or start=)"
+
+    def _held(self, key: RandomKey, chain: Any, target: Target) -> tuple[Any, None, dict[str, Any]]:
+        size = jnp.asarray(self.step_size, jnp.result_type(float))
+        ones = jnp.ones(tree.dimension(chain.position), jnp.result_type(float))
+        chain, statistics = self.kernel.move(key, chain, target, size, ones, False)
+        return chain, None, statistics
+
+    def _adapted(
+        self, key: RandomKey, chain: Any, adaptation: Adaptation, target: Target, warming: Any, now: Any
+    ) -> tuple[Any, Adaptation, dict[str, Any]]:
+        size, inverse_mass = adaptation.size(warming), adaptation.mass.inverse_mass_matrix
+        chain, statistics = self.kernel.move(key, chain, target, size, inverse_mass, warming)
+        new = adaptation.after(now[0], now[1], self.target_acceptance, statistics["acceptance"], chain.position)
+        kept = jax.tree.map(lambda a, b: jnp.where(warming, a, b), new, adaptation)
+        return chain, kept, statistics
+
+
+def require_lengths(
+    chains: int, warmup: int, draws: int, target_acceptance: float | None = None, step_size: Any = None
+) -> None:
+    """Raises where a sampler's arguments are not possible, or need an extra that is not there.
+
+    Args:
+        chains: at least one.
+        warmup: none or more.
+        draws: at least one.
+        target_acceptance: between zero and one; None where there is none.
+        step_size: a positive number; None where it is learned.
+
+    Raises:
+        ValueError: for other numbers.
+        ModuleNotFoundError: where step sizes are learned without BlackJAX.
+
+    Examples:
+        >>> from lamu.mcmc.chains import require_lengths
+        >>> require_lengths(4, 100, 100, 0.8)
+    """
+    for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1)):
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
+    if target_acceptance is not None and not 0 < target_acceptance < 1:
+        raise ValueError(f"target_acceptance={target_acceptance!r} is no rate; give a number between 0 and 1")
+    if isinstance(step_size, int | float) and not step_size > 0:
+        raise ValueError(f"step_size={step_size!r} moves nowhere; give a positive number, or None to learn it")
+    if step_size is not None:
+        return
+    from importlib.util import find_spec
+
+    if find_spec("blackjax") is None:
+        raise ModuleNotFoundError(
+            'the warm-up needs BlackJAX, which is not installed; run pip install "lamu[mcmc]", or give step_size'
+        )

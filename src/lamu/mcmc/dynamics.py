@@ -1,0 +1,265 @@
+r"""The dynamics of every stochastic-gradient sampler here; a recipe is a choice of its parts.
+
+Langevin dynamics with friction on \(\pi \propto \exp(-\ell/T) = \exp(-\kappa\,\bar\ell)\), \(\kappa = N/T\), in the
+units of `docs/scale.md`: the step size ε multiplies the gradient of the mean loss, as a learning rate does. With
+\(\tau = T/N = 1/\kappa\), a preconditioner G, and \(\xi\) standard normal noise, one step is
+
+\[ p \leftarrow (1 - \alpha)\, p - \sqrt{\epsilon}\, G^{1/2} \hat g(\theta) +
+       \sqrt{2 \alpha \tau - \epsilon\, G \hat V}\;\xi, \qquad
+   \theta \leftarrow \theta + \sqrt{\epsilon}\, G^{1/2} p \]
+
+| choice | values |
+|---|---|
+| momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
+| preconditioner G | `Plain`, `RootMeanSquare`, `Held` of one |
+| step size ε | a number, `Polynomial`, `Cyclical`, any function of the step |
+| gradient | `Minibatch`, `ControlVariates` |
+| noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
+| temperature T | the objective's |
+
+With α = 1 this is \(\theta \leftarrow \theta - \epsilon\, G \hat g + \sqrt{2 \epsilon \tau G}\,\xi\). In terms of
+\(v = \sqrt\epsilon\, p\) and a constant ε it is Chen, Fox & Guestrin (2014), equation 15, with their
+\(\eta = \epsilon\tau\) (their gradient is a sum over the data) and \(\hat\beta = \epsilon \hat V / (2\tau)\); scaled by
+\(\sqrt\epsilon\) the momentum keeps its law when ε or G change (Wenzel et al. 2020, section 3). At T = 0 it is gradient
+descent with momentum 1 − α. On a quadratic loss with curvature h a row the variance is
+\(\frac{\tau}{h} \big(1 - \frac{\epsilon h}{2 (2 - \alpha)}\big)^{-1}\): the bias falls as ε.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.families import Draws
+from lamu.mcmc.cycles import Cyclical, StepSize
+from lamu.mcmc.drawn import drawn
+from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise
+from lamu.mcmc.momenta import Overdamped
+from lamu.mcmc.preconditioners import Held, Plain
+from lamu.mcmc.starts import started
+from lamu.networks import loops_well
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.protocol import Choices, Info, Traits
+from lamu.record import record, static
+from lamu.typing import Params, RandomKey
+
+__all__ = ["Dynamics", "DynamicsState", "dynamics"]
+
+
+@record
+class DynamicsState:
+    """The chains; every leaf has a leading axis of chains but the count and the network's state.
+
+    Attributes:
+        count: steps taken.
+        position: θ.
+        momentum: the momentum's memory.
+        scale: the preconditioner's memory.
+        reference: the gradient's memory.
+        network_state: the network's state, the same for all, and the run's from its start.
+
+    Examples:
+        >>> from lamu.mcmc.dynamics import DynamicsState
+        >>> DynamicsState(count=0, position={}, momentum={}, scale={}, reference={}, network_state={}).count
+        0
+    """
+
+    count: Any
+    position: Params
+    momentum: Any
+    scale: Any
+    reference: Any
+    network_state: Any
+
+
+@record
+class Dynamics:
+    """The sampler that `sgld`, `psgld`, `sghmc` and `sgnht` make.
+
+    Attributes:
+        step_size: ε, a row.
+        momentum: how momentum is kept.
+        preconditioner: G.
+        gradient: how the gradient is estimated.
+        noise: what is known of its variance.
+        start: a posterior, or parameters, from which chains start; None for the model's own start.
+        chains: the number of chains.
+        warmup: steps that are dropped.
+        draws: draws that are kept, for each chain.
+        thinning: steps a kept draw.
+        same_batches: whether all chains see the same batches; else each has an order of the data of its own.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.mcmc.sgld(warmup=100, draws=50, thinning=4).traits.length
+        300
+    """
+
+    step_size: StepSize
+    momentum: Any = Overdamped()
+    preconditioner: Any = Plain()
+    gradient: GradientEstimate = Minibatch()
+    noise: Any = NoNoise()
+    start: Any = None
+    chains: int = static(default=4)
+    warmup: int = static(default=1000)
+    draws: int = static(default=200)
+    thinning: int = static(default=10)
+    same_batches: bool = static(default=False)
+
+    @property
+    def traits(self) -> Traits:
+        """Minibatches, an order of the data a chain; its own length, in cycles where the step size has some."""
+        cycle = explored = 0
+        length = self.draws * self.thinning
+        if isinstance(self.step_size, Cyclical) and self.step_size.period is not None:
+            cycle, explored = self.step_size.period, self.step_size.explored
+            length = self.step_size.cycles * cycle
+        return Traits(
+            length=self.warmup + length,
+            warmup=self.warmup,
+            thinning=self.thinning,
+            cycle=cycle,
+            exploration=explored,
+            streams=1 if self.same_batches else self.chains,
+        )
+
+    @property
+    def choices(self) -> Choices:
+        """What is sampled, and how: no row of the rule."""
+        left_out = ("minibatch", "no acceptance test", self.preconditioner.departure)
+        scale = "none" if isinstance(self.preconditioner, Plain) else "squared minibatch gradient"
+        return Choices(
+            "draws",
+            "none: it samples",
+            scale,
+            geometry=self.momentum.geometry,
+            departures=tuple(word for word in left_out if word),
+        )
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DynamicsState:
+        """Returns every chain at a start of its own, without momentum."""
+        one = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
+        keys, state_key = jax.random.split(key, self.chains), jax.random.fold_in(jax.random.clone(key), self.chains)
+        position = jax.vmap(lambda key: started(key, self.start, objective, one)[0])(keys)
+        return DynamicsState(
+            count=jnp.zeros((), jnp.int32),
+            position=position,
+            momentum=jax.vmap(self.momentum.init)(position),
+            scale=jax.vmap(self.preconditioner.init)(position),
+            reference=jax.vmap(self.gradient.init)(position),
+            network_state=started(state_key, self.start, objective, one)[1],
+        )
+
+    def step(self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+        """Returns every chain after one step; the draw is where they are.
+
+        A batch may have a leading axis of chains, as the loop makes it; without one, all chains see the same rows.
+        """
+        keys, apart = jax.random.split(key, self.chains), batch.mask.ndim == 2
+        model, one = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if apart else batch
+
+        def move(key: RandomKey, chain: Any, rows: Batch) -> Any:
+            return self._moved(key, chain, rows, objective, state.count, state.network_state)
+
+        chain = (state.position, state.momentum, state.scale, state.reference)
+        if self.chains > 1 and loops_well(model.network, one.x, model.likelihood.outputs(one.y)):
+            chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
+        else:
+            pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)
+            moved = [move(keys[k], pick(chain, k), pick(batch, k) if apart else batch) for k in range(self.chains)]
+            chain, loss = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
+        position, momentum, scale, reference = chain
+        new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state)
+        return new, Info(loss=jnp.mean(loss), draw=position)
+
+    def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there."""
+        if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
+            samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
+            return Posterior(objective.model, Draws(samples), state.network_state, Sampled(), key)
+        return drawn(key, objective, state.network_state, trace)
+
+    def complaint(self, state: DynamicsState) -> str:
+        """Returns what to do where the loss is not finite.
+
+        Args:
+            state: a state, on the host.
+        """
+        return (
+            "the step size is too large for the curvature (it must stay below 2 over it, a row); lower it, start the "
+            "chains at a mode (start=), or standardise the data (model.standardised(x, y))"
+        )
+
+    def _moved(
+        self, key: RandomKey, chain: Any, batch: Batch, objective: Objective, count: Any, network_state: Any
+    ) -> tuple[Any, Any]:
+        """Returns one chain after a step, and its loss before: the two lines of the module's equation."""
+        position, momentum, scale, reference = chain
+        step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
+        heat, adapting = 1.0, count < self.warmup
+        if isinstance(self.step_size, Cyclical):
+            adapting = adapting | self.step_size.exploring(count)
+            heat = jnp.where(adapting, self.step_size.heat, 1.0)
+        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        found = self.gradient(reference, position, batch, objective, network_state)
+        variance = self.noise(position, batch, objective, network_state)
+        scale = self.preconditioner.learn(scale, found.gradient, adapting)
+        stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
+        root = self.preconditioner.root(scale)
+        if root is not None:
+            stride = jax.tree.map(jnp.multiply, stride, root)
+        added = 2.0 * self.momentum.friction * tau
+        if variance is None:
+            spread = jax.tree.map(lambda s: jnp.sqrt(added).astype(s.dtype), stride)
+        else:
+            spread = jax.tree.map(
+                lambda s, v: jnp.sqrt(jnp.maximum(added.astype(s.dtype) - s * s * v, 0.0)), stride, variance
+            )
+        noise = tree.normal(key, position)
+        impulse = jax.tree.map(lambda s, g, b, z: b * z - s * g, stride, found.gradient, spread, noise)
+        new_momentum, p = self.momentum.move(momentum, impulse, step_size, tau)
+        new = jax.tree.map(lambda x, s, p: x + s * p, position, stride, p)
+        if found.moves is not None:  # a pass over the data in which the chain rests
+            stay = lambda a, b: jnp.where(found.moves, a, b)
+            new, new_momentum = (jax.tree.map(stay, *pair) for pair in ((new, position), (new_momentum, momentum)))
+        return (new, new_momentum, scale, found.memory), found.value
+
+
+def dynamics(step_size: StepSize, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
+    """Returns the sampler of some parts, after a look at what was asked.
+
+    Args:
+        step_size: ε.
+        parts: the other parts by name.
+        lengths: chains, warmup, draws, thinning, same_batches.
+
+    Raises:
+        ValueError: for lengths that make no draw.
+
+    Examples:
+        >>> from lamu.mcmc.cycles import step_size
+        >>> from lamu.mcmc.dynamics import dynamics
+        >>> dynamics(step_size(0.1), {}, {"chains": 2, "warmup": 0, "draws": 5, "thinning": 1}).traits.length
+        5
+    """
+    for name, least in (("chains", 1), ("warmup", 0), ("draws", 1), ("thinning", 1)):
+        value = lengths[name]
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
+    explores = isinstance(step_size, Cyclical) and step_size.exploration > 0
+    if isinstance(parts.get("preconditioner"), Held) and not (lengths["warmup"] or explores):
+        raise ValueError(
+            "warmup=0 and no exploration leave a held preconditioner no step to learn in; give a warm-up, or "
+            "RootMeanSquare()"
+        )
+    if isinstance(step_size, Cyclical):
+        step_size = step_size.over(lengths["draws"], lengths["thinning"], lengths["warmup"])
+    return Dynamics(step_size=step_size, **parts, **lengths)

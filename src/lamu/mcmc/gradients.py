@@ -1,0 +1,276 @@
+r"""Gradients for stochastic-gradient samplers: a minibatch's, with control variates where asked, and their variance.
+
+A gradient object sees what a step of the protocol sees, a batch and the objective, and has a memory in the sampler's
+state. What needs all the data takes them in a pass: the batches of one epoch, during which the chain may have to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.density import Given
+from lamu.objective import BatchLoss, Everything, Objective
+from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.objective.curvature.rows import row_losses
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params
+
+__all__ = [
+    "ControlVariates",
+    "Found",
+    "GradientEstimate",
+    "KnownNoise",
+    "Minibatch",
+    "NoNoise",
+    "RowNoise",
+    "mean_loss",
+    "noise_of",
+]
+
+
+def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callable[[Params], Array]:
+    r"""Returns the mean loss on a batch as a function of all free parameters; the target is \(\exp(-\kappa\bar\ell)\).
+
+    The network is in evaluation mode, with the state that the run started with: a density over parameters has no batch
+    statistics. A density's Jacobian is not tempered, as for all samplers.
+
+    Args:
+        objective: what fixes the scale.
+        batch: the rows.
+        network_state: the network's state.
+
+    Examples:
+        >>> import jax, lamu
+        >>> from lamu.mcmc.gradients import mean_loss
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+        >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
+        >>> params, state = model.init(jax.random.key(0), batch)
+        >>> mean_loss(lamu.objective.Objective(model, 4), batch, state)(params).shape
+        ()
+    """
+    network: Any = objective.model.network
+    tempered = isinstance(network, Given) and bool(network.constraints.table)
+
+    def value(params: Params) -> Array:
+        loss = objective.mean_loss(params, batch, network_state)[0]
+        if not tempered:
+            return loss
+        share = (objective.temperature - objective.likelihood_power) / objective.data_size
+        return loss - tree.cast(share, loss) * network.log_volume(params["network"]).astype(loss.dtype)
+
+    return value
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a gradient object finds: the mean loss, its gradient, the new memory, and whether the chain may move."""
+
+    value: Any
+    gradient: Params
+    memory: Any
+    moves: Any = None
+
+
+@runtime_checkable
+class GradientEstimate(Protocol):
+    """What a choice of gradient must offer."""
+
+    def init(self, position: Params) -> Any:
+        """Returns the memory of a chain that starts here."""
+        ...
+
+    def __call__(self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Found:
+        """Returns an estimate of the gradient of the mean loss at a position."""
+        ...
+
+
+@record
+class Minibatch:
+    """The gradient of the batch: one gradient a step, and no memory.
+
+    Examples:
+        >>> from lamu.mcmc.gradients import Minibatch
+        >>> Minibatch().init({"w": 1.0})
+        {}
+    """
+
+    def init(self, position: Params) -> Any:
+        """Returns nothing."""
+        return {}
+
+    def __call__(self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Found:
+        """Returns the batch's own gradient."""
+        value, gradient = jax.value_and_grad(mean_loss(objective, batch, network_state))(position)
+        return Found(value, gradient, memory)
+
+
+@record
+class ControlVariates:
+    r"""The gradient of the batch less the same batch's at a reference \(\tilde\theta\), plus all the data's there.
+
+    \[ \hat g(\theta) = \nabla\bar\ell_B(\theta) - \nabla\bar\ell_B(\tilde\theta) + \nabla\bar\ell(\tilde\theta) \]
+
+    Unbiased, with a variance of the order of \(\lVert\theta - \tilde\theta\rVert^2\) in the place of a constant: what
+    batches add to the noise of the chain is gone near the reference. Steps see batches only, so that the full gradient
+    is a sum over one pass: for the first N rows the chain rests at its reference while they are summed (it pays a pass
+    in which it does not move, and draws that fall into it repeat a point); then it moves, for `period` passes, and
+    takes where it is then as its next reference. Two gradients a step, of which both are needed only in moving.
+
+    Attributes:
+        period: how many passes a reference serves; None to keep the first one for ever, which is for chains that start
+            at a mode (`start=` an optimiser's posterior).
+
+    Raises:
+        ValueError: for a period below one pass.
+
+    Source: Dubey, Reddi, Póczos, Smola, Xing & Williamson (2016), algorithm 1 (SVRG-LD); Baker, Fearnhead, Fox & Nemeth
+    (2019), equation 6, for a reference that stays.
+
+    Examples:
+        >>> from lamu.mcmc.gradients import ControlVariates
+        >>> sorted(ControlVariates(period=5).init({"w": 1.0}))
+        ['full', 'reference', 'rows']
+    """
+
+    period: int | None = static(default=10)
+
+    def __post_init__(self) -> None:
+        if self.period is not None and (not isinstance(self.period, int) or self.period < 1):
+            raise ValueError(f"period={self.period!r} passes serve no reference; give a whole number of at least 1")
+
+    def init(self, position: Params) -> Any:
+        """Returns the start as the reference, nothing summed yet."""
+        # A copy: what a run gives away must not be given away twice.
+        copy = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), position)
+        return {"reference": copy, "full": tree.zeros_like(position), "rows": jnp.zeros((), jnp.result_type(float))}
+
+    def __call__(self, memory: Any, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Found:
+        """Returns the controlled gradient; where the pass at the reference is not complete, nothing that moves."""
+        loss = jax.value_and_grad(mean_loss(objective, batch, network_state))
+        size = jnp.asarray(objective.data_size, jnp.result_type(float))
+        # Half a row is room for rounding, where N is no whole number of them.
+        if self.period is None:
+            begins = jnp.asarray(False)
+        else:
+            begins = memory["rows"] >= (1 + self.period) * size - 0.5
+        choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(begins, x, y), a, b)
+        reference = choose(position, memory["reference"])
+        full = choose(tree.zeros_like(position), memory["full"])
+        rows = jnp.where(begins, 0.0, memory["rows"])
+        gathering = rows < size - 0.5
+        value, here = loss(position)
+        there = loss(reference)[1]
+        count = batch.count.astype(rows.dtype)
+        share = jnp.where(gathering, count / size, 0.0)
+        controlled = jax.tree.map(lambda g, r, f: g - r + f, here, there, full)
+        memory = {"reference": reference, "full": tree.add(full, there, share), "rows": rows + count}
+        return Found(value, controlled, memory, ~gathering)
+
+
+@record
+class NoNoise:
+    """No estimate: the batches' noise is taken as if it were none, and heats the chain a little.
+
+    Examples:
+        >>> from lamu.mcmc.gradients import NoNoise
+        >>> NoNoise()(None, None, None, None) is None
+        True
+    """
+
+    def __call__(self, position: Any, batch: Any, objective: Any, network_state: Any) -> None:
+        """Returns None."""
+        return None
+
+
+@record
+class KnownNoise:
+    r"""The variance of a minibatch gradient of the mean loss, a number for every coordinate, as the caller knows it.
+
+    Attributes:
+        variance: \(\hat V\).
+
+    Raises:
+        ValueError: for a negative variance.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.mcmc.gradients import KnownNoise
+        >>> KnownNoise(0.5)(jnp.zeros(2), None, None, None).tolist()
+        [0.5, 0.5]
+    """
+
+    variance: Number
+
+    def __post_init__(self) -> None:
+        if isinstance(self.variance, int | float) and self.variance < 0:
+            raise ValueError(f"noise_estimate={self.variance!r} is no variance; give zero or a positive number")
+
+    def __call__(self, position: Params, batch: Any, objective: Any, network_state: Any) -> Params:
+        """Returns the number at every coordinate."""
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, self.variance), position)
+
+
+@record
+class RowNoise:
+    r"""The variance of a minibatch gradient, estimated at every step from the gradients of the batch's rows.
+
+    \[ \hat V = \frac1B \Big(1 - \frac BN\Big) \Big(\frac1B \sum_i g_i^2 - \bar g^2\Big) \]
+
+    Its cost is that of `lamu.objective.curvature.SquaredGradients`, a second pass with products beside it, in which no
+    row's gradient is held. It is the variance of batches that are drawn independently. The loop shuffles, so that the
+    noise of an epoch's batches sums to zero and heats slow directions much less: there an estimate takes away too much.
+
+    Raises:
+        TypeError: for a network whose rows mix.
+
+    Source: Ahn, Korattikara & Welling (2012), section 4; Chen, Fox & Guestrin (2014), section 3.3, for its use.
+
+    Examples:
+        >>> from lamu.mcmc import RowNoise
+        >>> RowNoise()
+        RowNoise()
+    """
+
+    def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Params:
+        """Returns the estimate, with the position's leaves."""
+        loss = BatchLoss(objective, batch, network_state, Everything(), {}, conjugate=True)
+        row, rows, weights = row_losses(loss, None)
+        _, (gradient, _), (squares, _) = squares_and_gradient(row, (position, {}), rows, weights, (True, False))
+        count = batch.count
+        finite = jnp.maximum(1.0 - count / tree.cast(objective.data_size, count), 0.0) / jnp.maximum(count, 1.0)
+
+        def variance(square: Array, g: Array) -> Array:
+            power = tree.cast(objective.likelihood_power, g)
+            return tree.cast(finite, g) * jnp.maximum(power * square - g * g, 0.0)
+
+        return jax.tree.map(variance, squares, gradient)
+
+
+def noise_of(estimate: Any) -> Any:
+    """Returns what is known of the gradient's variance as an object.
+
+    Args:
+        estimate: None, a number, or an object that computes it (`RowNoise()`).
+
+    Raises:
+        TypeError: for anything else.
+
+    Examples:
+        >>> from lamu.mcmc.gradients import noise_of
+        >>> noise_of(0.5)
+        KnownNoise(variance=0.5)
+    """
+    if estimate is None:
+        return NoNoise()
+    if isinstance(estimate, int | float):
+        return KnownNoise(float(estimate))
+    if callable(estimate):
+        return estimate
+    raise TypeError(f"noise_estimate={estimate!r} is neither a number nor an estimate; give for instance RowNoise()")

@@ -1,0 +1,197 @@
+"""Hamiltonian Monte Carlo: leapfrog paths of random length, and a test of the energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.mcmc.chains import Chains, require_lengths
+from lamu.mcmc.kernel import Chain, metropolis
+from lamu.mcmc.target import Target
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Hamiltonian", "Phase", "hmc", "leapfrog"]
+
+_DIVERGENT = 1000.0  # nats, Stan's and BlackJAX's
+
+
+@record
+class Phase:
+    """A point of a path.
+
+    Attributes:
+        position: θ, `[parameters]`.
+        momentum: p, `[parameters]`.
+        log_density: the log of the target at θ, in nats.
+        gradient: its gradient.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.mcmc.hamiltonian import Phase
+        >>> float(Phase(jnp.zeros(1), jnp.array([2.0]), jnp.array(-1.0), jnp.zeros(1)).energy(jnp.ones(1)))
+        3.0
+    """
+
+    position: Array
+    momentum: Array
+    log_density: Array
+    gradient: Array
+
+    def energy(self, inverse_mass: Array) -> Array:
+        r"""Returns \(-\log\pi(\theta) + \tfrac12 p^\top M^{-1} p\) in nats, a scalar.
+
+        Args:
+            inverse_mass: the diagonal of M⁻¹.
+        """
+        return -self.log_density + 0.5 * jnp.sum(inverse_mass * self.momentum**2)
+
+
+def leapfrog(
+    log_density: Callable[[Array], Array], start: Phase, step_size: Any, inverse_mass: Array, steps: Any
+) -> Phase:
+    r"""Returns where a path of some leapfrog steps ends; one gradient a step.
+
+    \[ p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta), \qquad \theta \leftarrow \theta + \eta M^{-1} p, \qquad
+       p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta) \]
+
+    It keeps volumes, is its own inverse once the momentum is turned round, and its energy is off by O(η²) over a path.
+
+    Args:
+        log_density: the log of the target of a vector, in nats.
+        start: where the path starts.
+        step_size: η.
+        inverse_mass: the diagonal of M⁻¹, `[parameters]`.
+        steps: how many.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.mcmc.hamiltonian import Phase, leapfrog
+        >>> start = Phase(jnp.array([1.0]), jnp.array([0.0]), jnp.array(-0.5), jnp.array([-1.0]))
+        >>> end = leapfrog(lambda theta: -0.5 * jnp.sum(theta**2), start, 0.01, jnp.ones(1), 314)
+        >>> round(float(end.position[0]), 3)  # half a turn
+        -1.0
+    """
+
+    def one(_: Any, at: Phase) -> Phase:
+        half = at.momentum + 0.5 * step_size * at.gradient
+        position = at.position + step_size * inverse_mass * half
+        value, gradient = jax.value_and_grad(log_density)(position)
+        return Phase(position, half + 0.5 * step_size * gradient, value, gradient)
+
+    return jax.lax.fori_loop(0, steps, one, start)
+
+
+@record
+class Hamiltonian:
+    """The kernel of `hmc`.
+
+    Attributes:
+        path_length: the longest path, in the units in which the masses make the target's deviations one.
+        most: the most leapfrog steps of a path.
+
+    Examples:
+        >>> from lamu.mcmc.hamiltonian import Hamiltonian
+        >>> Hamiltonian(path_length=1.0).most
+        256
+    """
+
+    path_length: Any = math.pi
+    most: int = static(default=256)
+
+    geometry = "Hamiltonian paths of random length"
+
+    def begin(self, position: Params, target: Target) -> Chain:
+        """Returns a chain with its gradient."""
+        return Chain.at(position, target)
+
+    def move(
+        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+    ) -> tuple[Chain, dict[str, Any]]:
+        """Returns the chain after one path."""
+        # A word of its own for the length, beside the two that the momentum and the test get.
+        longest = jax.random.uniform(jax.random.fold_in(jax.random.clone(key), 2), dtype=step_size.dtype)
+        momentum_key, accept_key = jax.random.split(key)
+        vector, unravel = tree.ravel(chain.position)
+        momentum = jax.random.normal(momentum_key, vector.shape, vector.dtype) / jnp.sqrt(inverse_mass)
+        steps = jnp.clip(jnp.ceil(longest * self.path_length / step_size), 1, self.most).astype(jnp.int32)
+        start = Phase(vector, momentum, chain.log_density, chain.gradient)
+        end = leapfrog(lambda v: target(unravel(v)), start, step_size, inverse_mass, steps)
+        error = end.energy(inverse_mass) - start.energy(inverse_mass)
+        error = jnp.where(jnp.isfinite(error), error, jnp.inf)
+        proposal = Chain(unravel(end.position), end.log_density, end.gradient)
+        chain, probability = metropolis(accept_key, -error, proposal, chain)
+        return chain, {
+            "acceptance": probability,
+            "energy": start.energy(inverse_mass),
+            "energy_error": error,
+            "divergent": error > _DIVERGENT,
+            "gradients": steps,
+        }
+
+
+def hmc(
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 1000,
+    path_length: Any = math.pi,
+    target_acceptance: float = 0.8,
+    step_size: Any = None,
+    most: int = 256,
+    start: Any = None,
+) -> Chains:
+    r"""Hamiltonian Monte Carlo on all the data, with paths of random length.
+
+    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\) over all free parameters. A transition draws a momentum
+    \(p \sim N(0, M)\) and a length \(\tau \sim U(0, \tau_{\max})\), follows \(\lceil\tau/\eta\rceil\) leapfrog steps of
+
+    \[ H(\theta, p) = -\log\pi(\theta) + \tfrac12 p^\top M^{-1} p, \]
+
+    and accepts the end with probability \(\min(1, e^{-\Delta H})\). The warm-up learns η by dual averaging and a
+    diagonal M⁻¹ (the variances) in Stan's windows, for every chain by itself; a length that is random keeps no
+    direction in step with the path. On average π/(2η) gradients of all the data a transition and chain. The energy
+    error ΔH of every transition is in `posterior.belief.statistics["energy_error"]`, in nats.
+
+    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+
+    Args:
+        chains: how many chains, run side by side.
+        warmup: how many transitions adapt and are dropped.
+        draws: how many transitions are kept, for each chain.
+        path_length: τ_max, in standard deviations of the target (once the masses are learned); π is half a turn of a
+            Gaussian. One so short that every path is one step makes it MALA.
+        target_acceptance: the acceptance that the step size aims at; nearer to one where paths diverge.
+        step_size: η, held, with M = 1; None where the warm-up learns both.
+        most: the most leapfrog steps of a path, whatever its length.
+        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's own start.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        ValueError: for fewer than one chain, draw or step, a negative warm-up, a rate outside (0, 1), or a length or
+            step that is not positive.
+        ModuleNotFoundError: where the step size is learned without the extra: `pip install "lamu[mcmc]"`.
+
+    Source: Duane et al. (1987); Neal (2011), with the random length of section 5.4.3.2 there.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.mcmc.hmc(chains=2, warmup=50, draws=50))
+        >>> fit.posterior.belief.statistics["energy_error"].shape
+        (2, 50)
+    """
+    require_lengths(chains, warmup, draws, target_acceptance, step_size)
+    if isinstance(path_length, int | float) and not path_length > 0:
+        raise ValueError(f"path_length={path_length!r} leads nowhere; give a positive number, for instance 3.14")
+    if not isinstance(most, int) or most < 1:
+        raise ValueError(f"most={most!r} leaves no step to take; give a whole number of at least 1")
+    return Chains(Hamiltonian(path_length, most), chains, warmup, draws, float(target_acceptance), step_size, start)

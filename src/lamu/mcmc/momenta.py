@@ -1,0 +1,129 @@
+r"""How a stochastic-gradient sampler keeps its momentum: not at all, against friction, or against a thermostat's.
+
+A momentum p has the law \(\mathcal N(0, T/N)\) a coordinate where the chain has settled, whatever the step size and the
+preconditioner are: both are in the impulse and in the step, so that schedules of either leave it alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.record import record
+from lamu.typing import Number, Params
+
+__all__ = ["Friction", "Overdamped", "Thermostat"]
+
+
+@record
+class Overdamped:
+    """No momentum: it is drawn anew at every step, which is friction one.
+
+    Examples:
+        >>> from lamu.mcmc.momenta import Overdamped
+        >>> Overdamped().move({}, {"w": 0.5}, 0.1, 1.0)
+        ({}, {'w': 0.5})
+    """
+
+    friction = 1.0
+    geometry = "overdamped Langevin paths"
+
+    def init(self, like: Params) -> Any:
+        """Returns nothing."""
+        return {}
+
+    def move(self, memory: Any, impulse: Params, step_size: Any, variance: Any) -> tuple[Any, Params]:
+        """Returns the impulse as the momentum."""
+        return memory, impulse
+
+
+@record
+class Friction:
+    r"""A momentum that loses a share α a step: \(p \leftarrow (1 - \alpha)\, p + \text{impulse}\).
+
+    Attributes:
+        friction: α in (0, 1]; one is `Overdamped`, and 1 − α is an optimiser's momentum.
+
+    Raises:
+        ValueError: for a friction outside (0, 1].
+
+    Examples:
+        >>> from lamu.mcmc.momenta import Friction
+        >>> Friction(0.25).move({"p": {"w": 1.0}}, {"w": 0.5}, 0.1, 1.0)[1]
+        {'w': 1.25}
+    """
+
+    friction: Number = 0.1
+
+    geometry = "underdamped Langevin paths"
+
+    def __post_init__(self) -> None:
+        _require_friction(self.friction)
+
+    def init(self, like: Params) -> Any:
+        """Returns a momentum of zero."""
+        return {"p": tree.zeros_like(like)}
+
+    def move(self, memory: Any, impulse: Params, step_size: Any, variance: Any) -> tuple[Any, Params]:
+        """Returns the momentum after the impulse."""
+        p = tree.add(impulse, memory["p"], 1.0 - self.friction)
+        return {"p": p}, p
+
+
+@record
+class Thermostat:
+    r"""A friction ζ of its own, which rises while the momentum is too hot: unknown noise is taken up by it.
+
+    \[ p \leftarrow (1 - \zeta)\, p + \text{impulse}, \qquad
+       \zeta \leftarrow \zeta + \frac{\epsilon}{Q} \Big(\frac{N}{T}\,\frac{\lVert p \rVert^2}{d} - 1\Big) \]
+
+    It takes up noise that is the same in every direction, and that of batches on the average over directions.
+
+    Attributes:
+        friction: α, at which ζ starts, and whose noise is added.
+        inertia: Q, in rows: the larger, the slower. \(Q = N/T\) is the published recursion, which is slow for large N;
+            the law of the parameters does not depend on it.
+
+    Raises:
+        ValueError: for a friction outside (0, 1], or an inertia that is not positive.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.mcmc.momenta import Thermostat
+        >>> memory, _ = Thermostat(0.5).move(Thermostat(0.5).init(jnp.zeros(2)), jnp.full(2, 2.0), 0.1, 1.0)
+        >>> float(memory["zeta"]) > 0.5
+        True
+    """
+
+    friction: Number = 0.1
+    inertia: Number = 1.0
+
+    geometry = "underdamped Langevin paths with a thermostat"
+
+    def __post_init__(self) -> None:
+        _require_friction(self.friction)
+        if isinstance(self.inertia, int | float) and not self.inertia > 0:
+            raise ValueError(f"inertia={self.inertia!r} is none; give a positive number")
+
+    def init(self, like: Params) -> Any:
+        """Returns a momentum of zero, and the friction it begins with."""
+        return {"p": tree.zeros_like(like), "zeta": jnp.full((), self.friction, jnp.result_type(float))}
+
+    def move(self, memory: Any, impulse: Params, step_size: Any, variance: Any) -> tuple[Any, Params]:
+        """Returns the momentum after the impulse, and its friction after a look at its temperature."""
+        zeta = memory["zeta"]
+        p = tree.add(impulse, memory["p"], 1.0 - zeta)
+        each = tree.dot(p, p).astype(zeta.dtype) / tree.dimension(p)
+        # At temperature zero there is none to hold.
+        hot = jnp.where(variance > 0, each / jnp.where(variance > 0, variance, 1.0) - 1.0, 0.0)
+        return {"p": p, "zeta": zeta + step_size / self.inertia * hot}, p
+
+
+def _require_friction(friction: Any) -> None:
+    if isinstance(friction, int | float) and not 0 < friction <= 1:
+        raise ValueError(
+            f"friction={friction!r}: without friction the noise of batches heats a chain without bound; give a number "
+            "above 0 and up to 1"
+        )

@@ -1,0 +1,146 @@
+"""Stochastic-gradient Hamiltonian Monte Carlo, with friction and with a thermostat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.mcmc.cycles import step_size as checked
+from lamu.mcmc.dynamics import Dynamics, dynamics
+from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
+from lamu.mcmc.momenta import Friction, Thermostat
+from lamu.mcmc.preconditioners import Plain
+
+__all__ = ["sghmc", "sgnht"]
+
+
+def sghmc(
+    step_size: Any = 1e-3,
+    friction: float = 0.1,
+    preconditioner: Any = None,
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 200,
+    thinning: int = 10,
+    gradient: GradientEstimate | None = None,
+    noise_estimate: Any = None,
+    start: Any = None,
+    same_batches: bool = False,
+) -> Dynamics:
+    r"""Stochastic-gradient Hamiltonian Monte Carlo: momentum SGD, with the noise that its friction asks for.
+
+    \[ p \leftarrow (1 - \alpha)\, p - \sqrt{\epsilon_t}\, G^{1/2} \hat g(\theta) +
+           \sqrt{2 \alpha T/N - \epsilon_t G \hat V}\;\xi, \qquad
+       \theta \leftarrow \theta + \sqrt{\epsilon_t}\, G^{1/2} p \]
+
+    with \(\hat g\) a minibatch gradient of the mean loss \(\ell/N\): ε is a learning rate and 1 − α a momentum, and
+    both are the same at every N; the target is \(\exp(-\ell/T)\). One gradient and one normal draw a parameter, chain
+    and step; nothing is rejected. Without friction the noise of batches would heat the chain without bound; friction
+    carries it off, and the noise that is added makes up the rest. \(\hat V\) is the share of it that batches are
+    known to add already (the authors' \(\hat B\)); zero unless given, which heats by about
+    \(\epsilon V N/(2 \alpha T)\) where batches are drawn independently, and less where they are shuffled. With
+    `Cyclical` steps it is cyclical SGHMC, with a preconditioner beside them preconditioned cyclical SGHMC.
+
+    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+
+    Args:
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step.
+        friction: α in (0, 1]; one is SGLD.
+        preconditioner: G; the identity where None, or for instance `Held(RootMeanSquare())`.
+        chains: how many chains, side by side.
+        warmup: how many steps are dropped.
+        draws: how many draws are kept, for each chain.
+        thinning: how many steps a kept draw takes; the others are never held.
+        gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
+        noise_estimate: \(\hat V\): None, a number for every coordinate, or `RowNoise()`.
+        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
+        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+
+    Returns:
+        The sampler. Its posterior is its draws.
+
+    Raises:
+        ValueError: for a step size that is not positive, a friction outside (0, 1], lengths that make no draw, or a
+            preconditioner that has no step to learn in.
+
+    Source: Chen, Fox & Guestrin (2014), equation 15; Wenzel et al. (2020), section 3, for steps that change; Zhang et
+    al. (2020) for cyclical ones.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.mcmc import Cyclical
+        >>> x, y = lamu.data.load("digits")
+        >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Categorical(10)).standardised(x, y)
+        >>> sampler = lamu.mcmc.sghmc(Cyclical(0.02), chains=1, warmup=0, draws=20, thinning=5)
+        >>> lamu.scores.accuracy(lamu.fit(model, (x, y), sampler).posterior.predict(x), y) > 0.9
+        True
+    """
+    parts = {
+        "momentum": Friction(friction),
+        "preconditioner": Plain() if preconditioner is None else preconditioner,
+        "gradient": Minibatch() if gradient is None else gradient,
+        "noise": noise_of(noise_estimate),
+        "start": start,
+    }
+    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    return dynamics(checked(step_size), parts, lengths)
+
+
+def sgnht(
+    step_size: Any = 1e-3,
+    friction: float = 0.1,
+    inertia: float = 1.0,
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 200,
+    thinning: int = 10,
+    gradient: GradientEstimate | None = None,
+    start: Any = None,
+    same_batches: bool = False,
+) -> Dynamics:
+    r"""The stochastic-gradient Nosé–Hoover thermostat: SGHMC whose friction finds out how hot the batches are.
+
+    \[ p \leftarrow (1 - \zeta)\, p - \sqrt{\epsilon_t}\, \hat g(\theta) + \sqrt{2 \alpha T/N}\;\xi, \qquad
+       \theta \leftarrow \theta + \sqrt{\epsilon_t}\, p, \qquad
+       \zeta \leftarrow \zeta + \frac{\epsilon_t}{Q} \Big(\frac{N}{T}\, \frac{\lVert p\rVert^2}{d} - 1\Big) \]
+
+    ζ starts at α, and rises until the momentum is as hot as the target has it: then it has taken up the noise of the
+    batches, so far as that is the same in all directions. One gradient and one normal draw a parameter, chain and step.
+
+    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+
+    Args:
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step.
+        friction: α in (0, 1], whose noise is added.
+        inertia: Q, in rows: how slow the thermostat is. Q = N/T is the published recursion.
+        chains: how many chains, side by side.
+        warmup: how many steps are dropped.
+        draws: how many draws are kept, for each chain.
+        thinning: how many steps a kept draw takes; the others are never held.
+        gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
+        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
+        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+
+    Returns:
+        The sampler. Its posterior is its draws.
+
+    Raises:
+        ValueError: for a step size or an inertia that is not positive, a friction outside (0, 1], or lengths that make
+            no draw.
+
+    Source: Ding, Fang, Babbush, Chen, Skeel & Neven (2014), algorithm 2.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.mcmc.sgnht(chains=2, warmup=200, draws=50, thinning=4))
+        >>> fit.posterior.predict(x[:5]).mean.shape
+        (5,)
+    """
+    parts = {
+        "momentum": Thermostat(friction, inertia),
+        "gradient": Minibatch() if gradient is None else gradient,
+        "start": start,
+    }
+    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    return dynamics(checked(step_size), parts, lengths)

@@ -1,0 +1,144 @@
+"""Stochastic-gradient Langevin dynamics, plain and preconditioned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.mcmc.cycles import Polynomial
+from lamu.mcmc.cycles import step_size as checked
+from lamu.mcmc.dynamics import Dynamics, dynamics
+from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
+from lamu.mcmc.momenta import Overdamped
+from lamu.mcmc.preconditioners import Held, Plain, RootMeanSquare
+
+__all__ = ["psgld", "sgld"]
+
+_FALLING, _FALLING_SCALED = Polynomial(1e-2), Polynomial(1e-3)
+
+
+def sgld(
+    step_size: Any = _FALLING,
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 200,
+    thinning: int = 10,
+    gradient: GradientEstimate | None = None,
+    noise_estimate: Any = None,
+    start: Any = None,
+    same_batches: bool = False,
+) -> Dynamics:
+    r"""Stochastic-gradient Langevin dynamics: SGD, with as much noise as makes its path a sample of the posterior.
+
+    \[ \theta \leftarrow \theta - \epsilon_t\, \hat g(\theta) + \sqrt{2 \epsilon_t\, T / N}\;\xi, \qquad
+       \xi \sim \mathcal N(0, I) \]
+
+    with \(\hat g\) a minibatch gradient of the mean loss \(\ell/N\), so that ε is a learning rate, the same at every N,
+    and the target is \(\exp(-\ell/T)\). One gradient and one normal draw a parameter, chain and step; nothing is
+    rejected. Welling and Teh's step size is \(2 \epsilon T/N\) here.
+
+    The bias falls as ε: on a quadratic loss with curvature h a row the variance is too large by a factor
+    \((1 - \epsilon h/2)^{-1}\), and by about \(\epsilon V N / (2T)\) more where batches are drawn independently and
+    their gradients have the variance V; an epoch's batches are shuffled here, and what they add is less where a chain
+    needs many epochs to forget. Steps that fall as `Polynomial` reach the target in the end; `Cyclical` ones
+    reach other modes (cyclical SGLD).
+
+    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+
+    Args:
+        step_size: ε a row: a number, `Polynomial` (that of 1e-2 unless given), `Cyclical`, or a function of the step.
+        chains: how many chains, side by side.
+        warmup: how many steps are dropped.
+        draws: how many draws are kept, for each chain.
+        thinning: how many steps a kept draw takes; the others are never held.
+        gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
+        noise_estimate: V, which then heats no more: None to leave it, a number for every coordinate, or `RowNoise()`.
+        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
+        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+
+    Returns:
+        The sampler. Its posterior is its draws.
+
+    Raises:
+        ValueError: for a step size that is not positive, or lengths that make no draw.
+
+    Source: Welling & Teh (2011), equation 4; Zhang et al. (2020) for cyclical steps.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.mcmc.sgld(chains=2, warmup=200, draws=50, thinning=4))
+        >>> fit.posterior.samples["network"]["layers"][0]["kernel"].shape
+        (2, 50, 10, 1)
+    """
+    parts = {
+        "momentum": Overdamped(),
+        "preconditioner": Plain(),
+        "gradient": Minibatch() if gradient is None else gradient,
+        "noise": noise_of(noise_estimate),
+        "start": start,
+    }
+    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    return dynamics(checked(step_size), parts, lengths)
+
+
+def psgld(
+    step_size: Any = _FALLING_SCALED,
+    preconditioner: Any = None,
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 200,
+    thinning: int = 10,
+    gradient: GradientEstimate | None = None,
+    start: Any = None,
+    same_batches: bool = False,
+) -> Dynamics:
+    r"""Preconditioned SGLD: RMSprop, with as much noise as makes its path a sample of the posterior.
+
+    \[ G = \Big(\lambda + \sqrt{V}\Big)^{-1}, \qquad
+       \theta \leftarrow \theta - \epsilon_t\, G\, \hat g(\theta) + \sqrt{2 \epsilon_t G\, T / N}\;\xi \]
+
+    with V the average of squared minibatch gradients. One gradient and one normal draw a parameter, chain and step.
+    The paper lets G follow the chain and drops \(\Gamma = \nabla \cdot G\), which biases what it samples. Here G learns
+    in the warm-up and is held while draws are kept, so that Γ is zero; `RootMeanSquare()` in the place of
+    `Held(RootMeanSquare())` is the paper's algorithm.
+
+    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+
+    Args:
+        step_size: ε a row, in units of G: a number, `Polynomial` (that of 1e-3 unless given), `Cyclical`, or a function
+            of the step.
+        preconditioner: G; `Held(RootMeanSquare())` where None.
+        chains: how many chains, side by side.
+        warmup: how many steps are dropped.
+        draws: how many draws are kept, for each chain.
+        thinning: how many steps a kept draw takes; the others are never held.
+        gradient: how the gradient is estimated; the minibatch's own where None.
+        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
+        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+
+    Returns:
+        The sampler. Its posterior is its draws.
+
+    Raises:
+        ValueError: for a step size that is not positive, lengths that make no draw, or a preconditioner that has no
+            step to learn in.
+
+    Source: Li, Chen, Carlson & Carin (2016), algorithm 1.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> fit = lamu.fit(model, (x, y), lamu.mcmc.psgld(chains=2, warmup=200, draws=50, thinning=4))
+        >>> fit.posterior.predict(x[:5]).mean.shape
+        (5,)
+    """
+    parts = {
+        "momentum": Overdamped(),
+        "preconditioner": Held(RootMeanSquare()) if preconditioner is None else preconditioner,
+        "gradient": Minibatch() if gradient is None else gradient,
+        "start": start,
+    }
+    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    return dynamics(checked(step_size), parts, lengths)

@@ -1,0 +1,91 @@
+"""What a chain samples: the log of the target over all free parameters, and its rows for who takes some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.batch import Batch
+from lamu.density import Given
+from lamu.objective import Objective
+from lamu.record import record
+from lamu.typing import Array, Params
+
+__all__ = ["Target"]
+
+
+@record
+class Target:
+    r"""The function \(-\ell(\theta)/T\) of the parameters, in nats, and in JAX's default float.
+
+    Of a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): no temperature divides a
+    Jacobian.
+
+    Attributes:
+        objective: the loss.
+        batch: all the data.
+        network_state: the network's state, which no draw changes.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.data import Batch
+        >>> from lamu.density import nothing
+        >>> from lamu.mcmc.target import Target
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 1.0)
+        >>> target = Target(lamu.objective.Objective(density, 1, temperature=0.5), Batch.of(*nothing()), {})
+        >>> float(target({"network": jnp.array(2.0), "likelihood": {}}))
+        -8.0
+    """
+
+    objective: Objective
+    batch: Batch
+    network_state: Any
+
+    def __call__(self, params: Params) -> Array:
+        """Returns the log of the target.
+
+        Args:
+            params: all free parameters.
+        """
+        value = self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
+        network = self.objective.model.network
+        if not isinstance(network, Given) or not network.constraints.table:
+            return value
+        tempered = self.objective.likelihood_power / self.objective.temperature
+        return value + (1.0 - tempered) * network.log_volume(params["network"]).astype(value.dtype)
+
+    def rows(self, params: Params, chosen: Array) -> Array:
+        r"""Returns what some rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each.
+
+        Args:
+            params: all free parameters.
+            chosen: the numbers of the rows, `[rows]`.
+        """
+        some = jax.tree.map(lambda leaf: leaf[chosen], self.batch)
+        values, _ = self.objective.model.log_likelihood(params, self.network_state, some)
+        factor = (some.mask * some.weight).astype(values.dtype)
+        # A padded row counts nothing, even where it is infinite.
+        counted = jnp.where(factor > 0, values, jnp.zeros_like(values)) * factor
+        return counted.astype(jnp.result_type(float)) * self._per_row
+
+    def log_prior(self, params: Params) -> Array:
+        r"""Returns the prior's share of the log of the target, \(\log p(\theta) / T\), with a density's Jacobian.
+
+        Args:
+            params: all free parameters.
+        """
+        prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
+        network = self.objective.model.network
+        if not isinstance(network, Given) or not network.constraints.table:
+            return prior
+        tempered = self.objective.likelihood_power / self.objective.temperature
+        return prior + (1.0 - tempered) * network.log_volume(params["network"]).astype(prior.dtype)
+
+    @property
+    def _per_row(self) -> Any:
+        """Rows stand for N, where N is said to be another number than that of the rows."""
+        count = jnp.maximum(self.batch.count, 1).astype(jnp.result_type(float))
+        power = self.objective.likelihood_power / self.objective.temperature
+        return self.objective.data_size / count * power

@@ -1,0 +1,176 @@
+"""How much memory work may take: one limit, which prediction, curvature and scoring share.
+
+The limit is what may be held at once beside what there already is. Nothing is measured against it while work runs:
+sizes are computed before, work is cut into chunks that fit, and what cannot be cut is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+__all__ = ["budget", "demand", "free", "limit", "parse", "shown", "within"]
+
+# Larger chunks are no faster: they fall out of the cache.
+_LARGEST_CHUNK = 256 * 2**20
+_CHUNKS_AT_ONCE = 4  # a chunk, its derivative, what they are combined into, and room
+_SHARE_OF_FREE = 0.5
+_FALLBACK = 4 * 2**30
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+_limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
+
+
+def parse(size: Any) -> int:
+    """Returns a size in bytes.
+
+    Args:
+        size: a number of bytes, or a number with a unit: kB, MB, GB, TB (powers of ten), KiB, MiB, GiB, TiB.
+
+    Raises:
+        ValueError: for anything else, or for less than one byte.
+
+    Examples:
+        >>> from lamu.memory import parse
+        >>> parse("2GB"), parse("1.5 KiB"), parse(4096)
+        (2000000000, 1536, 4096)
+    """
+    if isinstance(size, str):
+        found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*", size.lower())
+        number = float(found[1]) * _UNITS[found[2]] if found and found[2] in _UNITS else math.nan
+    else:
+        number = float(size) if isinstance(size, int | float) else math.nan
+    if not 1 <= number < math.inf:
+        raise ValueError(f"max_memory={size!r} is no size; write a number and a unit, for instance '2GB' or '500MiB'")
+    return int(number)
+
+
+@contextmanager
+def within(size: Any) -> Iterator[None]:
+    """Sets the limit for what is done inside; None leaves it as it is.
+
+    Args:
+        size: as `parse` takes it.
+
+    Examples:
+        >>> from lamu import memory
+        >>> with memory.within("1GB"):
+        ...     memory.limit()
+        1000000000
+    """
+    if size is None:
+        yield
+        return
+    token = _limit.set(parse(size))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def limit() -> int:
+    """Returns how many bytes may be held at once: what was set, or else half of what is free.
+
+    Examples:
+        >>> from lamu import memory
+        >>> memory.limit() > 0
+        True
+    """
+    known = _limit.get()
+    return known if known is not None else max(int(free() * _SHARE_OF_FREE), 1)
+
+
+def budget() -> int:
+    """Returns how many bytes one chunk of work may take: a quarter of the limit, and at most 256 MiB.
+
+    Examples:
+        >>> from lamu import memory
+        >>> with memory.within("64MiB"):
+        ...     memory.budget() == 16 * 2**20
+        True
+    """
+    return max(min(limit() // _CHUNKS_AT_ONCE, _LARGEST_CHUNK), 1)
+
+
+def demand(size: Any, what: str, instead: str) -> None:
+    """Raises a ValueError for something that cannot be cut and is larger than the limit.
+
+    Args:
+        size: in bytes.
+        what: what takes it, the beginning of a sentence.
+        instead: the nearest choice that fits.
+
+    Raises:
+        ValueError: one sentence with both sizes and what to do instead.
+
+    Examples:
+        >>> from lamu import memory
+        >>> with memory.within("1MB"):
+        ...     memory.demand(8e6, "a dense precision of 1,000 weights", "take structure=Diagonal")
+        Traceback (most recent call last):
+            ...
+        ValueError: a dense precision of 1,000 weights takes 8.0 MB and 1.0 MB may be used; take structure=Diagonal
+    """
+    if size > limit():
+        raise ValueError(f"{what} takes {shown(size)} and {shown(limit())} may be used; {instead}")
+
+
+def shown(size: Any) -> str:
+    """Returns a size as people write it.
+
+    Examples:
+        >>> from lamu.memory import shown
+        >>> shown(1_234_000), shown(12)
+        ('1.2 MB', '12 B')
+    """
+    for unit, bytes_each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= bytes_each:
+            return f"{size / bytes_each:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def free() -> int:
+    """Returns how many bytes of the host's memory are free, those of a container where there is one.
+
+    Examples:
+        >>> from lamu.memory import free
+        >>> free() > 0
+        True
+    """
+    room = [_available(), _left_of_group()]
+    known = [value for value in room if value is not None]
+    return max(min(known), 1) if known else _FALLBACK
+
+
+def _available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return None
+
+
+def _left_of_group() -> int | None:
+    """Returns what a container's limit leaves, where there is such a limit."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        most = (group / "memory.max").read_text().strip()
+        if most == "max":
+            return None
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        # The cache of files counts as used and is given back when asked for.
+        used = int((group / "memory.current").read_text()) - int(statistics.get("inactive_file", 0))
+        return max(int(most) - used, 1)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,171 @@
+r"""A last layer on its own: its features once, and no Jacobian.
+
+Where every free weight belongs to one layer whose output is the network's, \(f(x) = W^\top \phi(x)\) with
+\(\phi\) the features (one, for the bias, among them), so that \(J_i = \phi_i^\top \otimes I\) and
+
+\[ \sum_i J_i^\top \Lambda_i J_i = \sum_i \phi_i \phi_i^\top \otimes \Lambda_i \]
+
+of which every structure takes what it holds from the features and the information alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.objective.curvature.middle import Middle
+from lamu.objective.curvature.reader.factors import views
+from lamu.objective.curvature.reader.layers import layers
+from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
+from lamu.tree import ravel
+from lamu.typing import Array, Params
+
+__all__ = ["features", "features_of", "from_features"]
+
+_PRECISE = jax.lax.Precision.HIGHEST
+_KEEPS_ORDER = ("reshape", "squeeze", "expand_dims", "convert_element_type", "copy", "copy_p", "slice", "name")
+
+
+def features(function: Callable[[Params, Any], Array], params: Params, rows: Any) -> tuple[Array, Array] | None:
+    """Returns outputs and features of a network whose parameters are one layer at its end; None for any other.
+
+    Args:
+        function: the network on a row without a batch axis.
+        params: its free parameters: a kernel `[in, out]`, alone or in a pair `{"bias", "kernel"}`.
+        rows: inputs, `[batch, ...]`.
+
+    Returns:
+        f `[batch, outputs]`, and φ `[batch, in]`, the bias's one first.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.curvature.head import features
+        >>> head = lambda w, x: jnp.tanh(x) @ w["kernel"] + w["bias"]
+        >>> features(head, {"bias": jnp.zeros(1), "kernel": jnp.ones((2, 1))}, jnp.zeros((1, 2)))[1].tolist()
+        [[1.0, 0.0, 0.0]]
+    """
+    shapes = sorted(jnp.shape(leaf) for leaf in jax.tree.leaves(params))
+    ranks = [len(shape) for shape in shapes]
+    if sorted(ranks) not in ([2], [1, 2]):
+        return None
+    return features_of(linearise(function, params, rows), params)
+
+
+def features_of(read: Linearised, params: Params) -> tuple[Array, Array] | None:
+    """Returns the same of a network that was linearised already.
+
+    Args:
+        read: the network, linearised.
+        params: its free parameters.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.curvature.head import features_of
+        >>> from lamu.objective.curvature.reader import linearise
+        >>> kernel = jnp.ones((2, 1))
+        >>> features_of(linearise(lambda w, x: jnp.tanh(x @ w), kernel, jnp.zeros((1, 2))), kernel) is None
+        True
+    """
+    found = layers(read, params)
+    leaves = len(read.leaves)
+    if len(found) != 1 or found[0].outputs_first or read.unread or len(read.sites) != leaves:
+        return None
+    (layer,) = found
+    if (layer.bias is None) != (leaves == 1) or leaves > 2:
+        return None
+    last = next((site for site in read.sites if site.leaf == layer.bias), read.sites[layer.site])
+    if not _is_output(read, last.step) or read.program.steps[read.sites[layer.site].step].name != "dot_general":
+        return None
+    rows, width = read.outputs.shape
+    # Only the shape of the cotangents counts here: what came in is asked for.
+    place = read.program.steps[read.sites[layer.site].step].writes[0]
+    shape = read.program.avals[place].shape  # pyright: ignore[reportCallIssue, reportArgumentType]
+    inputs, outputs = views(read, layer, jnp.zeros((1, rows, *shape), read.outputs.dtype))
+    if inputs.shape[1] != 1 or outputs.shape[3] != width:
+        return None
+    phi = inputs[:, 0]
+    if layer.bias is not None:
+        phi = jnp.concatenate([jnp.ones((rows, 1), phi.dtype), phi], axis=1)
+    return read.outputs, phi
+
+
+def from_features(structure: Any, phi: Array, of: Middle, like: Params) -> Any:
+    """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian.
+
+    Args:
+        structure: an operator class.
+        phi: the features `[batch, in]`.
+        of: the middle.
+        like: the layer's parameters.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Gaussian
+        >>> from lamu.objective.curvature.head import from_features
+        >>> from lamu.objective.curvature.middle import Middle
+        >>> from lamu.operators import Dense
+        >>> of = Middle(Gaussian(0.5), {}, jnp.zeros((2, 1)), jnp.ones(2))
+        >>> from_features(Dense, jnp.eye(2), of, jnp.zeros((2, 1))).matrix.tolist()
+        [[4.0, 0.0], [0.0, 4.0]]
+    """
+    unravel = ravel(like)[1]
+    if structure is Diagonal:
+        return Diagonal(unravel(jnp.ravel(jnp.matmul((phi**2).T, of.diagonal(), precision=_PRECISE))))
+    if structure is OutputBlocks:
+        return OutputBlocks(_per_output(phi, of.diagonal()))
+    if structure is Dense:
+        return Dense(_dense(phi, of.matrix()))
+    if structure is DenseBlocks:
+        whole = _dense(phi, of.matrix())
+        spans = _spans(like)
+        return DenseBlocks(jax.tree.map(lambda span: Dense(whole[span, span]), spans))
+    return None
+
+
+def _dense(phi: Array, information: Array) -> Array:
+    """The whole matrix, one row of blocks after the other."""
+    rows, width, outputs = *phi.shape, information.shape[1]
+
+    def of_output(weights: Array) -> Array:
+        weighted = (phi[:, None, :] * weights[:, :, None].astype(phi.dtype)).reshape(rows, outputs * width)
+        return jnp.matmul(phi.T, weighted, precision=_PRECISE).reshape(width, outputs, width)
+
+    blocks = jax.lax.map(of_output, jnp.moveaxis(information, 1, 0))  # [k, i, l, j]
+    whole = blocks.transpose(1, 0, 3, 2).reshape(width * outputs, width * outputs)
+    return (whole + whole.T) / 2
+
+
+def _per_output(phi: Array, weights: Array) -> Array:
+    """Every output's matrix, `[out, in, in]`: one product for all of them."""
+    rows, width = phi.shape
+    products = (phi[:, :, None] * phi[:, None, :]).reshape(rows, width * width)
+    return jnp.matmul(weights.T, products, precision=_PRECISE).reshape(-1, width, width)
+
+
+def _spans(like: Params) -> Any:
+    """The slice of coordinates of every leaf, in the order of `ravel`."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
+    return jax.tree.unflatten(structure, [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)])
+
+
+def _is_output(read: Linearised, step: int) -> bool:
+    """Whether what an equation gives is the network's output, moved at most, without a change of order."""
+    program = read.program
+    (place,) = program.steps[step].writes
+    (result,) = program.outputs
+    size = lambda place: int(np.prod(program.avals[place].shape))
+    while place != result:
+        users = [user for user in program.steps if place in user.reads]
+        if len(users) != 1 or users[0].name not in _KEEPS_ORDER or len(users[0].writes) != 1:
+            return False
+        if size(users[0].writes[0]) != size(place):
+            return False
+        place = users[0].writes[0]
+    return True

@@ -1,0 +1,82 @@
+r"""The Gauss–Newton matrix of all the data by its products: a pass forwards and one backwards over every row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.information import information_root
+from lamu.objective.curvature.products import gauss_newton_product
+from lamu.objective.curvature.rows import without_padding
+from lamu.objective.objective import Objective
+from lamu.objective.space import Weights
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["OverData"]
+
+
+@record
+class OverData:
+    r"""\(H = \frac1N \sum_i w_i p\, J_i^\top \Lambda_i J_i\) at one point, with the data that it is of.
+
+    Attributes:
+        objective: the loss of a network in evaluation mode, without a state.
+        params: the point, all parameters.
+        batches: the rows, as many batches of one shape, leaves `[batches, rows, ...]`.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.objective.curvature.over_data import OverData
+        >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
+        >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
+        >>> params, _ = model.init(jax.random.key(0), batch)
+        >>> H = OverData(lamu.objective.Objective(model, 2), params, jax.tree.map(lambda leaf: leaf[None], batch))
+        >>> H.matvec(jax.tree.map(jnp.ones_like, params["network"]))["layers"][0]["kernel"].ravel().tolist()
+        [2.0, 2.0]
+    """
+
+    objective: Objective
+    params: Params
+    batches: Any
+
+    def matvec(self, v: Params) -> Params:
+        """Returns H v."""
+
+        def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
+            theta = self.params["network"]
+            return tree.scale(gauss_newton_product(loss, theta)(v), share)
+
+        return self._summed(of, jax.random.key(0))
+
+    def noise(self, key: RandomKey, like: Params) -> Params:
+        r"""Returns a draw from N(0, H), \(\sum_i \sqrt{r_i} J_i^\top \Lambda_i^{1/2} \varepsilon_i\)."""
+
+        def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
+            theta = self.params["network"]
+            f, pull = jax.vjp(loss.outputs, theta)
+            root = information_root(self.objective.model.likelihood, self.params["likelihood"], f)
+            weights = jnp.sqrt(self.objective.row_factor(loss.batch) * share).astype(f.dtype)
+            noise = jax.random.normal(key, (root.shape[0], root.shape[2]), f.dtype)
+            return pull(jnp.einsum("bkr,br->bk", root, noise) * weights[:, None])[0]
+
+        return self._summed(of, key)
+
+    def _summed(self, of: Any, key: RandomKey) -> Params:
+        """The sum over the batches, each by its share of the rows."""
+        rows = jnp.sum(self.batches.mask)
+
+        def add(carry: tuple[Params, Any], batch: Batch) -> tuple[tuple[Params, Any], None]:
+            total, number = carry
+            held = jax.lax.stop_gradient(self.params["likelihood"])
+            loss = without_padding(BatchLoss(self.objective, batch, {}, Weights(), held, conjugate=True))
+            part = of(loss, batch.count / rows, jax.random.fold_in(key, number))
+            return (tree.add(total, part), number + 1), None
+
+        first = (tree.zeros_like(self.params["network"]), jnp.zeros((), jnp.int32))
+        return jax.lax.scan(add, first, self.batches)[0][0]

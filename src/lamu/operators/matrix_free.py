@@ -1,0 +1,222 @@
+"""A precision that is never formed: solves by conjugate gradients, draws by solves, determinants by Lanczos."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from lamu import tree
+from lamu.operators.diagonal import Diagonal
+from lamu.operators.interface import Operator
+from lamu.operators.lanczos import lanczos, quadrature
+from lamu.operators.scalar import Scalar
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["MatrixFree", "MatrixFreeOf", "Products"]
+
+
+@runtime_checkable
+class Products(Protocol):
+    """A positive semi-definite matrix H that can be applied, and drawn from."""
+
+    def matvec(self, v: Params) -> Params:
+        """Returns H v."""
+        ...
+
+    def noise(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, H)."""
+        ...
+
+
+@record
+class MatrixFreeOf:
+    """How a `MatrixFree` precision is worked with: a structure, as Laplace's method takes it.
+
+    Attributes:
+        tolerance: the residual at which a solve stops, relative to its right-hand side.
+        iterations: the most products that one solve takes.
+        probes: how many random vectors a determinant or a diagonal takes.
+        steps: how many products each of them takes.
+
+    Raises:
+        ValueError: for a number that is not positive.
+
+    Examples:
+        >>> from lamu.operators import MatrixFreeOf
+        >>> MatrixFreeOf().probes
+        16
+    """
+
+    tolerance: float = static(default=1e-5)
+    iterations: int = static(default=500)
+    probes: int = static(default=16)
+    steps: int = static(default=40)
+
+    def __post_init__(self) -> None:
+        for name in ("tolerance", "iterations", "probes", "steps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)!r} does no work; give a positive number")
+
+    def __str__(self) -> str:
+        return "matrix-free"
+
+
+@record
+class MatrixFree:
+    r"""The operator \(S = c H + \mathrm{diag}(d)\), of which only products with H are known.
+
+    Solves are preconditioned conjugate gradients; a draw solves for a draw from N(0, S); the determinant and the
+    diagonal of the inverse are stochastic estimates, with fixed random vectors. Not linear in its leaves.
+
+    Attributes:
+        of: H, anything with `matvec` and `noise`.
+        held: the diagonal of H, which makes the preconditioner.
+        factor: c.
+        values: d, a vector of the space.
+        how: tolerance and numbers of probes.
+        nodes: the nodes of H's quadrature, where it was taken, `[probes, steps]`; None where not.
+        weights: their weights.
+
+    Source: Hestenes & Stiefel (1952); Papandreou & Yuille (2010), for the draws; Ubaru, Chen & Saad (2017).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import MatrixFree
+        >>> class Ones:
+        ...     matvec = staticmethod(lambda v: jnp.sum(v) * jnp.ones_like(v))
+        >>> S = MatrixFree(Ones(), held=jnp.ones(2), factor=1.0, values=jnp.ones(2))
+        >>> S.solve(jnp.ones(2)).round(4).tolist()
+        [0.3333..., 0.3333...]
+    """
+
+    of: Any
+    held: Params
+    factor: Number | Array
+    values: Params
+    how: MatrixFreeOf = MatrixFreeOf()
+    nodes: Any = None
+    weights: Any = None
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v, one product with H."""
+        own = jax.tree.map(jnp.multiply, self.values, v)
+        return tree.add(own, self.of.matvec(v), self.factor)
+
+    def factored(self) -> MatrixFree:
+        """Returns itself with the quadrature of H taken, from which the determinant follows for any d of one number."""
+        if self.nodes is not None:
+            return self
+        nodes, weights = self._quadrature(self.of.matvec)
+        return MatrixFree(self.of, self.held, self.factor, self.values, self.how, nodes, weights)
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        inverse = jax.tree.map(jnp.reciprocal, self.diagonal(v))
+        precondition = lambda r: jax.tree.map(jnp.multiply, inverse, r)
+        how = self.how
+        return jax.scipy.sparse.linalg.cg(self.matvec, v, tol=how.tolerance, maxiter=how.iterations, M=precondition)[0]
+
+    def inverse_root(self, z: Params) -> Params:
+        r"""Returns \(S^{-1/2} z\), in the space that Lanczos's method reaches from z."""
+        vector, unravel = tree.ravel(z)
+        scale = self._outer()
+        flat = tree.ravel(scale)[0]
+        inside = lambda v: jax.tree.map(jnp.multiply, scale, self.matvec(jax.tree.map(jnp.multiply, scale, v)))
+        steps = min(self.how.iterations, vector.size)
+        # In coordinates in which the diagonal is one: (C S C) with C = D^(-1/2), and R = C (C S C)^(-1/2).
+        alpha, beta, basis = lanczos(inside, z, steps, jax.random.key(0))
+        nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+        inner = vectors @ (vectors[0] * jax.lax.rsqrt(jnp.maximum(nodes, jnp.finfo(nodes.dtype).tiny)))
+        return unravel(flat * (basis.T @ inner) * jnp.linalg.norm(vector))
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹): S⁻¹ of a draw from N(0, S)."""
+        ours, others = jax.random.split(key)
+        own = jax.tree.map(lambda d, z: jnp.sqrt(d) * z, self.values, tree.normal(ours, like))
+        return self.solve(tree.add(own, self.of.noise(others, like), jnp.sqrt(jnp.asarray(self.factor))))
+
+    def logdet(self, like: Params) -> Array:
+        """Returns an estimate of log det S, by stochastic Lanczos quadrature."""
+        one = self._one_value()
+        if self.nodes is not None and one is not None:
+            floor = jnp.maximum(self.nodes, 0) * jnp.asarray(self.factor, self.nodes.dtype)
+            return jnp.sum(self.weights * jnp.log(floor + one))
+        scale = self._outer()
+        inside = lambda v: jax.tree.map(jnp.multiply, scale, self.matvec(jax.tree.map(jnp.multiply, scale, v)))
+        nodes, weights = self._quadrature(inside)
+        small = jnp.sum(weights * jnp.log(jnp.maximum(nodes, jnp.finfo(nodes.dtype).tiny)))
+        return small + Diagonal(self.diagonal(like)).logdet(like)
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return tree.add(self.values, self.held, self.factor)
+
+    def variance(self, like: Params) -> Params:
+        """Returns an estimate of the diagonal of S⁻¹, by solves with random signs."""
+        vector, unravel = tree.ravel(like)
+        count = self.how.probes
+
+        def add(total: Params, key: RandomKey) -> tuple[Params, None]:
+            z = unravel(jax.random.rademacher(key, vector.shape, vector.dtype))
+            return tree.add(total, jax.tree.map(jnp.multiply, z, self.solve(z)), 1 / count), None
+
+        keys = jax.random.split(jax.random.key(0), count)
+        found = jax.lax.scan(add, tree.zeros_like(like), keys)[0]
+        # From below by the inverse of the diagonal, always.
+        return jax.tree.map(lambda v, d: jnp.maximum(v, 1 / d), found, self.diagonal(like))
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, one product a column, for small spaces."""
+        return self._columns(self.matvec, like)
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other), one solve a coordinate, for small spaces."""
+        return jnp.trace(self._columns(lambda v: self.solve(other.matvec(v)), like))
+
+    def sandwich(self, delta: Any) -> Any:
+        """Raises a TypeError: Δ S⁻¹ Δ is not of this structure."""
+        raise TypeError("a matrix-free precision does not move; take the structure Dense, Diagonal or Layerwise()")
+
+    def scale(self, factor: Number) -> MatrixFree:
+        """Returns factor · S."""
+        values = tree.scale(self.values, factor)
+        return MatrixFree(self.of, self.held, self.factor * factor, values, self.how, self.nodes, self.weights)
+
+    def add(self, other: Operator) -> MatrixFree:
+        """Returns S plus a Diagonal or a Scalar.
+
+        Raises:
+            TypeError: for any other operator.
+        """
+        if not isinstance(other, Diagonal | Scalar):
+            raise TypeError(f"a {type(other).__name__} cannot be added to a matrix-free precision; add a Diagonal")
+        values = tree.add(self.values, other.diagonal(self.values))
+        return MatrixFree(self.of, self.held, self.factor, values, self.how, self.nodes, self.weights)
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether the diagonal that is added is positive, as H is known to be no less than zero."""
+        return Diagonal(self.values).is_positive(like)
+
+    def _outer(self) -> Params:
+        return jax.tree.map(jax.lax.rsqrt, self.diagonal(self.values))
+
+    def _quadrature(self, product: Callable[[Params], Params]) -> tuple[Array, Array]:
+        steps = min(self.how.steps, tree.dimension(self.values))
+        return quadrature(product, self.values, self.how.probes, steps, jax.random.key(0))
+
+    def _one_value(self) -> Any:
+        """The number that d is everywhere, where that can be seen; None where not."""
+        vector = tree.ravel(self.values)[0]
+        if isinstance(vector, Tracer):
+            return None
+        return vector[0] if bool(jnp.all(vector == vector[0])) else None
+
+    def _columns(self, product: Callable[[Params], Params], like: Params) -> Array:
+        vector, unravel = tree.ravel(like)
+        eye = jnp.eye(vector.size, dtype=vector.dtype)
+        return jax.lax.map(lambda e: tree.ravel(product(unravel(e)))[0], eye).T

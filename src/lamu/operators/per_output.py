@@ -1,0 +1,310 @@
+r"""One operator an output: the structure of a last layer whose outputs know nothing of each other.
+
+The space is that of a layer, a kernel `[in, out]` or a pair `{"bias", "kernel"}`, in the order of `lamu.tree.ravel`:
+coordinate \((i, k)\) is weight i of output k, and no two outputs are coupled. With ten thousand outputs a Kronecker
+product would need a matrix of their number squared; these need none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from lamu import tree
+from lamu.operators.diagonal import Diagonal
+from lamu.operators.interface import Operator
+from lamu.operators.kronecker import as_matrix
+from lamu.operators.scalar import Scalar
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["OutputBlocks", "OutputCholesky", "OutputEigen"]
+
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+class _PerOutput:
+    """What all have in common, given a product, a solve and a root on `[in, out]`."""
+
+    per_output = True
+
+    def _shape(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def _blocks(self) -> Array:
+        """Every output's matrix, `[out, in, in]`."""
+        raise NotImplementedError
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, for small spaces."""
+        blocks = self._blocks()
+        count, width = blocks.shape[:2]
+        eye = jnp.eye(count, dtype=blocks.dtype)
+        return jnp.einsum("kij,kl->ikjl", blocks, eye).reshape(count * width, count * width)
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self.inverse_root(tree.normal(key, like))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other): from the diagonal where the other is one, else by its matrix, for small spaces."""
+        me: Any = self
+        if isinstance(other, Diagonal | Scalar):
+            return tree.dot(other.diagonal(like), me.variance(like))
+        unravel = tree.ravel(like)[1]
+        solved = jax.vmap(lambda column: tree.ravel(me.solve(unravel(column)))[0])(other.dense(like).T)
+        return jnp.trace(solved)
+
+    def sandwich(self, delta: Operator) -> OutputBlocks:
+        """Returns Δ S⁻¹ Δ for a Δ of one matrix an output."""
+        inner: Any = delta
+        blocks, matrix = inner._blocks(), self._blocks()
+        solved = jnp.linalg.solve(matrix, blocks)
+        found = jnp.einsum("kij,kjl->kil", blocks, solved, precision=_EXACT)
+        return OutputBlocks((found + jnp.swapaxes(found, 1, 2)) / 2)
+
+
+@record
+class OutputBlocks(_PerOutput):
+    r"""A full matrix for each output of a layer, \(S = \bigoplus_k H_k\).
+
+    Linear in its leaf. Solving, sampling and determinants factor the matrices, at \(\mathrm{out} \cdot
+    \mathrm{in}^3 / 3\): use `factored()` to pay once.
+
+    Attributes:
+        matrices: H, `[out, in, in]`; the bias, where the layer has one, is the first of the inputs.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import OutputBlocks
+        >>> S = OutputBlocks(jnp.array([[[4.0]], [[16.0]]]))
+        >>> S.solve({"kernel": jnp.ones((1, 2))})["kernel"].tolist()
+        [[0.25, 0.0625]]
+    """
+
+    matrices: Array
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        matrix, unravel = as_matrix(v, self._shape())
+        return unravel(jnp.einsum("kij,jk->ik", self.matrices, matrix, precision=_EXACT))
+
+    def factored(self) -> OutputCholesky:
+        """Returns the Cholesky factors, an operator too."""
+        return OutputCholesky(jnp.linalg.cholesky((self.matrices + jnp.swapaxes(self.matrices, 1, 2)) / 2))
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self.factored().solve(v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹."""
+        return self.factored().inverse_root(z)
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return self.factored().logdet(like)
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        diagonal = jnp.diagonal(self.matrices, axis1=1, axis2=2).T
+        return tree.ravel(like)[1](jnp.ravel(diagonal))
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self.factored().variance(like)
+
+    def scale(self, factor: Number) -> OutputBlocks:
+        """Returns factor · S."""
+        return OutputBlocks(self.matrices * tree.cast(factor, self.matrices))
+
+    def add(self, other: Operator) -> OutputBlocks:
+        """Returns S plus an operator of the same kind, a Diagonal or a Scalar, exactly.
+
+        Raises:
+            TypeError: for any other operator.
+        """
+        if isinstance(other, _PerOutput):
+            return OutputBlocks(self.matrices + other._blocks())
+        if not isinstance(other, Diagonal | Scalar):
+            raise TypeError(f"a {type(other).__name__} couples outputs; add a Diagonal, or take the structure Dense")
+        width, outputs = self._shape()
+        diagonal = other.diagonal(other.values if isinstance(other, Diagonal) else jnp.zeros((width, outputs)))
+        added = as_matrix(diagonal, (width, outputs))[0].astype(self.matrices.dtype)
+        return OutputBlocks(self.matrices + jax.vmap(jnp.diag)(added.T))
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether every matrix has a Cholesky factor."""
+        return self.factored().is_positive(like)
+
+    def _shape(self) -> tuple[int, int]:
+        return self.matrices.shape[1], self.matrices.shape[0]
+
+    def _blocks(self) -> Array:
+        return self.matrices
+
+
+@record
+class OutputCholesky(_PerOutput):
+    r"""The operator \(S = \bigoplus_k L_k L_k^\top\), with the factors held; `OutputBlocks.factored()` makes it.
+
+    Attributes:
+        roots: L, lower triangular, `[out, in, in]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import OutputBlocks
+        >>> OutputBlocks(jnp.array([[[4.0]]])).factored().roots.ravel().tolist()
+        [2.0]
+    """
+
+    roots: Array
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        matrix, unravel = as_matrix(v, self._shape())
+        inner = jnp.einsum("kji,jk->ik", self.roots, matrix, precision=_EXACT)
+        return unravel(jnp.einsum("kij,jk->ik", self.roots, inner, precision=_EXACT))
+
+    def factored(self) -> OutputCholesky:
+        """Returns itself."""
+        return self
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v, by two triangular solves an output."""
+        matrix, unravel = as_matrix(v, self._shape())
+        return unravel(jax.vmap(lambda root, column: cho_solve((root, True), column))(self.roots, matrix.T).T)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns L⁻ᵀ z, output by output."""
+        matrix, unravel = as_matrix(z, self._shape())
+        back = lambda root, column: solve_triangular(root, column, lower=True, trans="T")
+        return unravel(jax.vmap(back)(self.roots, matrix.T).T)
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.roots, axis1=1, axis2=2)))
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return tree.ravel(like)[1](jnp.ravel(jnp.sum(self.roots**2, axis=2).T))
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        eye = jnp.eye(self.roots.shape[1], dtype=self.roots.dtype)
+        # One output after the other: the inverses of all of them need not be there at once.
+        one = lambda root: jnp.sum(solve_triangular(root, eye, lower=True) ** 2, axis=0)
+        return tree.ravel(like)[1](jnp.ravel(jax.lax.map(one, self.roots).T))
+
+    def scale(self, factor: Number) -> OutputCholesky:
+        """Returns factor · S, for a positive factor."""
+        return OutputCholesky(self.roots * jnp.sqrt(jnp.asarray(factor, self.roots.dtype)))
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether the factors exist: where one does not, it is NaN."""
+        return jnp.all(jnp.diagonal(self.roots, axis1=1, axis2=2) > 0)
+
+    def _shape(self) -> tuple[int, int]:
+        return self.roots.shape[1], self.roots.shape[0]
+
+    def _blocks(self) -> Array:
+        return jnp.einsum("kij,klj->kil", self.roots, self.roots, precision=_EXACT)
+
+
+@record
+class OutputEigen(_PerOutput):
+    r"""The operator \(S = \bigoplus_k P\, \mathrm{diag}(e_k)\, P^\top\): one basis for all outputs.
+
+    It is \(A \otimes \mathrm{diag}(b)\) and what is added to that on the diagonal, factored; it needs
+    \(\mathrm{in}^2 + \mathrm{in} \cdot \mathrm{out}\) numbers.
+
+    Attributes:
+        basis: P, the eigenvectors of A in its columns, `[in, in]`.
+        eigenvalues: e, `[in, out]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import OutputEigen
+        >>> OutputEigen.of(jnp.eye(1), jnp.array([2.0, 4.0])).solve(jnp.ones((1, 2))).tolist()
+        [[0.5, 0.25]]
+    """
+
+    basis: Array
+    eigenvalues: Array
+
+    @classmethod
+    def of(cls, inputs: Array, outputs: Array) -> OutputEigen:
+        r"""Returns \(A \otimes \mathrm{diag}(b)\).
+
+        Args:
+            inputs: A, positive semi-definite, `[in, in]`.
+            outputs: b, `[out]`.
+        """
+        values, basis = jnp.linalg.eigh((inputs + inputs.T) / 2)
+        return cls(basis, jnp.maximum(values, 0)[:, None] * outputs[None, :])
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        return self._apply(self.eigenvalues, v)
+
+    def factored(self) -> OutputEigen:
+        """Returns itself."""
+        return self
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self._apply(1 / self.eigenvalues, v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns S^(−1/2) z, with the symmetric root."""
+        return self._apply(jax.lax.rsqrt(self.eigenvalues), z)
+
+    def logdet(self, like: Params) -> Array:
+        """Returns the sum of log e."""
+        return jnp.sum(jnp.log(self.eigenvalues))
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return self._diagonal(self.eigenvalues, like)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self._diagonal(1 / self.eigenvalues, like)
+
+    def scale(self, factor: Number) -> OutputEigen:
+        """Returns factor · S."""
+        return OutputEigen(self.basis, self.eigenvalues * tree.cast(factor, self.eigenvalues))
+
+    def add(self, other: Operator) -> OutputEigen:
+        """Returns S plus a Scalar, exactly, or a Diagonal by its mean for each output.
+
+        Raises:
+            TypeError: for any other operator.
+        """
+        if isinstance(other, Scalar):
+            return OutputEigen(self.basis, self.eigenvalues + tree.cast(other.value, self.eigenvalues))
+        if not isinstance(other, Diagonal):
+            raise TypeError(f"a {type(other).__name__} has no basis in common with this; add a Diagonal or a Scalar")
+        added = jnp.mean(as_matrix(other.values, self._shape())[0], axis=0, keepdims=True)
+        return OutputEigen(self.basis, self.eigenvalues + added.astype(self.eigenvalues.dtype))
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether every eigenvalue is positive, and the basis no NaN."""
+        return jnp.all(self.eigenvalues > 0) & jnp.isfinite(jnp.sum(self.basis))
+
+    def _shape(self) -> tuple[int, int]:
+        return self.eigenvalues.shape[0], self.eigenvalues.shape[1]
+
+    def _blocks(self) -> Array:
+        return jnp.einsum("ij,jk,lj->kil", self.basis, self.eigenvalues, self.basis, precision=_EXACT)
+
+    def _apply(self, values: Array, v: Params) -> Params:
+        matrix, unravel = as_matrix(v, self._shape())
+        inner = values * jnp.matmul(self.basis.T, matrix, precision=_EXACT)
+        return unravel(jnp.matmul(self.basis, inner, precision=_EXACT))
+
+    def _diagonal(self, values: Array, like: Params) -> Params:
+        return tree.ravel(like)[1](jnp.ravel(jnp.matmul(self.basis**2, values, precision=_EXACT)))

@@ -1,0 +1,200 @@
+r"""Closed forms for classes under normal logits: MacKay's probit, and the Laplace bridge to a Dirichlet.
+
+Both take \(f \sim N(\mu, C)\) from another rule (the linearised one) and give \(p(y = k) = E[\mathrm{softmax}(f)_k]\)
+without draws of the outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import digamma
+
+from lamu.likelihoods import Likelihood
+from lamu.model import Model
+from lamu.predictives.class_probabilities import ClassProbabilities
+from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
+from lamu.predictives.rule import PredictiveRule
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey, Rows
+
+__all__ = ["LaplaceBridge", "Probit"]
+
+_NODES = 32
+_DRAWS = 32
+
+
+@record
+class Probit(PredictiveRule):
+    r"""MacKay's approximation: logits shrunk by their own variance.
+
+    \[ p(y = k) \approx \mathrm{softmax}\Big( \frac{\mu_k}{\sqrt{1 + \tfrac{\pi}{8} C_{kk}}} \Big)_k \]
+
+    It needs variances alone, and is monotone in them: a class that is uncertain moves towards the others. How much of
+    the entropy is expected to remain once the parameters are known is an average over 32 draws of independent outputs
+    (for a binary target by quadrature).
+
+    Attributes:
+        of: the rule that knows the outputs; variances are enough.
+
+    Raises:
+        TypeError: for a regression, or a rule that knows no normal outputs.
+
+    Source: MacKay (1992), "The evidence framework applied to classification networks"; Gibbs (1997), for classes;
+        Lu, Ie & Sha (2020), "mean-field approximation".
+
+    Examples:
+        >>> from lamu.predictives import Probit
+        >>> Probit()
+        Probit(of=LinearisedMarginal())
+    """
+
+    of: Any = LinearisedMarginal()
+
+    def __post_init__(self) -> None:
+        _require_outputs(self.of)
+
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the outputs' distribution, ready for inputs."""
+        return _Shrunk(_outputs(self.of, model, belief, network_state, samples, key))
+
+
+@record
+class LaplaceBridge(PredictiveRule):
+    r"""A Dirichlet distribution whose density in the logits has the same mode and curvature.
+
+    \[ \alpha_k = \frac{1}{C_{kk}} \Big( 1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l} \Big), \qquad
+       p(y = k) = \alpha_k / \sum_l \alpha_l \]
+
+    after mean and covariance were projected to \(\sum_k f_k = 0\), where the map is one to one. Expected entropies are
+    closed forms of the digamma function. A binary target is two classes of logits ±f/2.
+
+    Attributes:
+        of: the rule that knows the outputs; their covariance is used where it is known.
+
+    Raises:
+        TypeError: for a regression, or a rule that knows no normal outputs.
+
+    Source: Hobbhahn, Kristiadi & Hennig (2022), equations 6 to 8.
+
+    Examples:
+        >>> from lamu.predictives import LaplaceBridge
+        >>> LaplaceBridge()
+        LaplaceBridge(of=Linearised())
+    """
+
+    of: Any = Linearised()
+
+    def __post_init__(self) -> None:
+        _require_outputs(self.of)
+
+    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+        """Returns the outputs' distribution, ready for inputs."""
+        return _Bridged(_outputs(self.of, model, belief, network_state, samples, key))
+
+
+@record
+class _Shrunk:
+    of: TangentOutputs
+
+    @property
+    def task(self) -> str:
+        return self.of.model.likelihood.task
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        of = self.of
+        return _shrunk(of.model.likelihood, of.dispersion, of.key, *of.normal(x, offset))
+
+
+@record
+class _Bridged:
+    of: TangentOutputs
+
+    @property
+    def task(self) -> str:
+        return self.of.model.likelihood.task
+
+    def at(self, x: Rows, offset: Rows | None) -> Predictive:
+        return _bridged(*self.of.normal(x, offset), self.task == "binary")
+
+
+@jax.jit
+def _shrunk(likelihood: Likelihood, dispersion: Params, key: RandomKey, mean: Array, spread: Array) -> Any:
+    variance = _variances(spread)
+    shrunk = mean * jax.lax.rsqrt(1 + math.pi / 8 * variance)
+    if mean.shape[1] == 1:
+        log_probabilities = jax.nn.log_softmax(jnp.concatenate([jnp.zeros_like(shrunk), shrunk], axis=1), axis=1)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        noise, weights = jnp.asarray(nodes, mean.dtype)[:, None], weights / weights.sum()
+    else:
+        log_probabilities = jax.nn.log_softmax(shrunk, axis=1)
+        noise = standard_normals(key, _DRAWS, mean.shape[1], mean.dtype)
+        weights = np.full(_DRAWS, 1 / _DRAWS)
+
+    def add(total: Array, draw: tuple[Array, Array]) -> tuple[Array, None]:
+        f = mean + jnp.sqrt(variance) * draw[0][None]
+        return total + draw[1] * likelihood.entropy(dispersion, f), None
+
+    zero = jnp.zeros(mean.shape[0], mean.dtype)
+    entropy = jax.lax.scan(add, zero, (noise, jnp.asarray(weights, mean.dtype)))[0]
+    return ClassProbabilities(log_probabilities, entropy, likelihood.task == "binary")
+
+
+@partial(jax.jit, static_argnums=2)
+def _bridged(mean: Array, spread: Array, binary: bool) -> Any:
+    if mean.shape[1] == 1:  # two classes of logits -f/2 and f/2, certain of their sum
+        mean = jnp.concatenate([-mean, mean], axis=1) / 2
+        variance = jnp.broadcast_to(_variances(spread) / 4, mean.shape)
+    else:
+        mean, variance = _centred(mean, spread)
+    logs = _dirichlet(mean, variance)
+    # The digamma function of e^60 is its logarithm to rounding.
+    alpha = jnp.exp(jnp.clip(logs, -60.0, 60.0))
+    total = jnp.sum(alpha, axis=1)
+    log_probabilities = jax.nn.log_softmax(logs, axis=1)
+    inner = jnp.sum(alpha * digamma(alpha + 1), axis=1) / total
+    return ClassProbabilities(log_probabilities, digamma(total + 1) - inner, binary)
+
+
+def _dirichlet(mean: Array, variance: Array) -> Array:
+    """The logarithms of the parameters α, `[N, K]`."""
+    classes = mean.shape[1]
+    cross = jax.scipy.special.logsumexp(-mean, axis=1)[:, None] + mean - 2 * math.log(classes)
+    flat = -math.inf if classes == 2 else math.log(1 - 2 / classes)
+    return jnp.logaddexp(jnp.full_like(cross, flat), cross) - jnp.log(jnp.maximum(variance, jnp.finfo(mean.dtype).tiny))
+
+
+def _centred(mean: Array, spread: Array) -> tuple[Array, Array]:
+    """Mean and variances of the logits, given that they sum to zero."""
+    if spread.ndim == 2:
+        total, across = jnp.sum(spread, axis=1), spread
+        own = spread
+    else:
+        across, own = jnp.sum(spread, axis=2), _variances(spread)
+        total = jnp.sum(across, axis=1)
+    safe = jnp.where(total > 0, total, 1)
+    shift = jnp.where(total[:, None] > 0, across / safe[:, None], 1 / mean.shape[1])
+    centred = mean - shift * jnp.sum(mean, axis=1)[:, None]
+    # A softmax makes one direction redundant, so the projection may take all of a variance but rounding.
+    return centred, jnp.maximum(own - across**2 / safe[:, None], jnp.finfo(mean.dtype).eps * own)
+
+
+def _variances(spread: Array) -> Array:
+    return spread if spread.ndim == 2 else jnp.diagonal(spread, axis1=1, axis2=2)
+
+
+def _outputs(of: Any, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    if model.likelihood.task == "regression":
+        raise TypeError("probabilities of classes are asked of a regression; use Linearised(), a closed form there")
+    return of.outputs(model, belief, network_state, samples, key)
+
+
+def _require_outputs(of: Any) -> None:
+    if isinstance(of, type) or not isinstance(of, OutputsRule):
+        raise TypeError(f"of={of!r} knows no normal outputs; give Linearised() or LinearisedMarginal()")

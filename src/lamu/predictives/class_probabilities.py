@@ -1,0 +1,86 @@
+"""A predictive of classes in closed form: their probabilities, and how much of the doubt is about the parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.predictives.interface import Predictive
+from lamu.predictives.rows import row_keys
+from lamu.record import record, static
+from lamu.typing import Array, RandomKey
+
+__all__ = ["ClassProbabilities"]
+
+
+@record
+class ClassProbabilities(Predictive):
+    r"""\(p(y^* = k)\) for every row, and the entropy that is expected once the parameters are known.
+
+    Attributes:
+        log_probabilities: logarithms of the averaged probabilities `[N, K]`, two columns where the target is binary.
+        expected_entropy: \(E_q\, H[y \mid \theta]\) in nats, `[N]`.
+        binary: whether the target is 0 or 1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.predictives import ClassProbabilities
+        >>> pred = ClassProbabilities(jnp.log(jnp.array([[0.25, 0.75]])), jnp.array([0.5]), binary=True)
+        >>> pred.mean.tolist()
+        [0.75]
+    """
+
+    log_probabilities: Array
+    expected_entropy: Array
+    binary: bool = static(default=False)
+
+    @property
+    def task(self) -> str:
+        """Classes, or binary."""
+        return "binary" if self.binary else "classes"
+
+    @property
+    def mean(self) -> Array:
+        """The probabilities."""
+        probabilities = jnp.exp(self.log_probabilities)
+        return probabilities[:, 1] if self.binary else probabilities
+
+    @property
+    def variance(self) -> Array:
+        """The variance p (1 − p) of every class."""
+        return self.mean * (1 - self.mean)
+
+    @property
+    def aleatoric(self) -> Array:
+        """The expected entropy in nats, no more than the whole."""
+        return jnp.minimum(self.expected_entropy, self._entropy)
+
+    @property
+    def epistemic(self) -> Array:
+        """The mutual information of target and parameters in nats."""
+        return self._entropy - self.aleatoric
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the log probability of each target in nats, shape `[N]`."""
+        index = jnp.asarray(y).astype(jnp.int32).reshape(-1, 1)
+        return jnp.take_along_axis(self.log_probabilities, index, axis=1)[:, 0]
+
+    def cdf(self, y: Any) -> Array:
+        """Raises a TypeError: a class has a probability, not a distribution function."""
+        raise TypeError("classes have no cdf, which is for regression; use mean, the probabilities of the classes")
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws of all targets, independent between rows."""
+        rows = self.log_probabilities.shape[0]
+
+        def draw(key: RandomKey) -> Array:
+            return jax.vmap(jax.random.categorical)(row_keys(key, rows, first), self.log_probabilities)
+
+        return jax.vmap(draw)(jax.random.split(key, n))
+
+    @property
+    def _entropy(self) -> Array:
+        probabilities = jnp.exp(self.log_probabilities)
+        return -jnp.sum(jnp.where(probabilities > 0, probabilities * self.log_probabilities, 0.0), axis=1)

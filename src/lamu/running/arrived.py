@@ -1,0 +1,72 @@
+"""Networks that arrive trained: the run of no steps that goes straight to the posterior."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.model import Model
+from lamu.objective import Objective
+from lamu.priors import LearnedNormal
+from lamu.typing import RandomKey
+
+__all__ = ["arrived", "look_at_slope", "require_trained"]
+
+_STEP, _GAIN = 0.01, 0.05
+
+
+def arrived(model: Model) -> bool:
+    """Returns whether the model's runs start from weights that somebody has trained.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.running.arrived import arrived
+        >>> arrived(lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()))
+        False
+    """
+    network: Any = model.network
+    while hasattr(network, "base"):
+        network = network.base
+    return model.start is not None or bool(getattr(network, "trained", False))
+
+
+def require_trained(model: Model, epochs: Any) -> None:
+    """Raises a ValueError for a run of no steps from random weights."""
+    if epochs == 0 and not arrived(model):
+        raise ValueError(
+            f"epochs=0 would make a posterior of the random weights of {type(model.network).__name__}; give trained "
+            "ones with model.starting_at(params), or a network that brings its own (lamu.networks.Trained), or train "
+            "for some epochs"
+        )
+
+
+def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
+    r"""Warns where the weights that arrived are no minimum of the loss, which Laplace's method takes them for.
+
+    The sign is the loss that one step of a hundredth of the weights' length down the slope promises,
+    \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats a row. A prior whose width is open (`LearnedNormal`) has no
+    part in it.
+
+    Args:
+        key: a random key.
+        objective: the loss.
+        batch: some rows.
+    """
+    params, state = objective.model.init(key, batch)
+    open_width = isinstance(objective.model.prior, LearnedNormal)
+    loss = objective.negative_log_likelihood if open_width else objective.mean_loss
+    slope = jax.jit(jax.grad(lambda params: loss(params, batch, state)[0]))(params)
+    lengths = (jnp.sqrt(tree.dot(part["network"], part["network"])) for part in (params, slope))
+    gain = _STEP * math.prod(map(float, lengths))
+    if not gain <= _GAIN:
+        logging.getLogger("lamu").warning(
+            "The weights are far from a minimum: a step of 1 %% of their length down the slope promises %.2g nats a "
+            "row; train longer, or under the prior that the posterior is to have.",
+            gain,
+        )

@@ -1,0 +1,103 @@
+"""What a posterior says of its model: the evidence, or the bound below it."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.arrays import Arrays
+from lamu.families import Product
+from lamu.posterior import Posterior
+from lamu.scores.estimate import Estimate
+from lamu.typing import Array, RandomKey
+
+__all__ = ["elbo", "evidence"]
+
+_ROWS = 4096
+
+
+def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | None = None) -> Estimate:
+    r"""Returns the evidence lower bound of a belief, with the standard error of its draws.
+
+    \[ \mathcal L = E_q\big[\log p(D \mid \theta) + \log p(\theta) - \log q(\theta)\big] \le \log p(D) \]
+
+    at temperature one. Learned dispersions are a point: their prior is in it, and no entropy.
+
+    Args:
+        posterior: one whose belief about the weights has a density: any variational recipe's, or Laplace's.
+        data: what it was fitted to: `(x, y)` or a mapping, as `lamu.fit` takes it.
+        samples: how many draws.
+        key: for the draws; the posterior's own where none is given.
+
+    Returns:
+        Nats, a sum over the rows.
+
+    Raises:
+        TypeError: for a belief without a density (a point, draws, an ensemble).
+        ValueError: for fewer than two draws.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> found = lamu.scores.elbo(posterior, (x, y))  # of the exact posterior it is the evidence, whatever the draws
+        >>> abs(found.value - float(posterior.evidence)) < 0.1
+        True
+    """
+    if samples < 2:
+        raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
+    belief = posterior.belief.factors["network"] if isinstance(posterior.belief, Product) else posterior.belief
+    if not hasattr(belief, "log_prob") or getattr(belief, "kind", None) in ("degenerate", "draws"):
+        raise TypeError(
+            f"a {type(belief).__name__} belief has no density, hence no bound; ask this of a variational recipe or of "
+            "Laplace's method"
+        )
+    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    key = jax.random.clone(posterior.key) if key is None else key
+    draws = posterior.belief.draws(key, samples)
+    values = np.asarray(_own(posterior, belief, draws), float)
+    for batch in rows.batches(min(rows.count, _ROWS)):
+        values = values + np.asarray(_log_likelihoods(posterior, batch, draws), float)
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(samples)))
+
+
+def evidence(posterior: Posterior, data: Any) -> Estimate:
+    """Returns the log evidence in nats where the posterior knows it, and else its lower bound.
+
+    Args:
+        posterior: a posterior.
+        data: what it was fitted to.
+
+    Raises:
+        TypeError: where there is neither.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> lamu.scores.evidence(posterior, (x, y)).value == float(posterior.evidence)
+        True
+    """
+    if posterior.evidence is not None:
+        return Estimate(float(posterior.evidence), 0.0)
+    return elbo(posterior, data)
+
+
+@jax.jit
+def _own(posterior: Posterior, belief: Any, draws: Any) -> Array:
+    """Returns log p(θ) − log q(θ) of every draw."""
+    return jax.lax.map(lambda theta: posterior.model.log_prior(theta) - belief.log_prob(theta["network"]), draws)
+
+
+@jax.jit
+def _log_likelihoods(posterior: Posterior, batch: Any, draws: Any) -> Array:
+    """Returns the batch's log likelihood under every draw."""
+    log_likelihood = partial(posterior.model.log_likelihood, state=posterior.network_state, batch=batch)
+    return jnp.asarray(jax.lax.map(lambda theta: batch.total(log_likelihood(theta)[0]), draws))

@@ -1,0 +1,248 @@
+r"""Decisions: what to do, what it costs not to know better, and when to ask somebody who does.
+
+A utility u(a, y) says what action a is worth where the target turns out to be y: for classes a table
+`[actions, classes]`, for regression a function of targets `[draws, N]` that returns `[actions, draws, N]`. For classes
+every expectation here is a sum over the table, exact; for regression an average over draws of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.typing import RandomKey
+
+__all__ = [
+    "expected_regret",
+    "expected_utility",
+    "least_expected_loss",
+    "realised_regret",
+    "value_of_information",
+    "with_question",
+]
+
+
+def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+    r"""Returns what each action is worth on average, \(\bar u_{ia} = E[u(a, y_i)]\).
+
+    Args:
+        pred: a prediction of any task.
+        utility: a table `[actions, classes]`, or for regression a function of targets `[draws, N]`, which must treat
+            all rows alike, since a large prediction is asked some rows at a time.
+        key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
+        draws: how many (regression).
+
+    Returns:
+        `[N, actions]`, in the utility's units.
+
+    Raises:
+        ValueError: for a table that does not fit the classes.
+        TypeError: for a regression and something that is no function.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import expected_utility
+        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2]))
+        >>> expected_utility(pred, [[0.0, -10.0], [-1.0, 0.0]]).round(3).tolist()
+        [[-9.0, -0.1], [-2.0, -0.8]]
+    """
+    return _expected(pred, utility, key, draws)[0]
+
+
+def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+    r"""Returns the action of least expected loss for each row, \(\arg\min_a E[l(a, y_i)]\).
+
+    Args:
+        pred: a prediction of any task.
+        loss: like a utility, of what an action costs: a table `[actions, classes]`, or a function of targets.
+        key: for the draws (regression).
+        draws: how many (regression).
+
+    Returns:
+        Actions, `[N]` of integers; of equal ones the first.
+
+    Raises:
+        ValueError: for a table that does not fit the classes.
+        TypeError: for a regression and something that is no function.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import least_expected_loss
+        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.3, 0.05]))
+        >>> least_expected_loss(pred, [[0.0, 10.0], [1.0, 0.0]]).tolist()  # to miss a one costs ten times as much
+        [1, 0]
+    """
+    return np.argmin(expected_utility(pred, loss, key, draws), axis=1)
+
+
+def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+    r"""Returns what it would be worth to know the target before acting, the value of perfect information.
+
+    \[ E\big[\max_a u(a, y_i)\big] - \max_a E\big[u(a, y_i)\big] \;\ge\; 0 \]
+
+    It is the expected regret of the best action, and the most that one should pay for an answer.
+
+    Args:
+        pred: a prediction of any task.
+        utility: a table `[actions, classes]`, or a function of targets.
+        key: for the draws (regression).
+        draws: how many (regression); the best of few draws looks too good, by about one over their number.
+
+    Returns:
+        `[N]`, in the utility's units.
+
+    Source: Raiffa & Schlaifer (1961).
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import value_of_information
+        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.5, 0.1]))
+        >>> value_of_information(pred, np.eye(2)).round(3).tolist()
+        [0.5, 0.1]
+    """
+    values, informed = _expected(pred, utility, key, draws)
+    return np.maximum(informed - values.max(axis=1), 0.0)
+
+
+def expected_regret(pred: Any, utility: Any, action: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+    r"""Returns how much less given actions are worth than the best in hindsight, on average over what may happen.
+
+    \[ E\big[\max_b u(b, y_i)\big] - E\big[u(a_i, y_i)\big] \]
+
+    Args:
+        pred: a prediction of any task.
+        utility: a table `[actions, classes]`, or a function of targets.
+        action: the action of each row, `[N]` of integers, or one for all.
+        key: for the draws (regression).
+        draws: how many (regression).
+
+    Returns:
+        `[N]`, in the utility's units.
+
+    Raises:
+        ValueError: for an action that the utility does not know.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import expected_regret
+        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.9]))
+        >>> expected_regret(pred, np.eye(2), [1, 0]).round(3).tolist()
+        [0.1, 0.9]
+    """
+    values, informed = _expected(pred, utility, key, draws)
+    chosen = np.broadcast_to(np.asarray(action), len(values))
+    _require_known(chosen, values.shape[1])
+    return informed - values[np.arange(len(values)), chosen]
+
+
+def realised_regret(action: Any, utility: Any, y: Any) -> np.ndarray:
+    r"""Returns what actions turned out to cost, \(\max_b u(b, y_i) - u(a_i, y_i)\): a score of decisions.
+
+    Args:
+        action: the action of each row, `[N]` of integers.
+        utility: a table `[actions, classes]`, or a function of targets.
+        y: what happened, `[N]`.
+
+    Returns:
+        `[N]`, in the utility's units; lower is better, zero at best.
+
+    Raises:
+        ValueError: for an action that the utility does not know, or of another number than the targets.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.scores import realised_regret
+        >>> realised_regret([0, 1], np.eye(2), [1, 1]).tolist()
+        [1.0, 0.0]
+    """
+    chosen, y = np.asarray(action), np.asarray(y)
+    if chosen.shape != y.shape or y.ndim != 1:
+        raise ValueError(f"actions have the shape {chosen.shape} and targets {y.shape}; give one of each a row")
+    values = np.asarray(utility(jnp.asarray(y)[None]), float)[:, 0] if callable(utility) else _table(utility)[:, y]
+    _require_known(chosen, len(values))
+    return values.max(axis=0) - values[chosen, np.arange(len(y))]
+
+
+def with_question(utility: Any, cost: float) -> Any:
+    r"""Returns the utility with one action more, the last: to ask a person, who knows, for a price.
+
+    \[ u(\mathrm{ask}, y) = \max_a u(a, y) - \mathrm{cost} \]
+
+    A decision asks exactly where `value_of_information` is more than the cost.
+
+    Args:
+        utility: a table `[actions, classes]`, or for regression a function of targets.
+        cost: what an answer costs, in the utility's units.
+
+    Returns:
+        Of the same kind, with one more row.
+
+    Raises:
+        ValueError: for a cost that is not positive.
+
+    Source: Chow (1970).
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.scores import least_expected_loss, with_question
+        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.97, 0.6]))
+        >>> least_expected_loss(pred, -with_question(np.eye(2), 0.1)).tolist()
+        [1, 2]
+    """
+    if not cost > 0:
+        raise ValueError(f"cost={cost!r} would make asking free, and it would always be asked; give a positive cost")
+    if callable(utility):
+
+        def asked(targets: Any) -> Any:
+            values: Any = utility(targets)
+            return jnp.concatenate([values, jnp.max(values, axis=0)[None] - cost])
+
+        return asked
+    table = _table(utility)
+    return np.concatenate([table, table.max(axis=0)[None] - cost])
+
+
+def _expected(pred: Any, utility: Any, key: RandomKey | None, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns E[u(a, y)], `[N, actions]`, and E[max u], `[N]`."""
+    if pred.task != "regression":
+        p = np.asarray(pred.mean, float)
+        p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
+        table = _table(utility)
+        if table.shape[1] != p.shape[1]:
+            raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {p.shape[1]}]")
+        return p @ table.T, p @ table.max(axis=0)
+    if not isinstance(utility, Callable):
+        raise TypeError("for regression the utility is a function of targets [draws, N]")
+    key = jax.random.key(0) if key is None else key
+    found = []
+    for rows, part in pred.chunks() if hasattr(pred, "chunks") else [(slice(0, None), pred)]:
+        targets = part.sample(jax.random.clone(key), draws, rows.start)
+        values = np.asarray(utility(targets), float)  # [actions, draws, N]
+        if values.ndim != 3 or values.shape[1:] != targets.shape[:2]:
+            raise ValueError(
+                f"the utility of targets {targets.shape} has the shape {values.shape}; return [actions, draws, N]"
+            )
+        found.append((values.mean(axis=1).T, values.max(axis=0).mean(axis=0)))
+    means, informed = zip(*found, strict=True)
+    return np.concatenate(means), np.concatenate(informed)
+
+
+def _table(utility: Any) -> np.ndarray:
+    table = np.asarray(utility, float)
+    if table.ndim != 2 or not np.isfinite(table).all():
+        raise ValueError(f"a utility of shape {table.shape} is no finite table; give [actions, classes]")
+    return table
+
+
+def _require_known(action: np.ndarray, count: int) -> None:
+    if action.size and not (action.min() >= 0 and action.max() < count):
+        raise ValueError(f"there are {count} actions, 0 to {count - 1}, and one that was chosen is {action.max()}")

@@ -1,0 +1,282 @@
+"""How close a posterior comes to a reference: in what it predicts, and in its parameters where they mean something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.families import Draws
+from lamu.posterior import Posterior
+from lamu.scores.closeness import agreement_of_rows, total_variation_of_rows
+from lamu.scores.densities import nll
+from lamu.scores.distances import wasserstein_of_rows
+from lamu.scores.estimate import Estimate
+from lamu.scores.sampling import difference
+from lamu.scores.target import by_row
+from lamu.typing import RandomKey
+
+__all__ = ["Fidelity", "Moments", "fidelity", "moments"]
+
+_DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class Moments:
+    r"""Moments of a posterior's parameters beside those of a reference, one number a coordinate.
+
+    Attributes:
+        names: the coordinates.
+        shift: how far the mean is off, in the reference's standard deviations.
+        spread: the standard deviation over the reference's.
+        mean_errors: how far the mean is off in standard errors, those of both sides' draws together.
+        square_errors: the same of the mean square about the reference's mean.
+        effective: the reference's effective number of draws; infinite where it is not known by draws.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.scores import Moments
+        >>> one = np.ones(1)
+        >>> str(Moments(("w",), 0.1 * one, one, 2.0 * one, -3.0 * one, 400.0 * one)).splitlines()[0]
+        'moments of 1 parameters: mean off by at most 0.10 standard deviations (w), spread 1.00 to 1.00 of its own'
+    """
+
+    names: tuple[str, ...]
+    shift: np.ndarray
+    spread: np.ndarray
+    mean_errors: np.ndarray
+    square_errors: np.ndarray
+    effective: np.ndarray
+
+    @property
+    def largest(self) -> float:
+        """The largest error of a mean or a mean square, in standard errors."""
+        return float(max(np.abs(self.mean_errors).max(), np.abs(self.square_errors).max()))
+
+    @property
+    def bound(self) -> float:
+        """What the largest error of as many exact ones exceeds once in a hundred times (Bonferroni)."""
+        from scipy.stats import norm
+
+        return float(norm.ppf(1 - 0.01 / 2 / (2 * len(self.names))))
+
+    def __str__(self) -> str:
+        """Two lines: how far off, and whether draws can tell."""
+        worst = int(np.argmax(np.abs(self.shift)))
+        verdict = "within" if self.largest <= self.bound else "beyond"
+        return (
+            f"moments of {len(self.names)} parameters: mean off by at most {abs(self.shift[worst]):.2f} standard "
+            f"deviations ({self.names[worst]}), spread {self.spread.min():.2f} to {self.spread.max():.2f} of its own\n"
+            f"largest error of a mean or a square: {self.largest:.1f} standard errors, {verdict} the 1 % bound of "
+            f"{self.bound:.1f} (at least {self.effective.min():.0f} effective draws)"
+        )
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How close a posterior comes to a reference; what does not apply is None.
+
+    Attributes:
+        agreement: the fraction of rows with the same most probable class.
+        total_variation: of the class probabilities, the mean over rows.
+        wasserstein: of the predicted distributions, the mean over rows, in the reference's standard deviations.
+        level: that of the regions.
+        coverage: the probability that the reference gives to the posterior's regions, the mean over rows.
+        own_coverage: the same of the reference's own regions, which is the level but for the coarseness of sets.
+        nll: the posterior's negative log likelihood less the reference's, in nats a row, pair by pair.
+        moments: of the parameters.
+
+    Examples:
+        >>> from lamu.scores import Estimate, Fidelity
+        >>> found = Fidelity(agreement=Estimate(0.95, 0.01), total_variation=Estimate(0.074, 0.002))
+        >>> print(found)
+        agreement of labels          0.950 ± 0.010
+        total variation              0.0740 ± 0.0020
+    """
+
+    agreement: Estimate | None = None
+    total_variation: Estimate | None = None
+    wasserstein: Estimate | None = None
+    level: float = 0.9
+    coverage: Estimate | None = None
+    own_coverage: Estimate | None = None
+    nll: Estimate | None = None
+    moments: Moments | None = None
+
+    def __str__(self) -> str:
+        """A line for everything that is known."""
+        regions = f"held by {self.level:.0%} regions"
+        lines = [
+            ("agreement of labels", self.agreement),
+            ("total variation", self.total_variation),
+            ("W1 (reference's std)", self.wasserstein),
+            (regions, self.coverage),
+            ("    by the reference's own", self.own_coverage),
+            ("NLL less the reference's", self.nll),
+        ]
+        known = [f"{name:28} {value}" for name, value in lines if value is not None]
+        return "\n".join([*known, *([str(self.moments)] if self.moments is not None else [])])
+
+
+def fidelity(
+    posterior: Posterior,
+    reference: Posterior,
+    x: Any = None,
+    y: Any = None,
+    samples: int = 128,
+    level: float = 0.9,
+    key: RandomKey | None = None,
+) -> Fidelity:
+    r"""Returns how close a posterior comes to a reference, for instance to long chains of the same model.
+
+    Predictions at the inputs are compared row by row: agreement and total variation for classes (Izmailov et al. 2021);
+    for regression the Wasserstein-1 distance \(\int |F - F_{\mathrm{ref}}|\,dy\) over the reference's standard
+    deviation. The coverage is what the reference says about the posterior's intervals or sets, without any targets.
+    Each comes with its standard error over rows.
+
+    Parameters are compared where they mean the same on both sides: in a network that is linear in them, or a density
+    (`lamu.LogDensity`). Units of a hidden layer may be swapped, and their moments tell nothing; there `moments` is
+    None. Errors of moments are in standard errors, with the effective number of the draws of chains; a belief that is
+    not made of draws is drawn from 4,000 times.
+
+    Args:
+        posterior: what is judged.
+        reference: what it is compared with, of a model with the same targets.
+        x: inputs `[N, ...]` at which predictions are compared; None for a density, which predicts nothing.
+        y: targets, for the difference of log likelihoods.
+        samples: draws a prediction; the total variation of two predictions from S draws each is not below their noise.
+        level: of the regions.
+        key: for draws of the parameters; a fixed one where none is given.
+
+    Returns:
+        The record, which prints as a few lines.
+
+    Raises:
+        ValueError: if there is nothing to compare, or the tasks differ.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> exact = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> point = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=20).posterior
+        >>> found = lamu.scores.fidelity(point, exact, x)
+        >>> 0.0 < found.wasserstein.value < 0.2
+        True
+    """
+    tasks = posterior.model.likelihood.task, reference.model.likelihood.task
+    if tasks[0] != tasks[1]:
+        raise ValueError(f"the posterior's task is {tasks[0]!r} and the reference's {tasks[1]!r}; compare the same one")
+    identified = tasks[0] == "density" or (posterior.model.network.linear and reference.model.network.linear)
+    found = moments(posterior, reference, key) if identified else None
+    if x is None:
+        if found is None:
+            raise ValueError("there is nothing to compare: give x, inputs at which both predict")
+        return Fidelity(level=level, moments=found)
+    pred, other = posterior.predict(x, samples=samples), reference.predict(x, samples=samples)
+    score = None if y is None else difference(nll, pred, other, y)
+    if tasks[0] == "regression":
+        distance = wasserstein_of_rows(pred, other) / by_row(np.asarray(other.std, float))
+        held, own = (_held(other, *(np.asarray(end) for end in each.interval(level))) for each in (pred, other))
+        return Fidelity(None, None, _mean(distance), level, _mean(held), _mean(own), score, found)
+    p = np.asarray(other.probabilities, float)
+    held, own = (np.sum(p * np.asarray(each.prediction_set(level)), axis=1) for each in (pred, other))
+    closeness = _mean(agreement_of_rows(pred, other)), _mean(total_variation_of_rows(pred, other))
+    return Fidelity(*closeness, None, level, _mean(held), _mean(own), score, found)
+
+
+def moments(posterior: Posterior, reference: Posterior, key: RandomKey | None = None) -> Moments:
+    """Returns moments of a posterior's parameters beside those of a reference about the same parameters.
+
+    Args:
+        posterior: what is judged.
+        reference: what it is compared with.
+        key: for draws of beliefs that are not made of draws; a fixed one where none is given.
+
+    Raises:
+        ValueError: if the parameters of the two differ in names or shapes.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> exact = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> bool(lamu.scores.moments(exact, exact).largest < 5.0)
+        True
+    """
+    key = jax.random.key(0) if key is None else key
+    (names, ours, own), (theirs_names, theirs, effective) = (
+        _coordinates(each, jax.random.fold_in(key, i)) for i, each in enumerate((posterior, reference))
+    )
+    if names != theirs_names:
+        raise ValueError(
+            f"the posterior is about {len(names)} coordinates and the reference about {len(theirs_names)}, or their "
+            "names differ; compare posteriors of one model"
+        )
+    centre, std = theirs.mean(axis=(0, 1)), theirs.std(axis=(0, 1))
+    std = np.where(std > 0, std, 1.0)
+    squares = [(part - centre) ** 2 for part in (ours, theirs)]
+    return Moments(
+        names,
+        (ours.mean(axis=(0, 1)) - centre) / std,
+        ours.std(axis=(0, 1)) / std,
+        _errors((ours, own), (theirs, effective)),
+        _errors((squares[0], _effective(squares[0], own)), (squares[1], _effective(squares[1], effective))),
+        effective,
+    )
+
+
+def _coordinates(posterior: Posterior, key: RandomKey) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Returns names, draws `[chains, draws, D]`, and their effective number, `[D]`."""
+    chains = isinstance(posterior.belief, Draws)
+    drawn = (
+        posterior.samples
+        if chains
+        else jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], posterior.sample(key, _DRAWS))
+    )
+    named = zip(tree.paths(drawn), jax.tree.leaves(drawn), strict=True)
+    names: list[str] = []
+    columns: list[np.ndarray] = []
+    for path, leaf in named:
+        values = np.asarray(leaf, float).reshape(*leaf.shape[:2], -1)
+        names += [path if leaf.ndim == 2 else f"{path}[{j}]" for j in range(values.shape[2])]
+        columns.append(values)
+    values = np.concatenate(columns, axis=2)
+    independent = np.full(values.shape[2], float(values.shape[0] * values.shape[1]))
+    return tuple(names), values, _effective(values, None) if chains else independent
+
+
+def _effective(values: np.ndarray, independent: np.ndarray | None) -> np.ndarray:
+    """Returns the effective number of draws, `[D]`; all of them where a belief was drawn from independently."""
+    from numpyro.diagnostics import effective_sample_size
+
+    count = values.shape[0] * values.shape[1]
+    if independent is not None and np.all(independent == count):
+        return independent
+    moving = np.ptp(values, axis=(0, 1)) > 0
+    found = np.full(values.shape[2], float(count))
+    found[moving] = np.clip(effective_sample_size(values[:, :, moving]), 1.0, count)
+    return found
+
+
+def _errors(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Returns the difference of two means over the standard error of both, `[D]`; zero where nothing varies."""
+    away = one[0].mean(axis=(0, 1)) - other[0].mean(axis=(0, 1))
+    variance = sum(values.var(axis=(0, 1)) / count for values, count in (one, other))
+    return np.where(variance > 0, away / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
+
+
+def _held(reference: Any, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Returns the probability that the reference gives to intervals, the mean over a row's outputs, `[N]`."""
+    ends = (np.asarray(reference.cdf(jnp.asarray(end, reference.mean.dtype)), float) for end in (lower, upper))
+    below, above = ends
+    return by_row(above - below)
+
+
+def _mean(rows: np.ndarray) -> Estimate:
+    n = len(rows)
+    return Estimate(float(np.mean(rows)), float(np.std(rows, ddof=1) / np.sqrt(n)) if n > 1 else float("nan"))

@@ -1,0 +1,182 @@
+r"""Simulation-based calibration: whether an algorithm's posteriors are as wide as they should be, tested on itself.
+
+With θ from the prior and y from the model at θ, θ is a draw of the posterior given y. Its rank among L draws of a right
+posterior is uniform on 0, …, L, for every function of θ. An algorithm that is too sure makes ranks pile up at both
+ends, one that is too wide in the middle, one that is off to one side at one end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.batch import Batch
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.protocol import Algorithm
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Ranks", "simulation_based_calibration"]
+
+_BINS = 10
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What `simulation_based_calibration` found.
+
+    Attributes:
+        names: the statistics.
+        ranks: how many of the posterior's draws were below the truth, `[runs, statistics]`.
+        draws: L, how many draws there were.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.simulation import Ranks
+        >>> even = Ranks(("f",), np.arange(100)[:, None], 99)
+        >>> even.p_value, even.shape[0].tolist()
+        (1.0, [10, 10, 10, 10, 10, 10, 10, 10, 10, 10])
+    """
+
+    names: tuple[str, ...]
+    ranks: np.ndarray
+    draws: int
+
+    @property
+    def shape(self) -> np.ndarray:
+        """How many ranks fall into each of ten bins of equal width, `[statistics, 10]`."""
+        index = (self.ranks * _BINS) // (self.draws + 1)
+        return np.stack([np.bincount(column, minlength=_BINS) for column in index.T])
+
+    @property
+    def p_values(self) -> np.ndarray:
+        """Of each statistic, by a chi-square test of the bins, `[statistics]`."""
+        from scipy.stats import chi2
+
+        # Bins hold equally many ranks or one more or less.
+        possible = np.bincount((np.arange(self.draws + 1) * _BINS) // (self.draws + 1), minlength=_BINS)
+        expected = len(self.ranks) * possible / (self.draws + 1)
+        return chi2.sf(np.sum((self.shape - expected) ** 2 / expected, axis=1), _BINS - 1)
+
+    @property
+    def p_value(self) -> float:
+        """The smallest p value times their number (Bonferroni), one at most."""
+        return float(min(1.0, self.p_values.min() * len(self.names)))
+
+    @property
+    def spread(self) -> np.ndarray:
+        """The ranks' variance over that of uniform ones, `[statistics]`: above one where posteriors are too narrow."""
+        return self.ranks.var(axis=0) / (((self.draws + 1) ** 2 - 1) / 12)
+
+    def __str__(self) -> str:
+        """A line a statistic: its bins, its p value, and what is wrong."""
+        lines = []
+        for name, bins, p, spread in zip(self.names, self.shape, self.p_values, self.spread, strict=True):
+            wrong = "too narrow" if spread > 1.15 else "too wide" if spread < 0.85 else "shifted"
+            verdict = wrong if p * len(self.names) < 0.01 else "uniform"
+            lines.append(f"{name:16} {' '.join(f'{each:3d}' for each in bins)}   p = {p:.3g}   {verdict}")
+        return "\n".join(lines)
+
+
+def simulation_based_calibration(
+    model: Model,
+    algorithm: Algorithm,
+    x: Any,
+    *,
+    runs: int = 100,
+    draws: int = 99,
+    statistics: Callable[[Params], Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Ranks:
+    r"""Returns the ranks of true parameters among draws of the posteriors that an algorithm makes.
+
+    \[ \theta \sim p(\theta), \qquad y_i \sim p(y \mid x_i, \theta), \qquad
+       r = \#\{ l : g(\theta^{(l)}) < g(\theta) \}, \quad \theta^{(l)} \sim q(\theta \mid y) \]
+
+    The statistics g, where none are given, are the network's outputs at the first three rows of x, which mean something
+    in every model, and the log likelihood of y, which tells of dependencies. One fit a run. Dispersions have no draw
+    from their prior: the likelihood must have none (`Gaussian(scale=...)`, classes).
+
+    Draws of a chain must be thinned to be nearly independent, or ranks pile up at the ends of a right posterior.
+
+    Args:
+        model: network, likelihood and a proper prior; not standardised by the target, of which there is none yet.
+        algorithm: what is tested.
+        x: inputs `[N, ...]`.
+        runs: how many.
+        draws: L; one less than a multiple of ten fills the bins evenly.
+        statistics: from parameters `{"network": …, "likelihood": …}` to numbers `[S]`; None for those above.
+        seed: of everything.
+        **options: further options of `lamu.fit`, for instance `epochs`.
+
+    Returns:
+        The ranks, with their p values.
+
+    Raises:
+        ValueError: for a likelihood with dispersions to be learned, or fewer than ten runs.
+
+    Source: Talts et al. (2018); Modrák et al. (2023) for the log likelihood.
+
+    Examples:
+        >>> import lamu
+        >>> x, _ = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
+        >>> found = lamu.simulation_based_calibration(model, lamu.algorithms.conjugate(), 20 * x[:40], runs=20)
+        >>> found.ranks.shape, found.p_value > 0.01
+        ((20, 4), True)
+    """
+    if runs < 10:
+        raise ValueError(f"runs={runs!r} cannot show a distribution; give at least ten")
+    x = jnp.asarray(x, jnp.result_type(float))
+    key = jax.random.key(seed)
+    example = Batch.of(x, _placeholder(model, x.shape[0]))
+    params, state = model.init(jax.random.fold_in(key, 0), example)
+    if jax.tree.leaves(params["likelihood"]):
+        raise ValueError(
+            f"{type(model.likelihood).__name__} has a dispersion to learn, which has no draw from its prior; fix it, "
+            "for instance Gaussian(scale=0.5)"
+        )
+
+    @jax.jit
+    def simulated(key: RandomKey) -> tuple[Params, Array]:
+        prior_key, target_key = jax.random.split(key)
+        theta = {"network": model.prior.sample(prior_key, params["network"]), "likelihood": {}}
+        f = model.outputs(theta, state, x)[0]
+        return theta, model.likelihood.sample(target_key, {}, f)
+
+    def numbers(theta: Params, y: Array) -> Array:
+        if statistics is not None:
+            return jnp.ravel(jnp.asarray(statistics(theta)))
+        batch = Batch.of(x, y)
+        outputs = model.outputs(theta, state, x[:3])[0].reshape(-1)
+        return jnp.append(outputs, jnp.sum(model.log_likelihood(theta, state, batch)[0]))
+
+    @jax.jit
+    def rank(belief: Any, theta: Params, y: Array, key: RandomKey) -> Array:
+        truth = numbers(theta, y)
+        below = jax.lax.map(lambda i: numbers(belief.sample(jax.random.fold_in(key, i)), y) < truth, jnp.arange(draws))
+        return jnp.sum(below, axis=0)
+
+    ranks = []
+    for run in range(runs):
+        theta, y = simulated(jax.random.fold_in(jax.random.fold_in(key, 1), run))
+        posterior = fit(model, (x, np.asarray(y)), algorithm, seed=seed + run, progress=False, **options).posterior
+        ranks.append(np.asarray(rank(posterior.belief, theta, y, jax.random.fold_in(jax.random.fold_in(key, 2), run))))
+    found = np.stack(ranks)
+    if statistics is None:
+        width = (found.shape[1] - 1) // min(3, x.shape[0])
+        names = [f"f(x{i})" if width == 1 else f"f(x{i})[{k}]" for i in range(min(3, x.shape[0])) for k in range(width)]
+        return Ranks((*names, "log likelihood"), found, draws)
+    return Ranks(tuple(f"statistic {j}" for j in range(found.shape[1])), found, draws)
+
+
+def _placeholder(model: Model, rows: int) -> Array:
+    """Targets of the right kind: zeros."""
+    kind = jnp.result_type(float) if model.likelihood.task == "regression" else jnp.int32
+    return jnp.zeros(rows, kind)

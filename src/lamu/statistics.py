@@ -1,0 +1,125 @@
+"""Batch statistics and other network state after the fact: three choices for weights that no batch has seen.
+
+A network with batch normalisation is trained with the statistics of each batch and predicts by running averages of
+them. A belief about its weights speaks of weights near those, whose statistics would be others. The choices are the
+same for every algorithm, and the question arises where a network arrives trained: `lamu.fit(..., epochs=0)` asks for
+one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu.posterior import Posterior
+from lamu.predictives.own_statistics import OwnStatistics, settled_state
+from lamu.record import record
+
+__all__ = ["Frozen", "Recomputed", "RecomputedPerDraw", "Statistics", "require_choice"]
+
+_ROWS = 1024
+
+
+@runtime_checkable
+class Statistics(Protocol):
+    """What becomes of a network's state in a posterior."""
+
+    def of(self, posterior: Posterior, data: Any) -> Posterior:
+        """Returns the posterior with its state.
+
+        Args:
+            posterior: a posterior.
+            data: the data, which `example(rows)` gives some of.
+        """
+        ...
+
+
+@record
+class Frozen:
+    """The statistics stay as they came: fast, and right for narrow beliefs.
+
+    Examples:
+        >>> from lamu.statistics import Frozen
+        >>> Frozen().of("a posterior", data=None)
+        'a posterior'
+    """
+
+    def of(self, posterior: Any, data: Any) -> Any:
+        """Returns the posterior as it is."""
+        return posterior
+
+
+@record
+class Recomputed:
+    """The statistics of the belief's mean, from up to 1,024 rows of the data.
+
+    Right where the state is not that of the mean: averaged weights, or a network that was saved without its state.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> network = lamu.networks.MLP((8,), normalise=lamu.networks.BatchNorm())
+        >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3))
+        >>> trained = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=5).posterior
+        >>> model = model.starting_at(trained.mean, trained.network_state)
+        >>> choice = lamu.statistics.Recomputed()
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=0, statistics=choice)
+        >>> fit.posterior.predict(x).mean.shape
+        (150, 3)
+    """
+
+    def of(self, posterior: Posterior, data: Any) -> Posterior:
+        """Returns the posterior with the state of its mean."""
+        if not jax.tree.leaves(posterior.network_state):
+            return posterior
+        x = jnp.asarray(data.example(min(data.count, _ROWS)).x)
+        settle = jax.jit(lambda params, state: settled_state(posterior.model, params, state, x))
+        return replace(posterior, network_state=settle(posterior.mean, posterior.network_state))
+
+
+@record
+class RecomputedPerDraw:
+    """Statistics for every draw of the weights, from up to 1,024 rows of the data; 50 passes over those a draw.
+
+    Predictions are averages over draws then, also where the algorithm's own rule is another one (Laplace's linearised
+    rule is about the mean alone). The rows are kept in the posterior.
+
+    Examples:
+        >>> from lamu.statistics import RecomputedPerDraw
+        >>> RecomputedPerDraw()
+        RecomputedPerDraw()
+    """
+
+    def of(self, posterior: Posterior, data: Any) -> Posterior:
+        """Returns the posterior that predicts by draws with states of their own."""
+        if not jax.tree.leaves(posterior.network_state):
+            return posterior
+        return posterior.with_rule(OwnStatistics(jnp.asarray(data.example(min(data.count, _ROWS)).x)))
+
+
+def require_choice(posterior: Posterior) -> None:
+    """Raises the question that a trained network with a state leaves open.
+
+    Args:
+        posterior: made of a network that arrived trained, without a choice.
+
+    Raises:
+        ValueError: where the network has a state, and the belief is about more than one point.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.statistics import require_choice
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(55.0)).standardised(x, y)
+        >>> require_choice(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior)  # no state, no question
+    """
+    points = getattr(posterior.belief, "factors", {"": posterior.belief}).values()
+    certain = all(getattr(part, "kind", None) == "degenerate" for part in points)
+    if jax.tree.leaves(posterior.network_state) and not certain:
+        raise ValueError(
+            "the network keeps statistics of its batches, which weights drawn from the belief have never made; choose "
+            "statistics=lamu.statistics.Frozen(), Recomputed() (at the mean), or RecomputedPerDraw()"
+        )

@@ -1,0 +1,134 @@
+"""The checks of the samplers on all the data, each in float64: the same noise, by hand or by BlackJAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.mcmc.diffusions import mala, ula
+from lamu.mcmc.hamiltonian import hmc
+from lamu.mcmc.metropolis import random_walk
+from lamu.mcmc.subsampling import SequentialTest, minibatch_mh
+from lamu.mcmc.target import Target
+from lamu.promotion import lenient
+from lamu.verification import problems
+from lamu.verification.check import Check
+from lamu.verification.problems import Problem
+
+__all__ = ["sampler_rows"]
+
+STEPS, STEP_SIZE = 20, 0.12
+
+
+def sampler_rows() -> dict[str, Callable[[], Check]]:
+    """Returns the checks by the public name of the sampler; each is a function without arguments."""
+    return {"random_walk": _random_walk, "mala": _mala, "ula": _ula, "hmc": _hmc, "minibatch_mh": _minibatch_mh}
+
+
+def _random_walk() -> Check:
+    problem = problems.regression()
+    return _beside_hand("random_walk", random_walk(1, 0, STEPS, step_size=STEP_SIZE), problem, _tested(problem))
+
+
+def _mala() -> Check:
+    problem = problems.regression()
+    return _beside_hand("mala", mala(1, 0, STEPS, step_size=STEP_SIZE), problem, _tested(problem, drift=True))
+
+
+def _ula() -> Check:
+    problem = problems.regression()
+    return _beside_hand("ula", ula(1, 0, STEPS, step_size=STEP_SIZE), problem, lambda at, z, u: _drift(problem, at, z))
+
+
+def _minibatch_mh() -> Check:
+    """With a test that wants to be certain, five rows at a time: Metropolis–Hastings, whose coin is another one."""
+    problem = problems.regression()
+    sampler = minibatch_mh(1, 0, STEPS, rows=5, test=SequentialTest(0.0), step_size=STEP_SIZE)
+    return _beside_hand("minibatch_mh", sampler, problem, _tested(problem), splits=4, coin=2)
+
+
+def _hmc() -> Check:
+    from blackjax.mcmc import hmc as kernel
+
+    problem, length = problems.regression(), 2.0
+    target = Target(problem.objective, Batch.of(problem.x, problem.y), {})
+    transition: Any = kernel.build_kernel()
+
+    @jax.jit
+    def move(key: Any, state: Any) -> Any:
+        share = jax.random.uniform(jax.random.fold_in(jax.random.clone(key), 2))
+        steps = jnp.ceil(share * length / STEP_SIZE).astype(jnp.int32)
+        with lenient():
+            ones = jnp.ones(len(problem.design[0]))
+            return transition(jax.random.key_data(key), state, target, STEP_SIZE, ones, steps)[0]
+
+    start, found = _walk(hmc(1, 0, STEPS, length, step_size=STEP_SIZE), problem)
+    with lenient():
+        state: Any = kernel.init(start, target)
+    deviation = 0.0
+    for key, mine in zip(_keys(), found, strict=True):
+        state = move(key, state)
+        deviation = max(deviation, float(np.max(np.abs(_flat(state.position) - mine))))
+    return Check("hmc", f"blackjax.hmc, the same keys, {STEPS} paths of random length", deviation, 1e-10)
+
+
+def _beside_hand(
+    name: str, sampler: Any, problem: Problem, move: Callable[..., np.ndarray], splits: int = 2, coin: int = 1
+) -> Check:
+    start, found = _walk(sampler, problem)
+    at, deviation = _flat(start), 0.0
+    for key, mine in zip(_keys(), found, strict=True):
+        keys = jax.random.split(key, splits)
+        noise = np.asarray(jax.random.normal(keys[0], at.shape, jnp.float64))
+        at = move(at, noise, float(jax.random.uniform(keys[coin], dtype=jnp.float64)))
+        deviation = max(deviation, float(np.max(np.abs(at - mine))))
+    return Check(name, f"NumPy by hand on linear regression, {STEPS} transitions", deviation, 1e-10)
+
+
+def _tested(problem: Problem, drift: bool = False) -> Callable[..., np.ndarray]:
+    """Returns a transition of Metropolis and Hastings, by hand."""
+
+    def density(theta: np.ndarray) -> float:
+        residual = problem.y - problem.design @ theta
+        return float(-0.5 * residual @ residual / problem.scale**2 - 0.5 * problem.precision * theta @ theta)
+
+    def proposed(there: np.ndarray, here: np.ndarray) -> float:
+        away = there - (_drift(problem, here, np.zeros_like(here)) if drift else here)
+        return float(-0.5 * away @ away / STEP_SIZE**2)
+
+    def move(at: np.ndarray, z: np.ndarray, u: float) -> np.ndarray:
+        new = _drift(problem, at, z) if drift else at + STEP_SIZE * z
+        return new if np.log(u) < density(new) - density(at) + proposed(at, new) - proposed(new, at) else at
+
+    return move
+
+
+def _drift(problem: Problem, at: np.ndarray, z: np.ndarray) -> np.ndarray:
+    gradient = problem.design.T @ (problem.y - problem.design @ at) / problem.scale**2 - problem.precision * at
+    return at + 0.5 * STEP_SIZE**2 * gradient + STEP_SIZE * z
+
+
+def _walk(sampler: Any, problem: Problem) -> tuple[Any, list[np.ndarray]]:
+    """Returns where the one chain of a sampler starts, and where it is after every transition."""
+    batch = Batch.of(problem.x, problem.y)
+    state = sampler.init(jax.random.key(0), problem.objective, batch)
+    start, step, found = jax.tree.map(lambda leaf: leaf[0], state.chains.position), jax.jit(sampler.step), []
+    for t in range(STEPS):
+        state, info = step(jax.random.fold_in(jax.random.key(1), t), state, batch, problem.objective)
+        found.append(_flat(jax.tree.map(lambda leaf: leaf[0], info.draw.position)))
+    return start, found
+
+
+def _keys() -> list[Any]:
+    """Returns the keys that the one chain is given."""
+    return [jax.random.split(jax.random.fold_in(jax.random.key(1), t), 1)[0] for t in range(STEPS)]
+
+
+def _flat(params: Any) -> np.ndarray:
+    return np.asarray(tree.ravel(params)[0])

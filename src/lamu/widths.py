@@ -1,0 +1,146 @@
+r"""The width of the prior by validation, for algorithms that cannot tell it by themselves.
+
+A belief of mean field is the better for its ELBO the more weights it prunes, so that its ELBO prefers the widest prior
+under which the data are hardly used; and the joint density of weights and width has no maximum. Rows that were not
+learned from know better: widths are doubled or halved as long as the predictive density of rows set aside rises, and
+the algorithm then learns from all rows under the best one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lamu.data.arrays import Arrays
+from lamu.loop import Diverged, Fit, fit
+from lamu.model import Model
+from lamu.posterior import Posterior
+from lamu.priors import LearnedNormal
+from lamu.protocol import Algorithm
+from lamu.running.held_out import set_aside
+
+__all__ = ["WidthFit", "fit_width"]
+
+_FARTHEST = 3  # doublings or halvings of the first guess
+_LAST = 5  # validations, which are averaged: a single one of a stochastic state is noisy
+
+
+@dataclass(frozen=True)
+class WidthFit:
+    """What `fit_width` returns.
+
+    Attributes:
+        posterior: the posterior from all rows, under the best width.
+        fit: the run that made it.
+        widths: the widths that were tried, each with the negative log predictive density of the rows set aside, in nats
+            a row, at the end of its run; empty where the width was known or the algorithm's own affair.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Categorical(3)).standardised(x, y)
+        >>> lamu.fit_width(model, (x, y), lamu.algorithms.ivon(), epochs=5).widths
+        {}
+    """
+
+    posterior: Posterior
+    fit: Fit
+    widths: dict[float, float]
+
+
+def fit_width(
+    model: Model, data: Any, algorithm: Algorithm, *, validation: Any = 0.1, seed: int = 0, **options: Any
+) -> WidthFit:
+    """Fits an algorithm under the width of the prior that predicts rows set aside best.
+
+    It takes three runs or more on what validation leaves, up to eight, and one on all rows. Where the prior is no
+    `LearnedNormal`, or the algorithm has a length of its own, sees every row once, or chooses the width itself
+    (Laplace's method), it is a single `lamu.fit`, to which `validation` goes where it can be used.
+
+    Args:
+        model: network, likelihood and prior.
+        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
+        algorithm: what is run.
+        validation: a share of the rows, or rows of their own.
+        seed: of what is set aside and of every run.
+        **options: further options of `lamu.fit`, for instance `epochs` and `batch_size`.
+
+    Returns:
+        The posterior, its run, and the widths that were tried.
+
+    Raises:
+        ValueError: for an option that makes no sense for several runs.
+        Diverged: if the runs of all widths diverge.
+        KeyboardInterrupt: if a run is stopped from the keyboard before the last one.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> prior = lamu.priors.LearnedNormal(0.5)
+        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Categorical(3), prior).standardised(x, y)
+        >>> found = lamu.fit_width(model, (x, y), lamu.algorithms.ivon(), epochs=30)
+        >>> min(found.widths, key=found.widths.get) == found.posterior.model.prior.scale
+        True
+    """
+    for name in ("checkpoint", "resume", "stop"):
+        if name in options:
+            raise ValueError(f"{name}={options[name]!r} is about one run, not several; leave it out, or use fit")
+    prior, traits = model.prior, algorithm.traits
+    if not isinstance(prior, LearnedNormal) or traits.length is not None or traits.batching == "once":
+        return _single(fit(model, data, algorithm, seed=seed, **options))
+    if traits.chooses_width:
+        return _single(fit(model, data, algorithm, seed=seed, validation=validation, **options))
+    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    model.likelihood.check(np.asarray(rows.y))
+    learned, held = set_aside(rows, validation, model.likelihood.task, seed)
+    failures: list[Diverged] = []
+
+    def nll(width: float) -> float:
+        under = replace(model, prior=prior.at(width))
+        try:
+            found = fit(under, learned, algorithm, seed=seed, validation=held, **options)
+        except Diverged as failure:
+            failures.append(failure)
+            return math.inf
+        if found.interrupted:
+            raise KeyboardInterrupt
+        last = float(np.mean(found.history["validation_nll"][-_LAST:]))
+        return last if math.isfinite(last) else math.inf
+
+    widths = descended(nll, float(prior.start))
+    best = min(widths, key=lambda width: widths[width])
+    if math.isinf(widths[best]) and failures:
+        raise failures[0]
+    final = fit(replace(model, prior=prior.at(best)), rows, algorithm, seed=seed, **options)
+    return WidthFit(final.posterior, final, widths)
+
+
+def descended(loss: Callable[[float], float], start: float) -> dict[float, float]:
+    """Returns the points tried on the way down from a start by doubling or by halving, each with its loss.
+
+    Args:
+        loss: what is to be small.
+        start: the first point; no other is more than three doublings or halvings away.
+
+    Examples:
+        >>> from lamu.widths import descended
+        >>> descended(lambda width: abs(width - 3.0), 0.5)
+        {0.5: 2.5, 1.0: 2.0, 0.25: 2.75, 2.0: 1.0, 4.0: 1.0}
+    """
+    tried = {point: loss(point) for point in (start, 2 * start, start / 2)}
+    factor = 2.0 if tried[2 * start] < tried[start / 2] else 0.5
+    point = start * factor
+    for _ in range(_FARTHEST - 1):
+        if tried[point] != min(tried.values()):
+            break
+        point = point * factor
+        tried[point] = loss(point)
+    return tried
+
+
+def _single(found: Fit) -> WidthFit:
+    return WidthFit(found.posterior, found, {})

@@ -1,0 +1,82 @@
+"""Networks that arrive trained: no step is made, the weights stay, and the posterior is about them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(80, 3))
+Y = X @ np.array([1.0, -2.0, 0.5]) + 0.3 * rng.normal(size=80)
+BEST = np.linalg.solve(X.T @ X + 0.09 * np.eye(3), X.T @ Y)[:, None]
+GAUSSIAN = lamu.likelihoods.Gaussian(scale=0.3)
+
+
+def _line(theta: Any, x: Any) -> Any:
+    return x @ theta["slope"]
+
+
+def test_the_posterior_of_a_trained_function_is_the_exact_one() -> None:
+    model = lamu.Model(lamu.networks.Trained(_line, {"slope": BEST}), GAUSSIAN)
+    fit = lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0)
+    assert fit.history["loss"].shape == (0,)
+    np.testing.assert_array_equal(fit.posterior.mean["network"]["slope"], BEST)
+    precision = X.T @ X / 0.09 + np.eye(3)
+    np.testing.assert_allclose(fit.posterior.belief.factors["network"].precision.dense({"slope": BEST}), precision)
+
+
+def test_weights_of_an_earlier_run_count_as_trained() -> None:
+    model = lamu.Model(lamu.networks.Linear(), GAUSSIAN)
+    first = lamu.fit(model, (X, Y), lamu.algorithms.adam(0.1), epochs=40).posterior
+    fit = lamu.fit(model.starting_at(first.mean), (X, Y), lamu.algorithms.last_layer(), epochs=0, validation=0.2)
+    assert all(jax.tree.leaves(jax.tree.map(jnp.array_equal, fit.posterior.mean, first.mean)))
+
+
+def test_more_epochs_go_on_from_the_trained_weights() -> None:
+    model = lamu.Model(lamu.networks.Trained(_line, {"slope": BEST}), GAUSSIAN)
+    fit = lamu.fit(model, (X, Y), lamu.algorithms.sgd(1e-6), epochs=1, batch_size=80)
+    np.testing.assert_allclose(fit.posterior.mean["network"]["slope"], BEST, atol=1e-5)
+
+
+def test_random_weights_are_refused() -> None:
+    model = lamu.Model(lamu.networks.MLP((4,)), GAUSSIAN).standardised(X, Y)
+    with pytest.raises(ValueError, match="epochs=0 would make a posterior of the random weights of Standardised"):
+        lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0)
+    with pytest.raises(ValueError, match="a length of its own"):
+        lamu.fit(model.starting_at({}), (X, Y), lamu.mcmc.nuts(), epochs=0)
+
+
+def test_a_slope_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for slope, warned in ((BEST, False), (BEST + 1.0, True)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "lamu"):
+            model = lamu.Model(lamu.networks.Trained(_line, {"slope": slope}), GAUSSIAN)
+            lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0)
+        assert ("far from a minimum" in caplog.text) is warned
+
+
+def test_a_function_is_given_again_when_its_posterior_is_loaded(tmp_path: Path) -> None:
+    network = lamu.networks.Trained(_line, {"slope": BEST})
+    posterior = lamu.fit(lamu.Model(network, GAUSSIAN), (X, Y), lamu.algorithms.laplace(), epochs=0).posterior
+    folder = posterior.save(tmp_path / "posterior")
+    with pytest.raises(ValueError, match=r"_line' was not saved, and is needed; .* lamu\.load\(path, network=\.\.\.\)"):
+        lamu.load(folder)
+    again = lamu.load(folder, network=network)
+    np.testing.assert_array_equal(again.predict(X).std, posterior.predict(X).std)
+
+
+def test_what_cannot_be_a_trained_network() -> None:
+    with pytest.raises(TypeError, match="function=3 cannot be called"):
+        lamu.networks.Trained(3, {})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="the parameters are a list; give nested dictionaries"):
+        lamu.networks.Trained(_line, [1.0])
+    with pytest.raises(ValueError, match="the pattern 'last/"):
+        lamu.networks.Trained(_line, {"slope": BEST}, head="last/*")

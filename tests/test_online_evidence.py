@@ -1,0 +1,283 @@
+"""Training by the evidence: the evidence beside closed forms by hand, and what the training finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.optimize import minimize
+
+import lamu
+from lamu import tree
+from lamu.algorithms import OneWidth, WidthPerLayer, WidthPerWeight, adam, map_estimate, online_laplace
+from lamu.algorithms.post_hoc.evidence_sums import log_evidence, measured
+from lamu.algorithms.post_hoc.held_noise import HeldDispersions
+from lamu.data import Arrays, Batch
+from lamu.likelihoods import Bernoulli, Gaussian, Scaled
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.networks import MLP, BatchNorm, Linear
+from lamu.objective import Objective
+from lamu.objective.curvature import ExactKronecker, GaussNewton
+from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.priors import LayerwiseNormal, LearnedNormal, Normal, ScaleMixture
+from lamu.rate import Annealed
+from lamu.verification import problems, references
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 3))
+Y = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=60)
+DESIGN = np.column_stack([np.ones(60), X])
+CURVATURES = [(Dense, GaussNewton()), (Diagonal, GaussNewton()), (Layerwise(), ExactKronecker())]
+
+
+def sums_at(structure: Any, curvature: Any, objective: Objective, params: Any, x: Any, y: Any) -> Any:
+    return measured(structure, curvature, objective, params, {}, Batch.of(x, y), jax.random.key(1))
+
+
+def linear(weights: np.ndarray) -> Any:
+    return {"layers": {0: {"bias": jnp.asarray(weights[:1]), "kernel": jnp.asarray(weights[1:, None])}}}
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_the_evidence_of_linear_regression_is_the_closed_form(temperature: float) -> None:
+    """A full matrix, and Kronecker factors of one layer with one output, which are exact."""
+    problem: Any = problems.regression(temperature=temperature)
+    mode, _, expected = references.linear_regression(
+        problem.design, problem.y, problem.scale, problem.precision, temperature
+    )
+    params = {"network": linear(mode), "likelihood": {}}
+    for structure, curvature in (CURVATURES[0], CURVATURES[2]):
+        mean = sums_at(structure, curvature, problem.objective, params, problem.x, problem.y).mean()
+        found = log_evidence(problem.objective, mean, params["network"], problem.objective.model.prior, jnp.zeros(0))
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def small(likelihood: Any = Gaussian(), x: Any = X, y: Any = Y) -> tuple[Objective, Any]:  # noqa: B008  (a constant)
+    model = Model(MLP((3,), "tanh"), likelihood, Normal(0.7))
+    return Objective(model, float(len(x))), model.init(jax.random.key(0), Batch.of(x, y))[0]
+
+
+@pytest.mark.parametrize(("structure", "curvature"), CURVATURES, ids=["dense", "diagonal", "kronecker"])
+def test_the_gradient_in_the_precisions_counts_the_weights_that_the_data_hold(structure: Any, curvature: Any) -> None:
+    r"""MacKay's \(\tfrac12 D_l - \tfrac12 \delta_l (\lVert m_l \rVert^2 + \operatorname{tr} \Sigma_l)\), a layer."""
+    objective, params = small()
+    weights, mean = params["network"], sums_at(structure, curvature, objective, params, X, Y).mean()
+    if isinstance(structure, Layerwise):
+        mean = replace(mean, curvature=mean.curvature.factored())
+
+    def evidence(log_precision: Any) -> Any:
+        scale = jax.tree.map(lambda leaf: jnp.exp(-leaf / 2), log_precision)
+        return log_evidence(objective, mean, weights, LayerwiseNormal(scale), jnp.zeros(0))
+
+    start = {"layers": {0: jnp.asarray(0.3), 1: jnp.asarray(-0.8)}}
+    found = jax.grad(evidence)(start)
+    h = objective.data_size * np.asarray(mean.curvature.dense(weights))
+    delta = np.concatenate([np.full(tree.dimension(weights["layers"][k]), np.exp(start["layers"][k])) for k in (0, 1)])
+    variance, vector = np.diagonal(np.linalg.inv(h + np.diag(delta))), np.asarray(tree.ravel(weights)[0])
+    terms = 0.5 - delta * (vector**2 + variance) / 2
+    size = tree.dimension(weights["layers"][0])
+    np.testing.assert_allclose(found["layers"][0], terms[:size].sum(), rtol=1e-8)
+    np.testing.assert_allclose(found["layers"][1], terms[size:].sum(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), Scaled(Gaussian(), 1.0, 3.0)], ids=["plain", "scaled"])
+def test_a_factor_of_the_noise_is_another_noise(likelihood: Any) -> None:
+    objective, params = small(likelihood)
+    weights, prior = params["network"], objective.model.prior
+    wide = {**params, "likelihood": jax.tree.map(lambda leaf: leaf + 0.4, params["likelihood"])}
+    mean, other = (sums_at(Dense, GaussNewton(), objective, at, X, Y).mean() for at in (params, wide))
+    found = log_evidence(objective, mean, weights, prior, jnp.full(1, 0.4))
+    np.testing.assert_allclose(found, log_evidence(objective, other, weights, prior, jnp.zeros(0)), rtol=1e-10)
+
+
+@pytest.mark.stress
+def test_rows_that_are_padding_or_weigh_nothing_add_nothing() -> None:
+    objective, params = small()
+    batch = Batch.of(X, Y)
+    doubled = replace(batch.padded(70), weight=batch.padded(70).weight * 2.0)
+    for structure, curvature in CURVATURES:
+        one, two = (
+            measured(structure, curvature, objective, params, {}, b, jax.random.key(1))
+            for b in (batch.padded(70), doubled)
+        )
+        plain = sums_at(structure, curvature, objective, params, X, Y)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), plain, one)
+        np.testing.assert_allclose(two.likelihood, 2 * plain.likelihood, rtol=1e-9)
+        np.testing.assert_allclose(two.misfit, 2 * plain.misfit, rtol=1e-9)
+        np.testing.assert_allclose(two.observed, 2 * plain.observed)
+        np.testing.assert_allclose(two.rows, plain.rows)
+
+
+def best_of_the_closed_form() -> tuple[float, float]:
+    """Returns the logarithms of precision and noise with the greatest evidence of linear regression."""
+
+    def loss(at: Any) -> float:
+        return -references.linear_regression(DESIGN, Y, float(np.exp(at[1])), float(np.exp(at[0])))[2]
+
+    found: Any = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-10})
+    return tuple(found.x)
+
+
+def test_training_finds_the_precision_and_the_noise_of_the_greatest_evidence() -> None:
+    algorithm = online_laplace(adam(Annealed(0.05)), OneWidth(), burn_in=10, every=1)
+    model = Model(Linear(), Gaussian(), Normal(0.2))
+    found = fit(model, (X, Y), algorithm, steps=400, batch_size=60)
+    expected = best_of_the_closed_form()
+    posterior: Any = found.posterior
+    assert int(found.state.updates) == 390
+    assert abs(-2 * float(jnp.log(posterior.model.prior.scale)) - expected[0]) < 0.02
+    assert abs(float(posterior.mean["likelihood"]["log_scale"][0]) - expected[1]) < 0.005
+    delta, sigma = (float(np.exp(value)) for value in expected)
+    greatest = references.linear_regression(DESIGN, Y, sigma, delta)[2]
+    own = posterior.model.likelihood.log_prior(posterior.mean["likelihood"])
+    np.testing.assert_allclose(posterior.evidence - own, greatest, atol=1e-3)
+
+
+@pytest.mark.stress
+def test_minibatches_find_much_the_same() -> None:
+    """Curvature and misfit are sums over the epoch's batches; the weights jitter while they are taken."""
+    algorithm = online_laplace(adam(Annealed(0.02)), OneWidth(), Diagonal, burn_in=5, every=2)
+    found = fit(Model(Linear(), Gaussian(), Normal(0.2)), (X, Y), algorithm, epochs=150, batch_size=25)
+    expected = best_of_the_closed_form()
+    prior: Any = found.posterior.model.prior
+    assert abs(-2 * float(jnp.log(prior.scale)) - expected[0]) < 0.3
+    assert abs(float(found.posterior.mean["likelihood"]["log_scale"][0]) - expected[1]) < 0.05
+
+
+@pytest.mark.stress
+def test_a_width_a_weight_switches_off_what_the_target_does_not_need() -> None:
+    x = np.column_stack([X, rng.normal(size=(60, 2))])
+    algorithm = online_laplace(adam(Annealed(0.05)), WidthPerWeight(), burn_in=10, every=1, rate=0.3)
+    posterior: Any = fit(Model(Linear(), Gaussian()), (x, Y), algorithm, steps=200, batch_size=60).posterior
+    widths = np.asarray(posterior.model.prior.scale["layers"][0]["kernel"])[:, 0]
+    assert np.all(widths[:3] > 0.2)
+    assert np.all(widths[3:] < 0.1)
+
+
+def test_prior_and_noise_move_at_the_end_of_a_period_alone() -> None:
+    objective, _ = small()
+    batch = Batch.of(X[:30], Y[:30])  # half an epoch
+    algorithm = online_laplace(map_estimate(optax.sgd(0.01)), burn_in=1, every=2, updates=3)
+    state, step, seen = algorithm.init(jax.random.key(0), objective, batch), jax.jit(algorithm.step), []
+    for t in range(8):
+        new, _ = step(jax.random.key(t), state, batch, objective)
+        seen.append(
+            (
+                float(new.dispersion["log_scale"][0] - state.dispersion["log_scale"][0]) != 0.0,
+                float(new.log_precision["layers"][0] - state.log_precision["layers"][0]) != 0.0,
+                float(new.sums.rows),
+            )
+        )
+        state = new
+    # A burn-in epoch, an epoch that is looked at, an update; then a period of two, whose last is looked at.
+    assert [moved for moved, _, _ in seen] == [False, False, False, True, False, False, False, True]
+    assert [moved for _, moved, _ in seen] == [moved for moved, _, _ in seen]
+    assert [rows for _, _, rows in seen] == [0, 0, 30, 60, 60, 60, 30, 60]
+
+
+@pytest.mark.stress
+def test_classes_and_batch_statistics() -> None:
+    """Without a noise there is none to move."""
+    labels = (Y > 0).astype(np.int32)
+    for network, structure, kind in (
+        (MLP((3,), "tanh"), Layerwise(), "KroneckerBlocks"),
+        (MLP((3,), normalise=BatchNorm()), None, "Dense"),
+    ):
+        algorithm = online_laplace(adam(0.05), structure=structure, burn_in=1, every=1, updates=5)
+        posterior: Any = fit(Model(network, Bernoulli()), (X, labels), algorithm, epochs=4, batch_size=60).posterior
+        assert type(posterior.belief.factors["network"].precision).__name__ == kind
+        assert np.isfinite(posterior.evidence)
+        assert posterior.mean["likelihood"] == {}
+        assert lamu.scores.nll(posterior.predict(X), labels) < np.log(2)
+
+
+def test_the_structure_is_the_richest_that_many_weights_can_have() -> None:
+    wide, batch = (256,), Batch.of(X, Y)
+    for network, widths, kind in (
+        (MLP((3,)), WidthPerWeight(), "Dense"),
+        (MLP(wide), WidthPerLayer(), "KroneckerBlocks"),
+        (MLP(wide), WidthPerWeight(), "Diagonal"),
+        (MLP(wide, normalise=BatchNorm()), WidthPerLayer(), "Diagonal"),
+    ):
+        objective, algorithm = Objective(Model(network, Gaussian()), 60.0), online_laplace(widths=widths)
+        state = jax.eval_shape(algorithm.init, jax.random.key(0), objective, batch)
+        assert type(state.sums.curvature).__name__ == kind
+
+
+def test_the_end_of_a_run_without_data_has_the_period_s_curvature() -> None:
+    objective, _ = small()
+    batch = Batch.of(X, Y)
+    algorithm = online_laplace(adam(0.01), burn_in=0, every=2, updates=2)
+    state = algorithm.init(jax.random.key(0), objective, batch)
+    with pytest.raises(ValueError, match="give the data"):
+        algorithm.posterior(jax.random.key(1), state, objective, None, None)
+    step = jax.jit(algorithm.step)
+    state, _ = step(jax.random.key(0), state, batch, objective)
+    state, _ = step(jax.random.key(1), state, batch, objective)
+    state, _ = step(jax.random.key(2), state, batch, objective)
+    one, two = (
+        algorithm.posterior(jax.random.key(1), state, objective, data, None).evidence
+        for data in (None, Arrays.of((X, Y)))
+    )
+    # The sums are of the weights a step before.
+    np.testing.assert_allclose(one, two, rtol=0.02)
+    assert one != two
+
+
+def test_a_run_that_is_too_short_says_so(caplog: Any) -> None:
+    fit(Model(Linear(), Gaussian()), (X, Y), online_laplace(adam(0.01)), epochs=1, batch_size=60)
+    assert "before its first update" in caplog.text
+
+
+def test_held_dispersions_are_those_of_the_base() -> None:
+    base, dispersion = Scaled(Gaussian(), 1.0, 2.0), {"log_scale": jnp.array([0.3])}
+    held, f, y = HeldDispersions(base, dispersion), jnp.asarray(X[:, :1]), jnp.asarray(Y)
+    assert held.quadratic
+    assert held.log_concave
+    assert (held.task, held.outputs(Y), held.init(Y)) == ("regression", 1, {})
+    held.check(Y)
+    for method, arguments in (
+        ("log_prob", (f, y)),
+        ("information", (f,)),
+        ("mean", (f,)),
+        ("variance", (f,)),
+        ("entropy", (f,)),
+        ("cdf", (f, y)),
+        ("marginal", (f, f[:, :, None] ** 2)),
+    ):
+        one, other = getattr(held, method)({}, *arguments), getattr(base, method)(dispersion, *arguments)
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+    draws = (held.sample(jax.random.key(0), {}, f), base.sample(jax.random.key(0), dispersion, f))
+    np.testing.assert_array_equal(*draws)
+    assert float(held.log_prior({})) == 0.0
+    assert held.dispersion_information({}) == {}
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    wrong: list[tuple[Any, Any, str]] = [
+        (TypeError, {"widths": WidthPerLayer}, "which weights share"),
+        (TypeError, {"of": 3}, "of"),
+        (ValueError, {"widths": WidthPerWeight(), "structure": Layerwise()}, "structure=Diagonal"),
+        (ValueError, {"every": 0}, "every=0"),
+        (ValueError, {"burn_in": -1}, "burn_in=-1"),
+        (ValueError, {"updates": 0}, "updates=0"),
+        (ValueError, {"rate": 0.0}, "rate=0.0"),
+    ]
+    for error, arguments, words in wrong:
+        with pytest.raises(error, match=words):
+            online_laplace(**arguments)
+    with pytest.raises(TypeError, match="ScaleMixture is none"):
+        fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), online_laplace(), steps=1)
+    with pytest.raises(ValueError, match="no prefix of the parameters"):
+        fit(Model(Linear(), Gaussian(), LayerwiseNormal({"w": 1.0})), (X, Y), adam(), steps=1)
+    with pytest.raises(ValueError, match="'a' is not positive"):
+        LayerwiseNormal({"a": -1.0})
+    with pytest.raises(ValueError, match="have the shape"):
+        LayerwiseNormal({"a": jnp.ones(3)}).check({"a": jnp.ones(2)})
+    assert fit(Model(Linear(), Gaussian(), LearnedNormal(0.5)), (X, Y), online_laplace(), steps=1).posterior.evidence

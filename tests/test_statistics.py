@@ -1,0 +1,82 @@
+"""What becomes of batch statistics in a posterior of weights that arrived trained."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu.networks import MLP, BatchNorm
+from lamu.statistics import Frozen, Recomputed, RecomputedPerDraw
+
+rng = np.random.default_rng(0)
+X = rng.normal(2.0, 3.0, size=(60, 4))
+Y = (X[:, 0] > 2).astype(int) + (X[:, 1] > 2)
+NETWORK = MLP((5,), normalise=BatchNorm())
+
+
+@cache
+def trained() -> Any:
+    model = lamu.Model(NETWORK, lamu.likelihoods.Categorical(3))
+    return lamu.fit(model, (X, Y), lamu.algorithms.adam(0.05), epochs=10, batch_size=20).posterior
+
+
+def after(choice: Any, state: Any = None) -> Any:
+    model = trained().model.starting_at(trained().mean, trained().network_state if state is None else state)
+    return lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0, statistics=choice).posterior
+
+
+def test_the_question_names_the_three_answers() -> None:
+    with pytest.raises(ValueError, match=r"Frozen\(\), Recomputed\(\) \(at the mean\), or RecomputedPerDraw\(\)"):
+        after(None)
+
+
+def test_a_point_leaves_no_question() -> None:
+    model = trained().model.starting_at(trained().mean, trained().network_state)
+    fit = lamu.fit(model, (X, Y), lamu.algorithms.adam(), epochs=0)
+    np.testing.assert_array_equal(fit.posterior.predict(X).mean, trained().predict(X).mean)
+
+
+def test_frozen_keeps_the_state() -> None:
+    kept = jax.tree.map(jnp.array_equal, after(Frozen()).network_state, trained().network_state)
+    assert all(jax.tree.leaves(kept))
+
+
+def test_recomputed_is_the_state_of_the_mean() -> None:
+    """Of a state that was lost, by the moments of the first layer's outputs, which NumPy takes."""
+    lost = NETWORK.init(jax.random.key(0), jnp.asarray(X), 3)[1]
+    found = after(Recomputed(), lost)
+    layer = found.mean["network"]["layers"][0]
+    features = X @ np.asarray(layer["kernel"]) + np.asarray(layer.get("bias", 0.0))
+    left = 0.9**50
+    np.testing.assert_allclose(found.network_state["norms"][0]["mean"], (1 - left) * features.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(
+        found.network_state["norms"][0]["var"], left + (1 - left) * features.var(axis=0), rtol=1e-9
+    )
+
+
+def test_every_draw_has_its_own_state(tmp_path: Path) -> None:
+    """A draw's outputs are those of the network in training mode on the same rows, where averages have settled."""
+    posterior = after(RecomputedPerDraw())
+    pred = posterior.predict(X, samples=3)
+    draws = posterior.belief.draws(jax.random.clone(posterior.key), 3)
+    for k in range(3):
+        theta = jax.tree.map(lambda leaf, k=k: leaf[k], draws)
+        f = posterior.model.outputs(theta, posterior.network_state, jnp.asarray(X), None, True, None)[0]
+        np.testing.assert_allclose(pred.f[k], f, atol=0.05 * float(jnp.abs(f).max()))
+    frozen = after(Frozen()).with_rule(lamu.predictives.Sampled()).predict(X, samples=3)
+    assert float(jnp.abs(frozen.f - pred.f).max()) > 0.05
+    again = lamu.load(posterior.save(tmp_path / "posterior"))
+    np.testing.assert_array_equal(again.predict(X, samples=3).mean, pred.mean)
+
+
+def test_a_network_without_a_state_is_left_alone() -> None:
+    line = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3))
+    posterior = lamu.fit(line, (X, Y), lamu.algorithms.ivon(), epochs=1, statistics=RecomputedPerDraw()).posterior
+    assert isinstance(posterior.rule, lamu.predictives.Sampled)
