@@ -115,13 +115,13 @@ def trained(widths: tuple[int, ...], x: np.ndarray, y: np.ndarray) -> Any:
 
 def convnet(repeats: int) -> None:
     """LeNet on the first 10,000 images of Fashion-MNIST."""
-    from lamu.networks import ConvNet
+    from benchmarks.images import folder, scaled
 
-    from benchmarks.images import fashion
-
-    images = fashion()
-    x, y = images.x[:10_050].reshape(-1, 28, 28, 1), images.y[:10_050]
-    model = lamu.Model(ConvNet(), lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
+    with np.load(folder() / "images" / "fashion_mnist.npz") as known:
+        x, y = scaled(known["X_train"][:10_050]), np.asarray(known["y_train"][:10_050])
+    x = x.reshape(-1, 28, 28, 1)
+    network = lamu.networks.ConvNet((6, 16), (120, 84), kernel=5)
+    model = lamu.Model(network, lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
     options: dict[str, Any] = {"epochs": 1, "batch_size": 128, "progress": False}
     posterior = lamu.fit(model, (x[:10_000], y[:10_000]), lamu.algorithms.adam(1e-3), **options).posterior
     print(f"ConvNet of {lamu.tree.dimension(posterior.mean['network']):,} weights")

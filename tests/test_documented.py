@@ -25,6 +25,7 @@ TESTED_ELSEWHERE = {
     "lamu.scores": "test_scores, test_closeness_and_doubt, test_decisions_and_novelty, test_fidelity, test_bounds",
     "lamu.calibration": "test_conformal, test_after_the_posterior, test_decisions_and_novelty",
     "lamu.composition": "test_composition",
+    "lamu.mcmc": "test_metropolis, test_stochastic_samplers",
     "lamu.memory": "test_memory",
     "lamu.statistics": "test_statistics",
     "lamu.divergences": "test_divergences",

@@ -10,28 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy.stats import multivariate_normal
 
 import lamu
 from lamu import memory, tree
 from lamu.algorithms import (
     AllWeights,
     ByMask,
-    Evidence,
     HeadWeights,
     LargestVariance,
     Matching,
-    OneWidth,
-    WidthPerLayer,
-    evidence,
     laplace,
     last_layer,
     map_estimate,
-    tuned,
 )
 from lamu.algorithms.post_hoc.at_mode import look_at_mode
 from lamu.algorithms.post_hoc.positivity import require_positive
-from lamu.algorithms.post_hoc.tuning import widths_by_evidence
 from lamu.data import Arrays
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Scaled
@@ -63,58 +56,28 @@ from lamu.operators.lanczos import eigenpairs, lanczos
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, Sampled
 from lamu.priors import LayerwiseNormal, Normal
-
-rng = np.random.default_rng(0)
-N, POWER, TEMPERATURE, SIZE = 12, 0.7, 0.8, 20.0
-X, CLASSES = rng.normal(size=(N, 3)), rng.integers(0, 3, size=N)
-WEIGHT = rng.uniform(0.3, 2.0, size=N)
-NEW = jnp.asarray(rng.normal(size=(4, 3)))
-CLOSE: Any = {"rtol": 1e-6, "atol": 1e-9}
-
-
-class Case:
-    """A model at some weights, with its curvature, Jacobians and precision made by hand."""
-
-    def __init__(self, model: Model, y: Any, seed: int = 0) -> None:
-        self.model, self.rows = model, Arrays.of({"x": X, "y": y, "weight": WEIGHT})
-        params, state = jax.jit(model.init)(jax.random.key(seed), self.rows.full())
-        generator = np.random.default_rng(seed)
-        moved = lambda leaf: leaf + 0.1 * jnp.asarray(generator.normal(size=leaf.shape))
-        self.params, self.state = jax.tree.map(moved, params), state
-        self.objective = Objective(model, SIZE, TEMPERATURE, POWER)
-        self.point = Posterior(model, Point(self.params), state, Sampled(), jax.random.key(3))
-        self.vector, self.unravel = tree.ravel(self.params["network"])
-
-    def outputs(self, vector: Any, x: Any) -> Any:
-        params = {**self.params, "network": self.unravel(vector)}
-        return self.model.outputs(params, self.state, x[None])[0][0]
-
-    def jacobian(self, x: Any) -> Any:
-        return jax.jit(jax.vmap(jax.jacrev(self.outputs), (None, 0)))(self.vector, jnp.asarray(x))
-
-    def curvature(self) -> np.ndarray:
-        """Over the rows that there are, in the place of as many as the objective counts."""
-        f, J = jax.vmap(self.outputs, (None, 0))(self.vector, jnp.asarray(X)), self.jacobian(X)
-        information = self.model.likelihood.information(self.params["likelihood"], f)
-        return SIZE / N * POWER * np.einsum("nkd,nkl,nle,n->de", J, information, J, WEIGHT)
-
-    def precision(self) -> np.ndarray:
-        scale: Any = self.model.prior
-        return (self.curvature() + np.eye(len(self.vector)) / scale.scale**2) / TEMPERATURE
-
-    def look(self, structure: Any, curvature: Any = None, key: Any = None) -> Any:
-        return look_at_mode(structure, self.point, self.objective, self.rows, curvature, key)
-
-    def posterior(self, structure: Any, curvature: Any = None) -> Posterior:
-        return self.look(structure, curvature).posterior(self.objective, jax.random.key(0))
+from tests.laplace_case import (
+    CLASSES,
+    CLOSE,
+    DESIGN,
+    HIDDEN,
+    KEY,
+    NEW,
+    POWER,
+    SIZE,
+    TARGET,
+    TEMPERATURE,
+    WEIGHT,
+    Case,
+    N,
+    X,
+    rng,
+)
 
 
 def dense(posterior: Any) -> np.ndarray:
     gaussian = posterior.belief.factors["network"]
     return np.asarray(gaussian.precision.dense(gaussian.mean))
-
-
-HIDDEN = Case(Model(MLP((4,), "tanh"), Categorical(3), Normal(0.7)), CLASSES)
 
 
 def blocks_of(matrix: np.ndarray, *sizes: int) -> np.ndarray:
@@ -399,98 +362,6 @@ def test_batch_statistics_are_held_in_evaluation_mode() -> None:
         np.diag(dense(case.posterior(Diagonal))), np.diag(case.precision()), rtol=1e-6, atol=1e-9
     )
     assert np.isfinite(case.posterior(Layerwise()).evidence)
-
-
-REGRESSION = Model(Linear(), Gaussian(0.5), Normal(0.8))
-TARGET = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=N)
-DESIGN = np.column_stack([np.ones(N), X])
-
-
-def linear_mode(delta: float) -> Posterior:
-    mode = np.linalg.solve(DESIGN.T @ DESIGN / 0.25 + delta * np.eye(4), DESIGN.T @ TARGET / 0.25)
-    layer = {"bias": jnp.asarray(mode[:1]), "kernel": jnp.asarray(mode[1:, None])}
-    return Posterior(REGRESSION, Point({"network": {"layers": {0: layer}}, "likelihood": {}}), {}, Sampled(), KEY)
-
-
-KEY = jax.random.key(4)
-
-
-@pytest.mark.parametrize("structure", [Dense, Layerwise()], ids=str)
-def test_the_evidence_of_a_linear_regression_is_the_closed_form(structure: Any) -> None:
-    for delta in (1.5, 0.3):
-        covariance = 0.25 * np.eye(N) + DESIGN @ DESIGN.T / delta
-        exact = multivariate_normal(np.zeros(N), covariance).logpdf(TARGET)
-        log_evidence = evidence(linear_mode(delta), (X, TARGET), structure)
-        np.testing.assert_allclose(log_evidence(delta), exact, rtol=0, atol=1e-8)
-        np.testing.assert_allclose(log_evidence({"layers": {0: jnp.asarray(delta)}}), exact, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("structure", [Dense, Diagonal, DenseBlocks, Layerwise()], ids=str)
-def test_eigenvalues_that_are_kept_give_the_determinant_anew(structure: Any) -> None:
-    """One precision, one a leaf, one a weight, and the posterior's own number; and the slope in each argument."""
-    mode = HIDDEN.look(structure)
-    log_evidence = Evidence.of(mode, HIDDEN.objective)
-    delta = 1 / 0.49
-    own = mode.posterior(HIDDEN.objective, jax.random.key(0)).evidence
-    leaves = jax.tree.map(lambda _: jnp.asarray(delta), HIDDEN.params["network"])
-    weights = jax.tree.map(lambda leaf: jnp.full(leaf.shape, delta), HIDDEN.params["network"])
-    for asked in (None, delta, leaves, weights):
-        np.testing.assert_allclose(log_evidence(asked), own, rtol=1e-10)
-    colder = replace(HIDDEN.objective, temperature=0.5)
-    expected = mode.posterior(colder, jax.random.key(0)).evidence
-    np.testing.assert_allclose(log_evidence(delta, temperature=0.5), expected, rtol=1e-10)
-    slope = jax.grad(lambda point: log_evidence(jnp.exp(point[0]), temperature=point[1]))(jnp.array([0.3, 0.8]))
-    step = 1e-5
-    for index in range(2):
-        ends = [np.array([0.3, 0.8]) + sign * step * np.eye(2)[index] for sign in (1, -1)]
-        up, down = (float(log_evidence(np.exp(end[0]), temperature=end[1])) for end in ends)
-        np.testing.assert_allclose(slope[index], (up - down) / (2 * step), rtol=1e-5)
-
-
-def test_the_evidence_knows_a_noise_that_is_learned() -> None:
-    model = Model(Linear(), Gaussian(), Normal(0.8))
-    params = {**linear_mode(1.0).mean, "likelihood": {"log_scale": jnp.log(jnp.array([0.4]))}}
-    point = Posterior(model, Point(params), {}, Sampled(), KEY)
-    log_evidence = evidence(point, (X, TARGET))
-    wider = {**params, "likelihood": {"log_scale": jnp.log(jnp.array([0.6]))}}
-    expected = evidence(replace(point, belief=Point(wider)), (X, TARGET))(2.0)
-    np.testing.assert_allclose(log_evidence(2.0, noise=1.5), expected, rtol=1e-9)
-    assert jnp.isfinite(jax.grad(lambda c: log_evidence(2.0, noise=c))(1.2))
-
-
-def test_arguments_of_the_evidence_are_checked() -> None:
-    log_evidence = evidence(linear_mode(1.0), (X, TARGET))
-    with pytest.raises(ValueError, match=r"precision=-1\.0 is not positive"):
-        log_evidence(-1.0)
-    with pytest.raises(TypeError, match="is not learned"):
-        log_evidence(1.0, noise=2.0)
-    with pytest.raises(ValueError, match="no prefix of the weights"):
-        log_evidence({"layers": {3: jnp.asarray(1.0)}})
-
-
-def test_widths_are_tuned_to_where_the_evidence_is_greatest() -> None:
-    """A mode of two layers of different size: each width becomes its own, and no neighbour is better."""
-    log_evidence = Evidence.of(HIDDEN.look(Layerwise()), HIDDEN.objective)
-    prior, noise = widths_by_evidence(log_evidence, WidthPerLayer())
-    assert noise is None
-    best = jax.tree.map(lambda s: jnp.asarray(s**-2), prior.scale)
-    value = float(log_evidence(best))
-    for layer in (0, 1):
-        for factor in (0.8, 1.25):
-            other = {"layers": {**best["layers"], layer: best["layers"][layer] * factor}}
-            assert float(log_evidence(other)) < value
-    one, _ = widths_by_evidence(log_evidence, OneWidth())
-    assert float(log_evidence(float(one.scale) ** -2)) <= value + 1e-9
-
-
-def test_tuning_is_told_where_a_width_runs_away() -> None:
-    """A mode at zero: the evidence asks for a prior that is narrower without end."""
-    zero = jax.tree.map(jnp.zeros_like, linear_mode(1.0).mean)
-    point = Posterior(REGRESSION, Point(zero), {}, Sampled(), KEY)
-    with pytest.warns(UserWarning, match=r"layers/0 \(narrowest\)"):
-        posterior = tuned(point, (X, TARGET))
-    scale: Any = posterior.model.prior
-    np.testing.assert_allclose(scale.scale["layers"][0], 1e-3, rtol=1e-6)
 
 
 @pytest.mark.stress

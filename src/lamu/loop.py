@@ -14,7 +14,7 @@ import numpy as np
 from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
-from lamu.density import nothing
+from lamu.density import in_its_own_space, nothing
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.observations import Observation
@@ -253,6 +253,7 @@ def fit(
         seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
         with memory.within(max_memory):
             posterior = algorithm.posterior(final_key, chosen, objective, seen, history.trace)
+            posterior = in_its_own_space(posterior)  # a density with constraints
             if statistics is not None:
                 posterior = statistics.of(posterior, seen)
             elif total == 0:

@@ -37,7 +37,8 @@ def part(setting: str, word: str) -> Any:
 
     Args:
         setting: the setting's name.
-        word: one of `parts(setting)`; for weights also a path pattern, for instance "layers/2/*".
+        word: one of `parts(setting)`; for weights also a path pattern, for instance "layers/2/*", or the number of
+            those of largest variance.
 
     Raises:
         ValueError: for an unknown word; the message has the nearest one.
@@ -47,13 +48,16 @@ def part(setting: str, word: str) -> Any:
         >>> part("structure", "diagonal").__name__
         'Diagonal'
     """
+    from lamu.algorithms.post_hoc.selection import Matching
+    from lamu.algorithms.post_hoc.subnetwork import LargestVariance
+
     known = parts(setting)
     if word in known:
         return known[word]
     if setting == "weights" and ("/" in word or "*" in word):
-        from lamu.algorithms.post_hoc.selection import Matching
-
         return Matching(word)
+    if setting == "weights" and word.isdigit():
+        return LargestVariance(int(word))
     raise ValueError(f"there is no {setting} {word!r}; {nearest(word, known)}")
 
 
@@ -73,6 +77,8 @@ def _structures() -> dict[str, Any]:
         "kronecker": known.Layerwise(),
         "low_rank": known.LowRankOf(20),
         "matrix_free": known.MatrixFreeOf(),
+        "per_class": known.OutputBlocks,
+        "shared_basis": known.OutputEigen,
     }
 
 
@@ -80,9 +86,9 @@ def _curvatures() -> dict[str, Any]:
     from lamu.objective import curvature as known
 
     return {
-        "gauss_newton": known.GaussNewton(),
+        "ggn": known.GaussNewton(),
         "sampled": known.SampledGaussNewton(1),
-        "empirical": known.SquaredGradients(),
+        "fisher": known.SquaredGradients(),
         "hessian": known.Hessian(),
     }
 
