@@ -11,7 +11,7 @@ import pytest
 from lamu.cli import comparing, printing
 from lamu.cli.contestant import contest, main
 from lamu.cli.training import Request
-from tests.command_line import csv_of, runner
+from tests.command_line import assert_refused, csv_of, runner
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def lamu(capsys, tmp_path, monkeypatch):
     return runner(capsys, tmp_path, monkeypatch)
 
 
-def answer(nll, streams: int = 1, steps: int = 10) -> dict:
+def answer(nll, streams: int = 1, steps: int = 10, evidence: float | None = None) -> dict:
     """What a process would answer, one split a row of `nll`."""
     splits = [
         {
@@ -28,6 +28,7 @@ def answer(nll, streams: int = 1, steps: int = 10) -> dict:
             "nll": list(rows),
             "steps": steps,
             "seconds": 2.0,
+            "evidence": evidence,
         }
         for rows in np.atleast_2d(nll)
     ]
@@ -130,7 +131,7 @@ def test_a_contestant_fits_every_split_and_says_why_it_failed(tmp_path, monkeypa
         def fail(*arguments, sentence=sentence, **options):
             raise sentence
 
-        monkeypatch.setattr("lamu.cli.contestant.fit", fail)
+        monkeypatch.setattr("lamu.cli.contestant.fit_width", fail)
         task.write_text(comparing.dump({"request": vars(request), "algorithm": "adam", "settings": [], "splits": 1}))
         assert main(str(task), str(answer_file)) == 0
         assert comparing.json.loads(answer_file.read_text()) == {"failure": reason}
@@ -148,6 +149,48 @@ def test_a_process_that_dies_is_a_failure(monkeypatch, program, failure):
     stand_in = lambda words, **options: run([sys.executable, "-c", program], **options)
     monkeypatch.setattr(comparing.subprocess, "run", stand_in)
     assert comparing.run({}) == {"failure": failure}
+
+
+def test_rows_are_ordered_by_what_is_asked(lamu, answers):
+    rows = np.random.default_rng(0).normal(size=30)
+    answers |= {
+        "adam": answer(rows + 3.0),
+        "laplace": answer(rows + 2.0, evidence=-1234.5),
+        "ivon": answer(rows + 1.0, evidence=-2000.0),
+    }
+    order = lambda *words: [
+        row["algorithm"]
+        for row in lamu("compare", "iris", "--algorithms", "adam,ivon,laplace", *words, "--json").document["algorithms"]
+    ]
+    assert order() == ["adam", "ivon", "laplace"]
+    assert order("--by", "nll") == ["ivon", "laplace", "adam"]
+    assert order("--by", "evidence") == ["laplace", "ivon", "adam"]  # of a point nothing is known
+    shown = lamu("compare", "iris", "--algorithms", "adam,laplace", "--by", "evidence").out
+    assert "-1,234.5" in shown
+    assert "nll − adam's" in shown  # still the measure, though it stands last
+    assert_refused(lamu("compare", "iris", "--algorithms", "adam", "--by", "evidenc"), "--by is 'evidenc'")
+
+
+def test_a_reference_is_run_beside_and_compared_with(lamu, answers, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=30)
+    answers |= {"ivon": answer(rows), "nuts": answer(rows)}
+    near = {"ivon": {"agreement": 0.97, "total_variation": 0.031, "coverage": 0.91}}
+    monkeypatch.setattr(comparing, "_closeness", lambda *given: near)
+    ran = lamu("compare", "iris", "--algorithms", "ivon", "--reference", "nuts")
+    assert [(task["algorithm"], "keep" in task) for task in answers["asked"]] == [("ivon", True), ("nuts", True)]
+    assert "how close to nuts" in ran.out
+    assert "0.0310" in ran.out
+    assert_refused(lamu("compare", "iris", "--algorithms", "ivon", "--reference", "nut"), "there is no algorithm 'nut'")
+
+
+@pytest.mark.stress
+def test_processes_keep_their_posteriors_for_a_reference(lamu):
+    words = ("--algorithms", "ivon", "--epochs", "2", "--reference", "nuts")
+    short = [word for each in ("chains=2", "warmup=20", "draws=20") for word in ("--set", f"nuts.{each}")]
+    found = lamu("compare", "iris", *words, *short, "--json").document["algorithms"]
+    assert 0 <= found[0]["closeness"]["agreement"] <= 1
+    assert 0 < found[0]["closeness"]["total_variation"] < 1
+    assert found[1]["closeness"] is None
 
 
 def test_an_interrupted_process_interrupts_the_comparison(lamu, monkeypatch):

@@ -123,7 +123,7 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monke
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lamu.cli.training.fit", interrupted)
+    monkeypatch.setattr("lamu.cli.training.fit_width", interrupted)
     ran = lamu("fit", "diabetes", "--out", "run", *QUICK)
     assert (ran.code, ran.out) == (130, "")
     assert ran.err == "lamu: interrupted, and nothing was written\n"
@@ -131,7 +131,8 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monke
 
 
 def test_a_fit_that_the_loop_broke_off_is_not_written(lamu, tmp_path, monkeypatch):
-    monkeypatch.setattr("lamu.cli.training.fit", lambda *arguments, **options: SimpleNamespace(interrupted=True))
+    stopped = lambda *arguments, **options: SimpleNamespace(fit=SimpleNamespace(interrupted=True))
+    monkeypatch.setattr("lamu.cli.training.fit_width", stopped)
     assert lamu("fit", "iris", "--out", "run", *QUICK).code == 130
     assert list(tmp_path.iterdir()) == []
 

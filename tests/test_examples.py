@@ -28,6 +28,7 @@ LONG = {
     "ten_thousand_classes.py",
     "trained_network.py",
     "vogn_versus_backprop.py",
+    "your_own_algorithm.py",
     "your_own_loop.py",
 }
 SCRIPTS = [
@@ -38,9 +39,11 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LONG_PAGES = {
     "README.md",
     "docs/after.md",
+    "docs/curvature.md",
     "docs/index.md",
     "docs/one_rule.md",
     "docs/sampling.md",
+    "docs/sequential.md",
     "docs/trained_network.md",
     "docs/training.md",
     "docs/your_own_algorithm.md",

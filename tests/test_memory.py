@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 
 import lamu
 from lamu import memory
+from lamu.operators import Dense
 from lamu.predictives import Deferred
 
 
@@ -54,3 +56,19 @@ def test_a_prediction_keeps_to_the_limit() -> None:
         assert parts.rows < 60
         np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12)
     assert jnp.all(whole.std > 0)
+
+
+def test_a_precision_that_cannot_fit_is_refused_before_anything_runs(caplog: pytest.LogCaptureFixture) -> None:
+    model = lamu.Model(lamu.networks.MLP((40,)), lamu.likelihoods.Gaussian(scale=1.0))
+    x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60.0)
+    steps: list[Any] = []
+    whole, last = lamu.algorithms.laplace(structure=Dense), lamu.algorithms.last_layer()
+    refusal = r"the precision of 201 weights, Dense, takes 969\.6 kB and 200\.0 kB may be used; give structure="
+    with pytest.raises(ValueError, match=refusal):
+        lamu.fit(model, (x, y), whole, epochs=1, max_memory="200kB", callbacks=[lambda *seen: steps.append(seen)])
+    assert not steps
+    with pytest.raises(ValueError, match=r"nothing smaller fits; give max_memory='4\.8 kB' or more"):
+        lamu.fit(model, (x, y), whole, epochs=1, max_memory="1kB")
+    with caplog.at_level(logging.INFO, "lamu"):
+        lamu.fit(model, (x, y), last, epochs=1, max_memory="200kB")
+    assert "The precision of 41 weights, Dense, takes about 40.3 kB; 200.0 kB may be used." in caplog.text

@@ -14,7 +14,7 @@ import lamu
 from lamu.data import Batch
 from lamu.density import nothing
 from lamu.families import Draws
-from lamu.mcmc import DelayedAcceptance, SequentialTest, UnreliableChains, diagnose, inference_data
+from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
 from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.drawn import drawn
 from lamu.mcmc.hamiltonian import Hamiltonian
@@ -235,6 +235,7 @@ def test_diagnosis_says_in_words_what_the_numbers_say() -> None:
         trace = Visited({"network": jnp.asarray(NOISE.T), "likelihood": {}}, said)
         posterior = drawn(jax.random.key(0), Objective(LINE, 1.0), {}, trace)
         found = diagnose(posterior)
+        assert isinstance(found, Diagnosis)
         assert found.trusted
         assert found.space == "weights"
         assert str(found).startswith("Trusted: R-hat at most 1.0")

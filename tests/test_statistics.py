@@ -13,7 +13,7 @@ import pytest
 
 import lamu
 from lamu.networks import MLP, BatchNorm
-from lamu.statistics import Frozen, Recomputed, RecomputedPerDraw
+from lamu.statistics import Frozen, Recomputed, RecomputedPerDraw, Statistics, require_choice
 
 rng = np.random.default_rng(0)
 X = rng.normal(2.0, 3.0, size=(60, 4))
@@ -35,6 +35,9 @@ def after(choice: Any, state: Any = None) -> Any:
 def test_the_question_names_the_three_answers() -> None:
     with pytest.raises(ValueError, match=r"Frozen\(\), Recomputed\(\) \(at the mean\), or RecomputedPerDraw\(\)"):
         after(None)
+    with pytest.raises(ValueError, match="weights drawn from the belief have never made"):
+        require_choice(after(Frozen()))
+    require_choice(trained())
 
 
 def test_a_point_leaves_no_question() -> None:
@@ -44,6 +47,7 @@ def test_a_point_leaves_no_question() -> None:
 
 
 def test_frozen_keeps_the_state() -> None:
+    assert all(isinstance(choice, Statistics) for choice in (Frozen(), Recomputed(), RecomputedPerDraw()))
     kept = jax.tree.map(jnp.array_equal, after(Frozen()).network_state, trained().network_state)
     assert all(jax.tree.leaves(kept))
 

@@ -212,6 +212,7 @@ def test_covariance_on_minibatches_is_the_posteriors_to_a_twentieth(make: Any) -
     assert relative(covariance(fit.posterior.samples), COVARIANCE) < 0.05
 
 
+@pytest.mark.stress
 def test_without_friction_batches_heat_the_chain() -> None:
     """Hamiltonian steps on subsampled gradients, and the same with friction and its noise."""
     lengths: dict[str, Any] = {"chains": 16, "warmup": 200, "draws": 90, "thinning": 20}
@@ -222,6 +223,7 @@ def test_without_friction_batches_heat_the_chain() -> None:
     assert np.trace(found[0]) > 3 * np.trace(COVARIANCE)
 
 
+@pytest.mark.stress
 def test_a_known_share_of_the_noise_is_not_added_again() -> None:
     """Independent batches, a step at which their noise is half of what friction asks for."""
     batches = [jnp.asarray(rng.choice(40, 4, replace=False)) for _ in range(4000)]

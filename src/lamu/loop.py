@@ -173,7 +173,8 @@ def fit(
             raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
         data_size = rows.count
     require_trained(model, epochs)
-    if epochs == 0 and algorithm.traits.length is None:
+    as_it_came = epochs == 0 and algorithm.traits.length is None
+    if as_it_came:
         total = 0
     elif isinstance(rows, Arrays):
         total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps)
@@ -198,6 +199,10 @@ def fit(
         },
     )
     like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
+    if hasattr(algorithm, "foresee"):
+        with memory.within(max_memory):
+            found: Any = algorithm
+            found.foresee(objective, jax.eval_shape(model.init, init_key, example)[0])
     history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
     if resume:
         state = saved.restore(state, history, best, algorithm, objective, example)
@@ -207,7 +212,7 @@ def fit(
             "resume=True, or choose another folder"
         )
 
-    if total == 0:
+    if as_it_came:
         look_at_slope(init_key, objective, example)
         blocks = iter(())
     elif isinstance(rows, Arrays):
@@ -256,7 +261,7 @@ def fit(
             posterior = in_its_own_space(posterior)  # a density with constraints
             if statistics is not None:
                 posterior = statistics.of(posterior, seen)
-            elif total == 0:
+            elif as_it_came:
                 require_choice(posterior)
         return Fit(posterior, history.columns, state, interrupted)
 

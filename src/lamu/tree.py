@@ -7,12 +7,14 @@ path with the shell's wildcards (`network/*/bias`), where `*` also crosses `/`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import noise
@@ -104,7 +106,7 @@ def dimension(a: Params) -> int:
         >>> tree.dimension({"w": jnp.ones((2, 3)), "b": jnp.ones(())})
         7
     """
-    return sum(jnp.size(leaf) for leaf in jax.tree.leaves(a))
+    return sum(math.prod(np.shape(leaf)) for leaf in jax.tree.leaves(a))
 
 
 def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:

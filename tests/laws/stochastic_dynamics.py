@@ -239,7 +239,7 @@ twin_of("sgld", "uphill", "at_temperature_zero_it_is_the_optimiser", after(refle
 twin_of(
     "sghmc",
     "noise of no friction's",
-    both,
+    closed,
     lambda of, *rest: replace(of, momentum=Friction(0.2)).step(*rest),
 )
 twin_of("sghmc", "position first", "at_temperature_zero_it_is_the_optimiser", after(by_the_old_momentum))

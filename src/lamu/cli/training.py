@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import logging
 import platform
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,6 +152,11 @@ def train(
     refuse_unwritable(out)
     if not as_json:
         show_notes(table.notes)
+    if request.max_memory is not None and not as_json:
+        # What is foreseen is said before it runs to who asked about memory.
+        logger = logging.getLogger("lamu")
+        logger.addHandler(logging.StreamHandler(sys.stdout))
+        logger.setLevel(logging.INFO)
     start = time.perf_counter()
     if folds:
         fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **loop)

@@ -101,11 +101,11 @@ def diagnose(posterior: Posterior, x: Any = None) -> Diagnosis:
         >>> found.trusted, found.r_hat["network"].shape
         (True, (2,))
     """
-    data = inference_data(posterior)
     samples = _belief(posterior).samples
     chains, draws = jax.tree.leaves(samples)[0].shape[:2]
     if draws < 4:
         raise ValueError(f"there are {draws} draws a chain, too few to compare; draw at least 4, better 1,000")
+    data = inference_data(posterior)
     if x is None:
         _require_identified(posterior)
         space, values = "weights", _named(samples)

@@ -36,7 +36,7 @@ class Trained:
     Examples:
         >>> import jax.numpy as jnp, lamu
         >>> x, y = lamu.data.load("diabetes")
-        >>> found = {"slope": jnp.ones((10, 1)), "level": jnp.full(1, 150.0)}
+        >>> found = {"slope": jnp.ones((10, 1), x.dtype), "level": jnp.full(1, 150.0, x.dtype)}
         >>> network = lamu.networks.Trained(lambda theta, x: x @ theta["slope"] + theta["level"][None], found)
         >>> model = lamu.Model(network, lamu.likelihoods.Gaussian(scale=60.0))
         >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=0).posterior

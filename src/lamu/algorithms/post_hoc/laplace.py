@@ -9,6 +9,7 @@ import jax
 
 from lamu import tree
 from lamu.algorithms.post_hoc.at_mode import look_at_mode
+from lamu.algorithms.post_hoc.forecast import foresee
 from lamu.algorithms.post_hoc.positivity import require_positive
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.algorithms.post_hoc.unknowns import settled
@@ -20,7 +21,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.typing import RandomKey
+from lamu.typing import Params, RandomKey
 
 __all__ = ["Laplace", "laplace", "mode_finder", "require_structure"]
 
@@ -82,6 +83,12 @@ class Laplace:
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns the next state of what finds the mode."""
         return self.of.step(key, state, batch, objective)
+
+    def foresee(self, objective: Objective, params: Params) -> None:
+        """Says what the precision will take in memory, and raises a ValueError for one that cannot fit."""
+        weights = params["network"]
+        small = tree.dimension(weights) <= self.largest_dense
+        foresee(self.structure or (Dense if small else self.beyond), self.weights, objective.model, weights)
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """Returns what the state predicts before the pass over the data: the point."""

@@ -1,0 +1,106 @@
+"""What a precision will take in memory, told before anything runs, and what fits where it does not."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
+from lamu.model import Model
+from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, OutputBlocks, OutputEigen
+from lamu.typing import Params
+
+__all__ = ["bytes_held", "foresee"]
+
+_COPIES = 3  # the curvature, the precision, and its factor
+
+
+def foresee(structure: Any, choice: Any, model: Model, weights: Params) -> None:
+    """Says what the precision will take, and refuses one that cannot fit.
+
+    Args:
+        structure: the operator class, or a record that stands for one.
+        choice: which weights the belief is about; of one that the data decide nothing is known beforehand.
+        model: the model.
+        weights: the network's parameters, or their shapes.
+
+    Raises:
+        ValueError: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
+    """
+    patterns = {AllWeights: ("*",), HeadWeights: (model.network.head,)}.get(type(choice))
+    patterns = choice.patterns if isinstance(choice, Matching) else patterns
+    if patterns is None:
+        return
+    chosen = _matching(weights, patterns)
+    size, count = bytes_held(structure, chosen), tree.dimension(chosen)
+    name = getattr(structure, "__name__", str(structure))
+    logging.getLogger("lamu").info(
+        "The precision of %s weights, %s, takes about %s; %s may be used.",
+        f"{count:,}", name, memory.shown(size), memory.shown(memory.limit()),
+    )  # fmt: skip
+    memory.demand(size, f"the precision of {count:,} weights, {name},", _nearest(model, weights, chosen))
+
+
+def bytes_held(structure: Any, weights: Params) -> int:
+    r"""Returns about how many bytes a precision takes with its factor, while it is made.
+
+    Args:
+        structure: the operator class, or a record that stands for one.
+        weights: parameters, or their shapes.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.forecast import bytes_held
+        >>> from lamu.operators import Dense, Diagonal
+        >>> weights = {"kernel": jnp.zeros((30, 10)), "bias": jnp.zeros(10)}
+        >>> bytes_held(Dense, weights) // bytes_held(Diagonal, weights)
+        310
+    """
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(weights)]
+    sizes = [math.prod(shape) for shape in shapes]
+    # A kernel with its bias: what comes in, and what goes out.
+    layers = [(math.prod(shape[:-1]) + 1, shape[-1]) for shape in shapes if len(shape) > 1]
+    if structure is Dense:
+        numbers = sum(sizes) ** 2
+    elif structure is DenseBlocks:
+        numbers = sum(size**2 for size in sizes)
+    elif isinstance(structure, Layerwise):
+        numbers = sum(rows**2 + columns**2 for rows, columns in layers) + sum(sizes)
+    elif structure is OutputBlocks:
+        numbers = sum(columns * rows**2 for rows, columns in layers)
+    elif structure is OutputEigen:
+        numbers = sum(rows**2 + rows * columns for rows, columns in layers)
+    elif isinstance(structure, LowRankOf):
+        numbers = 4 * structure.rank * sum(sizes)
+    else:
+        numbers = sum(sizes)
+    return _COPIES * numbers * jnp.dtype(jnp.result_type(float)).itemsize
+
+
+def _nearest(model: Model, weights: Params, chosen: Params) -> str:
+    head = _matching(weights, (model.network.head,))
+    candidates = (
+        ("structure=Layerwise()", Layerwise(), chosen),
+        ("structure=LowRankOf(20)", LowRankOf(20), chosen),
+        ("weights=HeadWeights()", Dense, head),
+        ("weights=HeadWeights() with structure=OutputEigen", OutputEigen, head),
+        ("structure=Diagonal", Diagonal, chosen),
+    )
+    for words, structure, of in candidates:
+        size = bytes_held(structure, of)
+        if size <= memory.limit():
+            return f"give {words}, which takes {memory.shown(size)}"
+    return f"nothing smaller fits; give max_memory={memory.shown(bytes_held(Diagonal, chosen))!r} or more"
+
+
+def _matching(weights: Params, patterns: tuple[str, ...]) -> Params:
+    def kept(name: str, leaf: Any) -> Any:
+        return leaf if any(tree.matches(name, pattern) for pattern in patterns) else None
+
+    return tree.map_with_path(kept, weights)
