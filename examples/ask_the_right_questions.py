@@ -7,7 +7,8 @@ the same ones again.
 For each label the reward is a linear function of the 16 pixels of the shrunken image, learned by Bayes' rule in closed
 form, one belief a label. The two players differ in one line: one acts on the mean of the belief, the other on a draw
 from it (Thompson 1933), which is sure only where the belief is. Both see the same rows in the same order; ten orders
-run side by side, and the difference is paired.
+run side by side, and the difference is paired. Set, noise and width were chosen among a few where the draw gains; on
+small and easy sets (wine) the best guess explores enough by its own mistakes, and wins.
 
     python examples/ask_the_right_questions.py
 """
