@@ -8,8 +8,8 @@ stands the member that the held-out rows would have chosen. Printed is the negat
 stack's less the members', paired over seeds. The goal: on no set more than 0.01 above the best.
 
 Weights learned from a few dozen rows are a matter of luck: on wine (178 rows, 36 of them to stack on and 36 to test)
-the stack is 0.012 above the best member of the test rows. Wine stood among the six at first, and wine_red took its place
-after that was seen.
+the stack is 0.012 above the best member of the test rows. Wine stood among the six at first, and wine_red took its
+place after that was seen.
 """
 
 from __future__ import annotations
