@@ -11,6 +11,7 @@ import pytest
 
 import lamu
 from lamu import memory
+from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.predictives import Deferred
 
@@ -69,6 +70,10 @@ def test_a_precision_that_cannot_fit_is_refused_before_anything_runs(caplog: pyt
     assert not steps
     with pytest.raises(ValueError, match=r"nothing smaller fits; give max_memory='4\.8 kB' or more"):
         lamu.fit(model, (x, y), whole, epochs=1, max_memory="1kB")
+    # Of few weights it is dense, though the network has many.
+    large = {"network": {"layers": [{"kernel": np.zeros((90, 90))}, {"kernel": np.zeros(40)}]}}
     with caplog.at_level(logging.INFO, "lamu"):
         lamu.fit(model, (x, y), last, epochs=1, max_memory="200kB")
+        lamu.algorithms.laplace(weights=lamu.algorithms.HeadWeights()).foresee(Objective(model, 60), large)
     assert "The precision of 41 weights, Dense, takes about 40.3 kB; 200.0 kB may be used." in caplog.text
+    assert "The precision of 40 weights, Dense," in caplog.text

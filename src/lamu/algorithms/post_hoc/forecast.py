@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,11 +22,11 @@ __all__ = ["bytes_held", "foresee"]
 _COPIES = 3  # the curvature, the precision, and its factor
 
 
-def foresee(structure: Any, choice: Any, model: Model, weights: Params) -> None:
+def foresee(structure_of: Callable[[int], Any], choice: Any, model: Model, weights: Params) -> None:
     """Says what the precision will take, and refuses one that cannot fit.
 
     Args:
-        structure: the operator class, or a record that stands for one.
+        structure_of: from the number of weights to the operator class, or to a record that stands for one.
         choice: which weights the belief is about; of one that the data decide nothing is known beforehand.
         model: the model.
         weights: the network's parameters, or their shapes.
@@ -38,7 +39,9 @@ def foresee(structure: Any, choice: Any, model: Model, weights: Params) -> None:
     if patterns is None:
         return
     chosen = _matching(weights, patterns)
-    size, count = bytes_held(structure, chosen), tree.dimension(chosen)
+    count = tree.dimension(chosen)
+    structure = structure_of(count)
+    size = bytes_held(structure, chosen)
     name = getattr(structure, "__name__", str(structure))
     logging.getLogger("lamu").info(
         "The precision of %s weights, %s, takes about %s; %s may be used.",

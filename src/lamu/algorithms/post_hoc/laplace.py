@@ -86,9 +86,7 @@ class Laplace:
 
     def foresee(self, objective: Objective, params: Params) -> None:
         """Says what the precision will take in memory, and raises a ValueError for one that cannot fit."""
-        weights = params["network"]
-        small = tree.dimension(weights) <= self.largest_dense
-        foresee(self.structure or (Dense if small else self.beyond), self.weights, objective.model, weights)
+        foresee(self._structure_of, self.weights, objective.model, params["network"])
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """Returns what the state predicts before the pass over the data: the point."""
@@ -99,8 +97,7 @@ class Laplace:
         _require_concave(self.curvature, objective)
         point = self.of.posterior(key, state, objective, data, trace)
         model, point = self.weights.select(objective.model, point, objective, data)
-        small = tree.dimension(point.mean["network"]) <= self.largest_dense
-        structure = self.structure or (Dense if small else self.beyond)
+        structure = self._structure_of(tree.dimension(point.mean["network"]))
         objective = replace(objective, model=model)
         labels = jax.random.fold_in(jax.random.clone(key), 1)
         mode = look_at_mode(structure, point, objective, data, self.curvature, labels)
@@ -108,6 +105,9 @@ class Laplace:
         if type(self.curvature) not in _WORDS:
             require_positive(mode, objective)
         return mode.posterior(objective, key)
+
+    def _structure_of(self, weights: int) -> Any:
+        return self.structure or (Dense if weights <= self.largest_dense else self.beyond)
 
 
 def laplace(
