@@ -30,7 +30,7 @@ MEASURES = {
     "agreement": "agreement of labels",
     "total_variation": "total variation",
     "wasserstein": "W1, in its deviations",
-    "coverage": "of 90 % regions",
+    "coverage": "mass in its 90 % regions",
 }
 
 
