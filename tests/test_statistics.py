@@ -65,6 +65,16 @@ def test_recomputed_is_the_state_of_the_mean() -> None:
     )
 
 
+def test_rows_are_taken_from_all_over_the_data() -> None:
+    """Of 3,000 sorted rows: those of the first thousand alone would have another mean."""
+    x = np.sort(rng.normal(size=3000))[:, None]
+    some = RecomputedPerDraw().of(after(Frozen()), lamu.data.Arrays.of((x, np.zeros(3000)))).rule.x
+    assert some.shape == (1024, 1)
+    assert abs(float(some.mean()) - x.mean()) < 0.01
+    with pytest.raises(ValueError, match="the data come in batches"):
+        Recomputed().of(after(Frozen()), [])
+
+
 def test_every_draw_has_its_own_state(tmp_path: Path) -> None:
     """A draw's outputs are those of the network in training mode on the same rows, where averages have settled."""
     posterior = after(RecomputedPerDraw())

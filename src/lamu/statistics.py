@@ -13,10 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lamu.data.arrays import Arrays
 from lamu.posterior import Posterior
 from lamu.predictives.own_statistics import OwnStatistics, settled_state
 from lamu.record import record
+from lamu.typing import Array
 
 __all__ = ["Frozen", "Recomputed", "RecomputedPerDraw", "Statistics", "require_choice"]
 
@@ -32,7 +35,7 @@ class Statistics(Protocol):
 
         Args:
             posterior: a posterior.
-            data: the data, which `example(rows)` gives some of.
+            data: the data, arrays.
         """
         ...
 
@@ -75,7 +78,7 @@ class Recomputed:
         """Returns the posterior with the state of its mean."""
         if not jax.tree.leaves(posterior.network_state):
             return posterior
-        x = jnp.asarray(data.example(min(data.count, _ROWS)).x)
+        x = _some(data)
         settle = jax.jit(lambda params, state: settled_state(posterior.model, params, state, x))
         return replace(posterior, network_state=settle(posterior.mean, posterior.network_state))
 
@@ -97,7 +100,15 @@ class RecomputedPerDraw:
         """Returns the posterior that predicts by draws with states of their own."""
         if not jax.tree.leaves(posterior.network_state):
             return posterior
-        return posterior.with_rule(OwnStatistics(jnp.asarray(data.example(min(data.count, _ROWS)).x)))
+        return posterior.with_rule(OwnStatistics(_some(data)))
+
+
+def _some(data: Any) -> Array:
+    """Returns up to 1,024 rows, from all over the data: the first ones of a table that is sorted are of one kind."""
+    if not isinstance(data, Arrays):
+        raise ValueError("statistics are recomputed from rows of arrays, and the data come in batches; give (x, y)")
+    spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)
+    return jnp.asarray(data.take(spread).x)
 
 
 def require_choice(posterior: Posterior) -> None:

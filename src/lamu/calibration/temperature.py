@@ -122,7 +122,8 @@ def _of_classes(pred: Any, y: np.ndarray) -> float:
             f"all {len(y)} rows are predicted right (or nearly), so that no temperature would be cold enough; "
             "calibrate on more rows"
         )
-    return math.exp(-float(brentq(slope, -_REACH, _REACH, xtol=1e-10)))  # type: ignore[arg-type]
+    root: Any = brentq(slope, -_REACH, _REACH, xtol=1e-10)
+    return math.exp(-float(root))
 
 
 def _spread(pred: Any, y: np.ndarray) -> float:

@@ -128,8 +128,8 @@ class Swag:
 def swag(
     of: Algorithm | None = None,
     covariance: Covariance = LowRankDeviations(),  # noqa: B008  (a record never changes)
-    collect: LastPart | EverySteps = LastPart(),  # noqa: B008
-    statistics: OfTheMean | OfTheRun = OfTheMean(),  # noqa: B008
+    collect: LastPart | EverySteps = LastPart(),  # noqa: B008  (the same)
+    statistics: OfTheMean | OfTheRun = OfTheMean(),  # noqa: B008  (the same)
 ) -> Swag:
     r"""SWAG: the Gaussian with mean and covariance of the iterates of an optimiser that keeps moving.
 
