@@ -8,6 +8,8 @@ import logging
 import platform
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,18 +154,15 @@ def train(
     refuse_unwritable(out)
     if not as_json:
         show_notes(table.notes)
-    if request.max_memory is not None and not as_json:
-        # What is foreseen is said before it runs to who asked about memory.
-        logger = logging.getLogger("lamu")
-        logger.addHandler(logging.StreamHandler(sys.stdout))
-        logger.setLevel(logging.INFO)
     start = time.perf_counter()
-    if folds:
-        fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **loop)
-        fits = fitted.fits
-    else:
-        fitted = fit_width(model, (x, y), learner, seed=request.seed, **loop)
-        fits = (fitted.fit,)
+    # What is foreseen is said before it runs to who asked about memory.
+    with _told() if request.max_memory is not None and not as_json else nullcontext():
+        if folds:
+            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **loop)
+            fits = fitted.fits
+        else:
+            fitted = fit_width(model, (x, y), learner, seed=request.seed, **loop)
+            fits = (fitted.fit,)
     seconds = time.perf_counter() - start
     if any(
         each.interrupted for each in fits
@@ -221,6 +220,20 @@ def train(
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Prints what the library says of its work, while it works."""
+    logger, handler = logging.getLogger("lamu"), logging.StreamHandler(sys.stdout)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def fingerprint(posterior: Path) -> str:

@@ -7,6 +7,7 @@ product would need a matrix of their number squared; these need none.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
@@ -26,17 +27,17 @@ __all__ = ["OutputBlocks", "OutputCholesky", "OutputEigen"]
 _EXACT = jax.lax.Precision.HIGHEST
 
 
-class _PerOutput:
+class _PerOutput(ABC):
     """What all have in common, given a product, a solve and a root on `[in, out]`."""
 
     per_output = True
 
-    def _shape(self) -> tuple[int, int]:
-        raise NotImplementedError
+    @abstractmethod
+    def _shape(self) -> tuple[int, int]: ...
 
+    @abstractmethod
     def _blocks(self) -> Array:
         """Every output's matrix, `[out, in, in]`."""
-        raise NotImplementedError
 
     def dense(self, like: Params) -> Array:
         """Returns S as a matrix, for small spaces."""
