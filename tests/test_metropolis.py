@@ -282,6 +282,34 @@ def test_hidden_units_are_compared_as_functions() -> None:
     assert np.max(split_r_hat(np.asarray(layers[0]["kernel"]))) > 1.5
 
 
+def test_draws_with_their_hidden_units_reordered_and_rescaled_predict_the_same() -> None:
+    """Every draw in an order and with factors of its own; a factor below zero is none of a rectified unit's."""
+    model = lamu.Model(lamu.networks.MLP((4,), "relu"), lamu.likelihoods.Gaussian(1.0))
+    shapes, _ = model.init(jax.random.key(0), Batch.of(X, Y))
+    generator = np.random.default_rng(5)
+    fresh = jax.tree.map(lambda leaf: generator.normal(size=(2, 5, *leaf.shape)), shapes)
+    order = np.argsort(generator.normal(size=(2, 5, 4)), axis=-1)
+    factor = np.exp(generator.normal(size=(2, 5, 4)))
+
+    def posterior(factor):
+        first, last = (fresh["network"]["layers"][k] for k in (0, 1))
+        take = np.take_along_axis
+        hidden = {
+            "bias": take(first["bias"], order, -1) * factor,
+            "kernel": take(first["kernel"], order[..., None, :], -1) * factor[..., None, :],
+        }
+        above = {"bias": last["bias"], "kernel": take(last["kernel"], order[..., None], -2) / factor[..., None]}
+        trace = {"network": {"layers": {0: hidden, 1: above}}, "likelihood": {}}
+        return drawn(jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), trace))
+
+    plain = drawn(jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), fresh))
+    x, y = np.array([[-1.0], [0.3], [2.0]]), np.array([0.1, -0.4, 1.0])
+    same = posterior(factor)
+    np.testing.assert_allclose(same.predict(x).mean, plain.predict(x).mean, rtol=1e-10)
+    np.testing.assert_allclose(same.predict(x).log_prob(y), plain.predict(x).log_prob(y), rtol=1e-10)
+    assert not np.allclose(posterior(-factor).predict(x).mean, plain.predict(x).mean, rtol=0.01)
+
+
 def test_mistakes_say_what_to_do() -> None:
     for make, words in (
         (lambda: lamu.mcmc.hmc(chains=0), "chains=0"),

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.core import Tracer
 
 import lamu
 from lamu import memory
@@ -24,6 +25,7 @@ from lamu.predictives import (
     Sampled,
     deferred,
     linearised,
+    rows,
     sampled,
 )
 
@@ -66,7 +68,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def counting(function: Any, place: int) -> Any:
         def counted(*arguments: Any) -> Any:
-            if not isinstance(arguments[place], jax.core.Tracer):  # a shape is no row
+            if not isinstance(arguments[place], Tracer):  # a shape is no row
                 seen.append(arguments[place].shape[0])
             return function(*arguments)
 
@@ -74,6 +76,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(memory, "budget", lambda: 0)
     monkeypatch.setattr(deferred, "ROWS", ROWS)
+    monkeypatch.setattr(rows, "room_for", lambda *_: ROWS)  # which a budget of nothing would make one
     monkeypatch.setattr(sampled, "_outputs", counting(sampled._outputs, 3))
     monkeypatch.setattr(linearised, "_tangent", counting(linearised._tangent, 4))
     return seen
@@ -156,8 +159,8 @@ def test_chunks_are_the_direct_predictive_of_their_rows(small: list[int]) -> Non
     pred = Deferred(pred.prepared, pred.x, pred.offset, ROWS)
     parts = list(pred.chunks())
     assert [part.mean.shape[0] for _, part in parts] == [4, 4, 3]
-    for rows, part in parts:
-        np.testing.assert_allclose(part.mean, pred.mean[rows], rtol=1e-9)
+    for here, part in parts:
+        np.testing.assert_allclose(part.mean, pred.mean[here], rtol=1e-9)
 
 
 def test_what_cannot_be_asked_is_one_sentence(small: list[int]) -> None:

@@ -35,9 +35,25 @@ def after(choice: Any, state: Any = None) -> Any:
 def test_the_question_names_the_three_answers() -> None:
     with pytest.raises(ValueError, match=r"Frozen\(\), Recomputed\(\) \(at the mean\), or RecomputedPerDraw\(\)"):
         after(None)
+    model = trained().model
+    asked = lamu.objective.Objective(model, 60.0), lamu.data.Batch.of(X, Y)
     with pytest.raises(ValueError, match="weights drawn from the belief have never made"):
-        require_choice(after(Frozen()))
-    require_choice(trained())
+        require_choice(lamu.algorithms.ivon(), *asked)
+    require_choice(lamu.algorithms.adam(), *asked)
+    with pytest.raises(ValueError, match="a mixture is one density"):
+        require_choice(lamu.algorithms.mixture(), *asked)
+
+
+@pytest.mark.parametrize("name", ["laplace", "last_layer", "ivon", "deep_ensemble"])
+def test_the_question_comes_before_any_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No first state, no gradient, no pass over the data: for algorithms that take one, and for those that do not."""
+    algorithm, worked = getattr(lamu.algorithms, name)(), []
+    for place in ("lamu.loop.start", "lamu.loop.look_at_slope", "lamu.data.arrays.Arrays.batches"):
+        monkeypatch.setattr(place, lambda *_, place=place: worked.append(place))
+    model = trained().model.starting_at(trained().mean, trained().network_state)
+    with pytest.raises(ValueError, match="choose statistics="):
+        lamu.fit(model, (X, Y), algorithm, epochs=0)
+    assert worked == []
 
 
 def test_a_point_leaves_no_question() -> None:

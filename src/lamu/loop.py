@@ -24,11 +24,13 @@ from lamu.rate import over
 from lamu.running.arrived import look_at_slope, require_trained
 from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
 from lamu.running.checkpoints import Checkpoints
+from lamu.running.forecast import Run, foresee
 from lamu.running.held_out import Best, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.pieces import draw_of, handle, start
 from lamu.running.progress import Progress
 from lamu.running.resumption import Resumption
+from lamu.running.sharding import Devices
 from lamu.statistics import Statistics, require_choice
 from lamu.typing import Number
 
@@ -57,7 +59,7 @@ class Fit:
         posterior: the posterior; with validation, that of the best state.
         history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
             validation, "validation_step" and "validation_nll" (nats a row), one entry a validation.
-        state: the algorithm's last state.
+        state: the algorithm's last state; on the mesh, where there was one.
         interrupted: whether the run was stopped from the keyboard before its end.
 
     Examples:
@@ -94,6 +96,7 @@ def fit(
     progress: bool | None = None,
     max_memory: Any = None,
     statistics: Statistics | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Fit:
     r"""Fits a model to data by an algorithm.
 
@@ -127,11 +130,15 @@ def fit(
         resume: go on from the last checkpoint, if there is one: the end is the same, bit for bit, as without the
             interruption.
         progress: whether to show progress; where None, if standard error is a terminal.
-        max_memory: how much may be held at once beside the data and the state, as `lamu.memory.parse` takes it, for
+        max_memory: how much may be held at once beside the data, as `lamu.memory.parse` takes it, for
             instance "2GB"; half of what is free where None. Work after the steps (curvature, predictions) is cut into
             chunks that fit.
         statistics: what becomes of a network's batch statistics in the posterior, of `lamu.statistics`; where None they
             stay as the run left them, and a network that arrives trained is asked about.
+        mesh: the devices to step on, for instance `jax.make_mesh((4,), ("runs",))`. Along the axis "runs" lie a
+            sampler's chains or an ensemble's members, as many on each device; along "data" the rows of every batch. The
+            data are on every device, the posterior is made on the default one. The run is the same but for rounding,
+            which a sampler's warm-up magnifies into other draws of the same law.
 
     Returns:
         The posterior, the history and the last state. An interrupt from the keyboard returns what there is.
@@ -139,7 +146,8 @@ def fit(
     Raises:
         ValueError: for data that the model cannot take, options that contradict each other, a checkpoint of another
             run, no epochs for a network that is not trained or that leaves open what becomes of its statistics, or
-            what cannot be done within `max_memory`.
+            what cannot be done within `max_memory` or over `mesh`.
+        TypeError: for data that cannot be read, or a mesh that is none.
         Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
 
     Examples:
@@ -181,12 +189,20 @@ def fit(
     else:
         total = steps
     algorithm = over(total or None, algorithm)
+    devices = Devices.of(mesh, algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
     init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
     # Dispersions start from what they are in the data, so the example may be larger than a batch.
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
-    held_by = handle(algorithm)
-    state = start(held_by, init_key, objective, example)
+    if as_it_came and statistics is None:
+        require_choice(algorithm, objective, example)
+    with memory.within(max_memory):
+        foresee(Run(algorithm, objective, rows, example, batch_size, total, held is not None, checkpoint is not None))
+    # On a mesh the steps have everything there; what comes after them has it where it was.
+    laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
+    held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held, example))
+    spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
+    state = start(spread, init_key, ours, shown)
     best = Best(stop)
     saved = Resumption.of(
         checkpoint,
@@ -199,13 +215,10 @@ def fit(
         },
     )
     like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
-    if hasattr(algorithm, "foresee"):
-        with memory.within(max_memory):
-            found: Any = algorithm
-            found.foresee(objective, jax.eval_shape(model.init, init_key, example)[0])
-    history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
+    with memory.within(max_memory):
+        history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
     if resume:
-        state = saved.restore(state, history, best, algorithm, objective, example)
+        state = devices.lay(saved.restore(state, history, best, algorithm, objective, example))
     elif saved.exists:
         raise ValueError(
             f"there are checkpoints in {str(saved.folder)!r} already, which would be overwritten; go on from them with "
@@ -215,18 +228,16 @@ def fit(
     if as_it_came:
         look_at_slope(init_key, objective, example)
         blocks = iter(())
-    elif isinstance(rows, Arrays):
+    elif isinstance(laid, Arrays):
         assert total is not None  # arrays know their length
-        blocks = array_blocks(
-            held_by, algorithm.traits, objective, rows, batch_size, total, history.steps, step_key, order_key
-        )
+        blocks = array_blocks(spread, algorithm.traits, ours, laid, batch_size, total, history.steps, *keys)
     else:
         passes = passes_over(algorithm.traits, epochs, steps)
-        blocks = stream_blocks(held_by, algorithm.traits, objective, rows, passes, steps, history.steps, step_key)
+        blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
 
     def validate(state: Any, block: Block) -> None:
-        if held is not None and block.ends_an_epoch:
-            history.validated(validation_nll(held_by, final_key, state, objective, held))
+        if judge is not None and block.ends_an_epoch:
+            history.validated(validation_nll(held_by, final_key, state, ours, judge))
             best.see(state, history.last["validation_nll"], block.passes)
             best.stopped = best.enough(block.passes, history.columns)
 
@@ -254,15 +265,13 @@ def fit(
             interrupted = True
 
     def finish(state: Any) -> Fit:
-        chosen = state if best.state is None else best.state
+        chosen = devices.together(state if best.state is None else best.state)
         seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
         with memory.within(max_memory):
             posterior = algorithm.posterior(final_key, chosen, objective, seen, history.trace)
             posterior = in_its_own_space(posterior)  # a density with constraints
             if statistics is not None:
                 posterior = statistics.of(posterior, seen)
-            elif as_it_came:
-                require_choice(posterior)
         return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import store
+from lamu import memory, store
 from lamu.families import Draws, Family
 from lamu.model import Model
 from lamu.networks import Network, Standardised
@@ -33,8 +34,9 @@ class Posterior:
         network_state: the network's state (batch statistics).
         rule: how the belief becomes a predictive.
         key: the key of predictions for which the caller gives none; derived from the seed and saved.
-        evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm knows it (exactly, or by
-            Laplace's approximation), at T = 1 the log marginal likelihood; else None.
+        evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm knows it (exactly, by
+            Laplace's approximation, or as a bound from below where its recipe says so), at T = 1 the log marginal
+            likelihood; else None.
 
     Examples:
         >>> import lamu
@@ -55,8 +57,8 @@ class Posterior:
     def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
 
-        Where the outputs of all draws at all rows would take more than 256 MiB, it keeps the rows and computes some of
-        them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
+        Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, it keeps the rows and
+        computes some of them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
 
         Args:
             x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows.
@@ -67,8 +69,8 @@ class Posterior:
                 the data that were fitted.
 
         Raises:
-            ValueError: for inputs of the wrong width, without rows, or not finite, an offset that does not fit them, or
-                fewer than one draw.
+            ValueError: for inputs of the wrong width, without rows, or not finite, an offset that does not fit them,
+                fewer than one draw, or draws that together take more than `lamu.memory.limit()`.
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
@@ -82,7 +84,8 @@ class Posterior:
             raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
-        if not bool(np.isfinite(x).all()):
+        rows = max(1, memory.budget() // max(math.prod(x.shape[1:]), 1))
+        if not all(bool(np.isfinite(x[start : start + rows]).all()) for start in range(0, x.shape[0], rows)):
             raise ValueError("x holds NaN or infinity; remove or fill those rows first")
         # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
         key = jax.random.clone(self.key) if key is None else key
@@ -95,7 +98,16 @@ class Posterior:
         return replace(self, rule=rule)
 
     def sample(self, key: RandomKey, n: int) -> Params:
-        """Returns n independent parameter pytrees, along a new leading axis; frozen weights are not repeated."""
+        """Returns n independent parameter pytrees, along a new leading axis; frozen weights are not repeated.
+
+        Raises:
+            ValueError: where they together take more than `lamu.memory.limit()`.
+        """
+        one = jax.tree.leaves(jax.eval_shape(self.belief.sample, key))
+        size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in one)
+        numbers = sum(math.prod(leaf.shape) for leaf in one)
+        instead = f"ask for {max(memory.limit() // max(size, 1), 1):,} at a time"
+        memory.demand(n * size, f"a sample of {n:,} draws of {numbers:,} numbers", instead)
         return jax.lax.map(lambda i: self.belief.sample(jax.random.fold_in(key, i)), jnp.arange(n))
 
     @property
@@ -112,6 +124,8 @@ class Posterior:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums, and nothing executable.
+
+        Draws that lie on disk are copied piece by piece, so that they may exceed the memory.
 
         Args:
             path: the folder to make.

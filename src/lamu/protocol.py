@@ -52,6 +52,9 @@ class Traits:
         exploration: how many steps those are.
         streams: how many orders of the data it steps on at once (an ensemble's members); a batch then has a leading
             axis of that length, where the loop shuffles.
+        runs: how many runs go side by side (a sampler's chains, an ensemble's members). They are the leading axis of
+            every leaf of the state but those in `shared`, and may be spread over devices.
+        shared: the names of the state's parts that all runs have in common.
         support: which parameters it can have beliefs about: "real".
         needs: conditions on the model, in words: "linear-Gaussian", "Gaussian prior".
         network_state: whether the network may have a state.
@@ -70,6 +73,8 @@ class Traits:
     cycle: int = static(default=0)
     exploration: int = static(default=0)
     streams: int = static(default=1)
+    runs: int = static(default=1)
+    shared: tuple[str, ...] = static(default=())
     support: str = static(default="real")
     needs: tuple[str, ...] = static(default=())
     network_state: bool = static(default=True)

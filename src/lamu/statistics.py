@@ -19,7 +19,7 @@ from lamu.data.arrays import Arrays
 from lamu.posterior import Posterior
 from lamu.predictives.own_statistics import OwnStatistics, settled_state
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, RandomKey
 
 __all__ = ["Frozen", "Recomputed", "RecomputedPerDraw", "Statistics", "require_choice"]
 
@@ -111,26 +111,41 @@ def _some(data: Any) -> Array:
     return jnp.asarray(data.take(spread).x)
 
 
-def require_choice(posterior: Posterior) -> None:
-    """Raises the question that a trained network with a state leaves open.
+def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
+    """Raises the question that a trained network with a state leaves open; by shapes alone, nothing is computed.
 
     Args:
-        posterior: made of a network that arrived trained, without a choice.
+        algorithm: an algorithm that is to make a posterior of a network that arrived trained, without a choice.
+        objective: the loss.
+        batch: some rows, for shapes.
 
     Raises:
-        ValueError: where the network has a state, and the belief is about more than one point.
+        ValueError: where the network has a state, and the belief will be about more than one point.
 
     Examples:
         >>> import lamu
         >>> from lamu.statistics import require_choice
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(55.0)).standardised(x, y)
-        >>> require_choice(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior)  # no state, no question
+        >>> objective, batch = lamu.objective.Objective(model, len(x)), lamu.data.Batch.of(x, y)
+        >>> require_choice(lamu.algorithms.laplace(), objective, batch)  # no state, no question
     """
-    points = getattr(posterior.belief, "factors", {"": posterior.belief}).values()
-    certain = all(getattr(part, "kind", None) == "degenerate" for part in points)
-    if jax.tree.leaves(posterior.network_state) and not certain:
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    if not jax.tree.leaves(jax.eval_shape(objective.model.init, key, batch)[1]):
+        return
+    state = jax.eval_shape(lambda key: algorithm.init(key, objective, batch), key)
+
+    def belief(key: RandomKey, state: Any) -> Any:
+        return algorithm.posterior(key, state, objective, None, None).belief
+
+    # An algorithm with a preview makes more of its state by a pass over the data: a belief about more than a point.
+    if hasattr(algorithm, "preview") or not _is_point(jax.eval_shape(belief, key, state)):
         raise ValueError(
             "the network keeps statistics of its batches, which weights drawn from the belief have never made; choose "
             "statistics=lamu.statistics.Frozen(), Recomputed() (at the mean), or RecomputedPerDraw()"
         )
+
+
+def _is_point(belief: Any) -> bool:
+    parts = getattr(belief, "factors", {"": belief}).values()
+    return all(getattr(part, "kind", None) == "degenerate" for part in parts)

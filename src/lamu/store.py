@@ -8,12 +8,12 @@ whole.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +65,19 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
             raise ValueError(
                 f"the array {name!r} holds Python objects, which are never written; make it numeric or text"
             )
-    buffer = io.BytesIO()
-    named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
-    np.savez(buffer, **named)
     body = {"format": FORMAT, "arrays": list(arrays), "content": content}
-    files = {_CONTENT: json.dumps(body, indent=1, allow_nan=True).encode(), _ARRAYS: buffer.getvalue()}
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    files[_SUMS] = json.dumps(sums, indent=1).encode()
+    text = json.dumps(body, indent=1, allow_nan=True).encode()
+    named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
     draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        for name, data in files.items():
-            with open(draft / name, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        # To the file itself, array after array and piece after piece: arrays that lie on disk may exceed the memory.
+        with _synced(draft / _ARRAYS) as file:
+            np.savez(file, **named)
+        with _synced(draft / _CONTENT) as file:
+            file.write(text)
+        sums = {name: _sum(draft / name) for name in (_CONTENT, _ARRAYS)}
+        with _synced(draft / _SUMS) as file:
+            file.write(json.dumps(sums, indent=1).encode())
         draft.chmod(0o755)
         os.rename(draft, path)
     except BaseException:
@@ -109,21 +108,34 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     path = Path(path)
     if not path.is_dir():
         raise StoreError(f"there is no folder {str(path)!r}")
-    files: dict[str, bytes] = {}
     for name in (_SUMS, _CONTENT, _ARRAYS):
         if not (path / name).is_file():
             raise StoreError(f"{str(path)!r} is not a folder that Lamu saved: {name} is missing")
-        files[name] = (path / name).read_bytes()
     try:
-        sums = json.loads(files[_SUMS])
-        whole = all(hashlib.sha256(files[name]).hexdigest() == sums[name] for name in (_CONTENT, _ARRAYS))
+        sums = json.loads((path / _SUMS).read_bytes())
+        whole = all(_sum(path / name) == sums[name] for name in (_CONTENT, _ARRAYS))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{str(path / _SUMS)!r} cannot be read: the folder is truncated or altered") from error
     if not whole:
         raise StoreError(f"{str(path)!r} was truncated or altered after it was saved: a checksum does not match")
-    body = json.loads(files[_CONTENT])
+    body = json.loads((path / _CONTENT).read_bytes())
     if body.get("format") != FORMAT:
         raise StoreError(f"{str(path)!r} has the format {body.get('format')!r}; this version reads {FORMAT!r}")
-    with np.load(io.BytesIO(files[_ARRAYS]), allow_pickle=False) as archive:
+    with np.load(path / _ARRAYS, allow_pickle=False) as archive:
         arrays = {name: archive[f"a{index}"] for index, name in enumerate(body["arrays"])}
     return body["content"], arrays
+
+
+@contextmanager
+def _synced(path: Path) -> Iterator[Any]:
+    """Opens a new file for writing; at the end it is on the disk."""
+    with open(path, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sum(path: Path) -> str:
+    """Returns the SHA-256 of a file, which is read piece by piece."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -242,6 +242,7 @@ twin_of(
     closed,
     lambda of, *rest: replace(of, momentum=Friction(0.2)).step(*rest),
 )
+twin_of("sghmc", "without friction", both, lambda of, *rest: replace(of, momentum=Friction(jnp.zeros(()))).step(*rest))
 twin_of("sghmc", "position first", "at_temperature_zero_it_is_the_optimiser", after(by_the_old_momentum))
 twin_of(
     "sghmc",

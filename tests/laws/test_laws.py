@@ -1,7 +1,8 @@
 """Every law on every row, and every broken twin against the laws that must reject it.
 
 `make test` runs all laws on the first row of a kind, and of the other rows like the fields of one colour on a board:
-every law on every other row, every row under every other law; on every third, where a kind has more than eight rows.
+every law on every other row, every row under every other law; on every third, where a kind has more than eight rows,
+on every fourth beyond twenty-four.
 `make stress` runs the other fields, which repeat what those said about their neighbours.
 """
 
@@ -34,7 +35,7 @@ def fields_of_one_colour() -> set[tuple[str, str, str]]:
         rows = [row for row in ROWS if row.kind == kind and "long" not in row.traits]
         laws = [law for law in LAWS if law.kind == kind]
         fields = [(i, j) for i in range(len(laws)) for j in range(len(rows)) if laws[i].applies(rows[j])]
-        colours = 2 if len(rows) <= 8 else 3
+        colours = 2 if len(rows) <= 8 else 3 if len(rows) <= 24 else 4
         short = {(i, j) for i, j in fields if j == 0 or (i + j) % colours == 0}
         short |= {
             next(field for field in fields if field[0] == i) for i in {i for i, _ in fields} - {i for i, _ in short}

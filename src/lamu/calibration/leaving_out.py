@@ -82,8 +82,11 @@ class LeftOut:
         if self.task != "regression":
             raise TypeError("classes have no interval; use prediction_set(x, level)")
         place, n = self.rank(level), len(self.distances)
-        preds = [posterior.predict(x, samples=self.samples) for posterior in self.posteriors]
-        mean, std = (np.stack([np.asarray(getattr(p, name), float) for p in preds]) for name in ("mean", "std"))
+        both = []
+        for posterior in self.posteriors:  # one prediction is held at a time, of each its moments alone
+            pred = posterior.predict(x, samples=self.samples)
+            both.append((np.asarray(pred.mean, float), np.asarray(pred.std, float)))
+        mean, std = (np.stack(each) for each in zip(*both, strict=True))
         lower, upper = np.empty(mean.shape[1]), np.empty(mean.shape[1])
         for rows in _some(mean.shape[1], n):
             centre, room = mean[self.member, rows], self.distances[:, None] * std[self.member, rows]

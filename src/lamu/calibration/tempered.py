@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from lamu.predictives import Predictive
-from lamu.predictives.rows import row_keys
+from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
 from lamu.typing import Array, Number, RandomKey
 
@@ -102,7 +102,7 @@ class TemperedClasses(Predictive):
         def draw(key: RandomKey) -> Array:
             return jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
 
-        return jax.vmap(draw)(jax.random.split(key, n))
+        return drawn(draw, jax.random.split(key, n))
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, as the one within does."""

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import store
+from lamu import memory, store
 from lamu.composition.weighted import Weighted
 from lamu.predictives import Predictive
 from lamu.record import decode, encode, record
@@ -69,7 +69,11 @@ class Composition:
         """
         kept = np.flatnonzero(self.weights > _NEGLIGIBLE)
         keys = [None if key is None else jax.random.fold_in(jax.random.clone(key), int(k)) for k in kept]
-        parts = tuple(self.posteriors[k].predict(x, samples, own, offset) for k, own in zip(kept, keys, strict=True))
+        # All members' predictions are held side by side, so each has its share of what may be held.
+        with memory.within(max(memory.limit() // len(kept), 1)):
+            parts = tuple(
+                self.posteriors[k].predict(x, samples, own, offset) for k, own in zip(kept, keys, strict=True)
+            )
         logs = np.asarray(self.log_weights, float)[kept]
         return Weighted(parts, jnp.asarray(logs - np.logaddexp.reduce(logs), parts[0].mean.dtype))
 

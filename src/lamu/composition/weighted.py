@@ -129,9 +129,17 @@ class Weighted(Predictive):
         part_key, draw_key = jax.random.split(key)
         chosen = jax.random.categorical(part_key, jnp.asarray(self.log_weights), shape=(n,))
         keys = jax.random.split(draw_key, len(self.parts))
-        drawn = [part.sample(k, n, first) for part, k in zip(self.parts, keys, strict=True)]
-        dtype = jnp.result_type(*[each.dtype for each in drawn])
-        return jnp.stack([each.astype(dtype) for each in drawn])[chosen, jnp.arange(n)]
+        # One part after the other: what is held is what is asked for, however many there are.
+        found: Any = None
+        for number, (part, k) in enumerate(zip(self.parts, keys, strict=True)):
+            drawn = part.sample(k, n, first)
+            if found is None:
+                found = drawn
+                continue
+            dtype = jnp.promote_types(found.dtype, drawn.dtype)
+            mine = (chosen == number).reshape(n, *[1] * (drawn.ndim - 1))
+            found = jnp.where(mine, drawn.astype(dtype), found.astype(dtype))
+        return found
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, where all parts are cut alike; else of all rows."""

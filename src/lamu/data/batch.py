@@ -55,6 +55,8 @@ class Batch:
         extra = rows - self.x.shape[0]
         if extra < 0:
             raise ValueError(f"a batch of {self.x.shape[0]} rows cannot be padded to {rows}; ask for at least as many")
+        if extra == 0:
+            return self
 
         def pad(leaf: Array, fill: Array) -> Array:
             return jnp.concatenate([leaf, jnp.broadcast_to(fill, (extra, *leaf.shape[1:]))])

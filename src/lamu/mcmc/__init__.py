@@ -1,5 +1,6 @@
 """Samplers, behind the same protocol as the rule's algorithms."""
 
+from lamu.mcmc.connectivity import Connectivity, Curved, Straight, barriers
 from lamu.mcmc.cycles import Cyclical, Polynomial
 from lamu.mcmc.diagnostics import Diagnosis, diagnose, inference_data
 from lamu.mcmc.diffusions import mala, ula
@@ -15,7 +16,9 @@ from lamu.mcmc.table import registry
 from lamu.mcmc.trust import UnreliableChains
 
 __all__ = [
+    "Connectivity",
     "ControlVariates",
+    "Curved",
     "Cyclical",
     "DelayedAcceptance",
     "Diagnosis",
@@ -24,7 +27,9 @@ __all__ = [
     "RootMeanSquare",
     "RowNoise",
     "SequentialTest",
+    "Straight",
     "UnreliableChains",
+    "barriers",
     "diagnose",
     "hmc",
     "inference_data",

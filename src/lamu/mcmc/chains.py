@@ -74,8 +74,14 @@ class Chains:
 
     @property
     def traits(self) -> Traits:
-        """All the data at every step; its own length."""
-        return Traits(batching="full", length=self.warmup + self.draws, warmup=self.warmup)
+        """All the data at every step; its own length; the chains as runs."""
+        return Traits(
+            batching="full",
+            length=self.warmup + self.draws,
+            warmup=self.warmup,
+            runs=self.chains,
+            shared=("count", "network_state"),
+        )
 
     @property
     def choices(self) -> Choices:

@@ -129,6 +129,8 @@ class Dynamics:
             cycle=cycle,
             exploration=explored,
             streams=1 if self.same_batches else self.chains,
+            runs=self.chains,
+            shared=("count", "network_state"),
         )
 
     @property

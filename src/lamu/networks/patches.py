@@ -17,13 +17,14 @@ from lamu.typing import Array
 __all__ = ["convolve"]
 
 
-def convolve(images: Array, kernel: Array, stride: int = 1) -> Array:
-    """Returns the images convolved with a kernel, with zeros around them so that they keep their size ("SAME").
+def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME") -> Array:
+    """Returns the images convolved with a kernel.
 
     Args:
         images: `[batch, height, width, channels]`.
         kernel: `[kernel height, kernel width, channels, features]`.
         stride: how many pixels the kernel moves; the result is that many times smaller, rounded up.
+        padding: "SAME" for zeros around the images, so that they keep their size, or "VALID" for none.
 
     Returns:
         `[batch, height, width, features]`, the same as `jax.lax.conv_general_dilated` in the layout NHWC, HWIO.
@@ -36,7 +37,8 @@ def convolve(images: Array, kernel: Array, stride: int = 1) -> Array:
     """
     batch, height, width, _ = images.shape
     tall, wide, channels, features = kernel.shape
-    rows, columns = -(-height // stride), -(-width // stride)
+    lost = (0, 0) if padding == "SAME" else (tall - 1, wide - 1)
+    rows, columns = -(-(height - lost[0]) // stride), -(-(width - lost[1]) // stride)
     missing = [
         max((count - 1) * stride + size - given, 0)
         for count, size, given in ((rows, tall, height), (columns, wide, width))

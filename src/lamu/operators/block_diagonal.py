@@ -13,7 +13,7 @@ from jax.scipy.linalg import block_diag
 from lamu import tree
 from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.interface import Operator, Structure
+from lamu.operators.interface import Operator, Structure, is_operator
 from lamu.operators.scalar import Scalar
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
@@ -47,8 +47,8 @@ class BlockDiagonal:
         Raises:
             TypeError: if one is not.
         """
-        for block in jax.tree.leaves(self.blocks, is_leaf=_is_operator):
-            if not _is_operator(block):
+        for block in jax.tree.leaves(self.blocks, is_leaf=is_operator):
+            if not is_operator(block):
                 raise TypeError(f"a block is a {type(block).__name__}; every leaf of blocks must be an operator")
 
     def matvec(self, v: Params) -> Params:
@@ -123,15 +123,15 @@ class BlockDiagonal:
         return reduce(jnp.logical_and, jax.tree.leaves(signs), jnp.asarray(True))
 
     def _map(self, function: Callable[..., Any], *rest: PyTree) -> PyTree:
-        return jax.tree.map(function, self.blocks, *rest, is_leaf=_is_operator)
+        return jax.tree.map(function, self.blocks, *rest, is_leaf=is_operator)
 
     def _blocks_of(self, other: Operator, like: Params) -> PyTree:
         if isinstance(other, Scalar):
             return self._map(lambda block: other)
         if isinstance(other, Diagonal):
             return self._map(lambda block, part: Diagonal(part), other.values)
-        layout = jax.tree.structure(self.blocks, is_leaf=_is_operator)
-        if isinstance(other, BlockDiagonal) and jax.tree.structure(other.blocks, is_leaf=_is_operator) == layout:
+        layout = jax.tree.structure(self.blocks, is_leaf=is_operator)
+        if isinstance(other, BlockDiagonal) and jax.tree.structure(other.blocks, is_leaf=is_operator) == layout:
             return other.blocks
         matrix, start, found = other.dense(like), 0, []
         for size in jax.tree.leaves(self._map(lambda block, part: tree.dimension(part), like)):
@@ -186,10 +186,6 @@ class DenseBlocks(BlockDiagonal):
     def from_outer(cls, u: Params, v: Params) -> DenseBlocks:
         """Returns the blocks of the symmetric part of u vᵀ."""
         return cls(jax.tree.map(Dense.from_outer, u, v))
-
-
-def _is_operator(node: Any) -> bool:
-    return isinstance(node, Operator)
 
 
 def _total(terms: PyTree) -> Array:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import row_keys
+from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
 
@@ -78,7 +78,7 @@ class ClassProbabilities(Predictive):
         def draw(key: RandomKey) -> Array:
             return jax.vmap(jax.random.categorical)(row_keys(key, rows, first), self.log_probabilities)
 
-        return jax.vmap(draw)(jax.random.split(key, n))
+        return drawn(draw, jax.random.split(key, n))
 
     @property
     def _entropy(self) -> Array:

@@ -12,7 +12,7 @@ from lamu.families import Product
 from lamu.model import Model
 from lamu.observations import Observation
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.rows import row_keys
+from lamu.predictives.rows import drawn, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey, Rows
@@ -146,7 +146,7 @@ class ConjugatePredictive(Predictive):
             one = lambda key: self.observation.sample(key, {}, f)[0]
             return jax.vmap(one)(row_keys(key, self.rows, first))
 
-        return jax.vmap(draw)(jax.random.split(key, n))
+        return drawn(draw, jax.random.split(key, n))
 
     def _repeated(self, value: Array) -> Array:
         return jnp.broadcast_to(value, (self.rows, *jnp.shape(value)))

@@ -13,9 +13,10 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
-from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations
-from lamu.predictives.rows import equal_chunks, in_chunks
+from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
+from lamu.predictives.rows import equal_chunks, in_chunks, require_room
 from lamu.record import record, static
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Deferred", "predictive"]
@@ -142,7 +143,12 @@ class Deferred(Predictive):
         return self._each(partial(_interval, level=level))
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws of all targets."""
+        """Returns n draws of all targets.
+
+        Raises:
+            ValueError: where they together take more than `lamu.memory.limit()`.
+        """
+        require_room(n, _bytes_of_targets(self.prepared, self.x, self.offset) * self.x.shape[0])
         draw = lambda part, numbers: _sample(part, jax.random.clone(key), n, numbers[0])
         return self._each(draw, self._numbers(first), axis=1)
 
@@ -160,8 +166,8 @@ class Deferred(Predictive):
         key = jax.random.key(0) if key is None else key
 
         def best(part: Predictive, numbers: Array) -> Array:
-            values: Any = utility(_sample(part, jax.random.clone(key), draws, numbers[0]))
-            return jnp.argmax(jnp.mean(values, axis=1), axis=0)
+            targets = _sample(part, jax.random.clone(key), draws, numbers[0])
+            return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
         return self._each(best, self._numbers(0))
 
@@ -237,14 +243,28 @@ def _sample(part: Predictive, key: RandomKey, n: int, first: Array) -> Array:
     return part.sample(key, n, first)
 
 
+@once_a_shape
 def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
     """What the predictive of so many rows holds."""
-
-    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
 
     def arrays(x: Array, offset: Array | None) -> list[Array]:
         return [leaf for leaf in jax.tree.leaves(prepared.at(x, offset)) if isinstance(leaf, jax.Array)]
 
-    found = jax.eval_shape(arrays, *jax.tree.map(shape, (x, offset)))
+    found = jax.eval_shape(arrays, *_some((x, offset), rows))
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found)
+
+
+@once_a_shape
+def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
+    """What one draw of one row's targets takes."""
+    mean = jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some((x, offset), 1))
+    return mean.dtype.itemsize * (math.prod(mean.shape) if prepared.task == "regression" else 1)
+
+
+def _some(x: Any, rows: int) -> Any:
+    """The shapes of so many rows."""
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+    return jax.tree.map(shape, x)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import row_keys
+from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 
@@ -79,7 +79,11 @@ class GaussianPredictive(Predictive):
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, correlated between a row's outputs and independent between rows."""
         rows, outputs = self.covariance.shape[:2]
-        draw = lambda key: jax.random.normal(key, (outputs,), self.centre.dtype)
-        noise = jax.vmap(jax.vmap(draw))(jax.vmap(lambda key: row_keys(key, rows, first))(jax.random.split(key, n)))
-        away = jnp.einsum("nkl,snl->snk", jnp.linalg.cholesky(self.covariance), noise)
-        return self.centre[None] + away.reshape(n, *self.centre.shape)
+        root = jnp.linalg.cholesky(self.covariance)
+        normal = lambda key: jax.random.normal(key, (outputs,), self.centre.dtype)
+
+        def draw(key: RandomKey) -> Array:
+            away = jnp.einsum("nkl,nl->nk", root, jax.vmap(normal)(row_keys(key, rows, first)))
+            return self.centre + away.reshape(self.centre.shape)
+
+        return drawn(draw, jax.random.split(key, n))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import row_keys
+from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -91,6 +91,6 @@ class IndependentGaussian(Predictive):
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, independent between rows and outputs."""
         rows, shape = self.centre.shape[0], self.centre.shape[1:]
-        draw = lambda key: jax.random.normal(key, shape, self.centre.dtype)
-        noise = jax.vmap(jax.vmap(draw))(jax.vmap(lambda key: row_keys(key, rows, first))(jax.random.split(key, n)))
-        return self.centre[None] + self.std[None] * noise
+        normal = lambda key: jax.random.normal(key, shape, self.centre.dtype)
+        draw = lambda key: self.centre + self.std * jax.vmap(normal)(row_keys(key, rows, first))
+        return drawn(draw, jax.random.split(key, n))

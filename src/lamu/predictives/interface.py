@@ -9,10 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
+from lamu import memory
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Predictive", "Prepared"]
+
+_FEW_ACTIONS = 64  # of so many the utilities of all draws may be asked at once
 
 
 class Predictive(ABC):
@@ -98,7 +102,15 @@ class Predictive(ABC):
 
         Source: Efron & Stein (1981).
         """
-        return jackknife([mean_deviations(group) for group in self.left_out(y)])
+        if not hasattr(self, "chunks"):
+            return jackknife([mean_deviations(group) for group in self.left_out(y)])
+        whole: Any = self  # of more rows than fit in memory with all their draws
+        y, sums = np.asarray(y), None
+        for rows, part in whole.chunks():
+            real = jnp.ones(y[rows].shape[0], bool)
+            found = [np.asarray(mean_deviations(group, real), float) for group in part.left_out(jnp.asarray(y[rows]))]
+            sums = found if sums is None else [a + b for a, b in zip(sums, found, strict=True)]
+        return jackknife([group / y.shape[0] for group in sums or ()])
 
     @property
     def std(self) -> Array:
@@ -185,7 +197,7 @@ class Predictive(ABC):
         if not isinstance(utility, Callable):
             raise TypeError("for regression the utility is a function of targets [draws, N]")
         targets = self.sample(jax.random.key(0) if key is None else key, draws)
-        return jnp.argmax(jnp.mean(utility(targets), axis=1), axis=0)
+        return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
 
 @runtime_checkable
@@ -200,6 +212,26 @@ class Prepared(Protocol):
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         """Returns the predictive of these rows, in memory; each row's depends on that row alone."""
         ...
+
+
+def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
+    """Returns the mean over draws of a utility, `[actions, N]`, some draws at a time where there is no room for all.
+
+    Args:
+        utility: of targets `[draws, N]`, `[actions, draws, N]`.
+        targets: `[draws, N]`.
+    """
+    count, size = targets.shape[0], targets.size * targets.dtype.itemsize
+    if isinstance(targets, Tracer) or size <= memory.budget() // _FEW_ACTIONS:
+        return utility(targets).mean(axis=1)
+    values = utility(targets[:1])  # which tells how many actions there are
+    at_once = max(1, memory.budget() * count // (size * len(values)))
+    if at_once >= count:
+        return utility(targets).mean(axis=1)
+    total = 0.0 * values[:, 0]
+    for start in range(0, count, at_once):
+        total = total + utility(targets[start : start + at_once]).sum(axis=1)
+    return total / count
 
 
 def mean_deviations(left_out: Array, real: Array | None = None) -> Array:

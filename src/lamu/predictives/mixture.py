@@ -10,7 +10,7 @@ from jax.scipy.special import logsumexp
 
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import row_keys
+from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -110,7 +110,7 @@ class Mixture(Predictive):
             one = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
             return jax.vmap(one)(row_keys(key, self.f.shape[1], first), self.f[s])
 
-        return jax.vmap(draw)(jax.random.split(target_key, n), components)
+        return drawn(draw, jax.random.split(target_key, n), components)
 
     def _densities(self, y: Any) -> Array:
         y = jnp.asarray(y)

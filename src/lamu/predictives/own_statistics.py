@@ -11,8 +11,9 @@ from lamu.data.batch import with_offset
 from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
+from lamu.predictives.sampled import require_room
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -43,6 +44,7 @@ class OwnStatistics(PredictiveRule):
 
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws, with a state for each."""
+        require_room(belief, key, samples)
         draws = jax.jit(lambda key: belief.draws(key, samples))(key)
         x = jnp.asarray(self.x)
         states = jax.jit(lambda draws: jax.lax.map(lambda theta: settled_state(model, theta, network_state, x), draws))
@@ -62,8 +64,7 @@ class _DrawnWithState:
         return self.model.likelihood.task
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        outputs = lambda rows: _outputs(self.model, self.network_states, self.draws, *rows)
-        f = in_chunks(outputs, (x, offset), rows=4096, axis=1)
+        f = in_room(_outputs, (self.model, self.network_states, self.draws), (x, offset), axis=1)
         return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, True)
 
 

@@ -93,8 +93,13 @@ class Pooled(Predictive):
         member_key, draw_key = jax.random.split(key)
         members = jax.random.randint(member_key, (n,), 0, len(self.parts))
         keys = jax.random.split(draw_key, len(self.parts))
-        drawn = jnp.stack([part.sample(k, n, first) for part, k in zip(self.parts, keys, strict=True)])
-        return drawn[members, jnp.arange(n)]
+        # One member after the other: what is held is what is asked for, however many there are.
+        found: Any = None
+        for number, (part, k) in enumerate(zip(self.parts, keys, strict=True)):
+            drawn = part.sample(k, n, first)
+            mine = (members == number).reshape(n, *[1] * (drawn.ndim - 1))
+            found = drawn if found is None else jnp.where(mine, drawn, found)
+        return found
 
     @property
     def _disagreement(self) -> Array:

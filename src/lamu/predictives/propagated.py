@@ -28,7 +28,7 @@ from lamu.networks import MLP, Standardised
 from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Prepared
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Rows
@@ -166,7 +166,7 @@ class _Moments:
         return self.model.likelihood.task
 
     def at(self, x: Rows, offset: Rows | None) -> GaussianPredictive:
-        mean, variance = in_chunks(lambda rows: _outputs(self.model, self.weights, rows), x, rows=4096)
+        mean, variance = in_room(_outputs, (self.model, self.weights), (x,))
         mean = with_offset(mean, None if offset is None else jnp.asarray(offset))
         likelihood: Any = self.model.likelihood
         covariance = jax.vmap(jnp.diag)(variance)

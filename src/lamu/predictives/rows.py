@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
+from lamu import memory
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, RandomKey
 
-__all__ = ["equal_chunks", "in_chunks", "row_keys"]
+__all__ = ["drawn", "equal_chunks", "in_chunks", "in_room", "require_room", "room_for", "row_keys"]
+
+MOST = 4096  # rows at a time: more are no faster
 
 
 def equal_chunks(x: Any, rows: int) -> Iterator[tuple[Any, int]]:
@@ -62,6 +68,102 @@ def in_chunks(function: Callable[[Any], Any], x: Any, rows: int, axis: int = 0) 
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 
+def in_room(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...], axis: int = 0) -> Any:
+    """Returns `function(*parts, *x)`, computed as many rows at a time as `lamu.memory.budget()` has room for.
+
+    Args:
+        function: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is found once.
+        parts: what is the same for all rows.
+        x: all rows: arrays, or trees of arrays, with the same leading axis.
+        axis: where the rows stand in the results.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu import memory
+        >>> from lamu.predictives.rows import in_room
+        >>> product = jax.jit(lambda w, x: x @ w)
+        >>> with memory.within("500B"):
+        ...     in_room(product, (jnp.ones((3, 2)),), (jnp.ones((50, 3)),)).shape
+        (50, 2)
+    """
+    return in_chunks(lambda rows: function(*parts, *rows), x, rows=room_for(function, parts, x), axis=axis)
+
+
+def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
+    """Returns how many rows at a time there is room for in `function(*parts, *x)`, one at least.
+
+    Args:
+        function: as for `in_room`.
+        parts: what is the same for all rows.
+        x: all rows; inside a compiled function, whose caller chose how many it sees, there is always room.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu import memory
+        >>> from lamu.predictives.rows import room_for
+        >>> with memory.within("400B"):  # a chunk may take a quarter, and a row of two numbers takes 8 bytes
+        ...     w, x = jnp.ones((3, 2), jnp.float32), jnp.ones((50, 3), jnp.float32)
+        ...     room_for(jax.jit(lambda w, x: x @ w), (w,), (x,))
+        12
+    """
+    count = _count(x)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
+        return count
+    most = min(count, MOST)
+    taken = _taken(function, parts, jax.tree.map(lambda leaf: _some(leaf, most), x))
+    return most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
+
+
+def drawn(draw: Callable[..., Array], *each: Any) -> Array:
+    """Returns `draw` of every leading entry of the arguments, as many at once as there is room for.
+
+    Args:
+        draw: makes one draw of all rows, of an entry of each argument and of nothing else that is random.
+        *each: random keys `[n]`, and arrays `[n, ...]`.
+
+    Raises:
+        ValueError: where the draws together take more than `lamu.memory.limit()`.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu import memory
+        >>> from lamu.predictives.rows import drawn
+        >>> keys = jax.random.split(jax.random.key(0), 100)
+        >>> with memory.within("2kB"):
+        ...     drawn(lambda key: jax.random.normal(key, (2,)), keys).shape
+        (100, 2)
+    """
+    count = jax.tree.leaves(each)[0].shape[0]
+    one = jax.make_jaxpr(draw)(*jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each))
+    size = sum(math.prod(made.shape) * made.dtype.itemsize for made in one.out_avals)
+    require_room(count, size)
+    at_once = max(1, memory.budget() // max(memory.peak(one), 1))
+    if at_once >= count:
+        return jax.vmap(draw)(*each)
+    return jnp.asarray(jax.lax.map(lambda entry: draw(*entry), each, batch_size=at_once))
+
+
+def require_room(draws: int, size: int) -> None:
+    """Raises a ValueError where draws of all targets cannot be held.
+
+    Args:
+        draws: how many.
+        size: the bytes of one.
+
+    Examples:
+        >>> from lamu import memory
+        >>> from lamu.predictives.rows import require_room
+        >>> with memory.within("1kB"):
+        ...     require_room(100, 80)
+        Traceback (most recent call last):
+            ...
+        ValueError: a sample of 100 draws takes 8.0 kB and 1.0 kB may be used; ask for 12 at a time, or for fewer rows
+    """
+    fewer = memory.limit() // max(size, 1)
+    instead = f"ask for {fewer:,} at a time, or for fewer rows" if fewer else "ask for fewer rows at a time"
+    memory.demand(draws * size, f"a sample of {draws:,} draws", instead)
+
+
 def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
     """Returns a key for each of some rows, which depends on the key and the row's number alone.
 
@@ -77,6 +179,16 @@ def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
         True
     """
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(rows))
+
+
+@once_a_shape
+def _taken(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
+    """The bytes that so many rows take, beside the parts."""
+    return memory.peak(jax.make_jaxpr(function)(*parts, *x))
+
+
+def _some(leaf: Any, rows: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
 def _count(x: Any) -> int:

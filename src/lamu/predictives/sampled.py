@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lamu import memory
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
 from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["Sampled"]
@@ -36,6 +39,7 @@ class Sampled(PredictiveRule):
 
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
+        require_room(belief, key, samples)
         # Draws may be on disk: as an argument of a compiled function all of them would be read.
         draws = belief.draws(key, samples) if isinstance(belief, Draws) else _draws(belief, key, samples)
         return _Drawn(model, network_state, draws, random=not _is_certain(belief))
@@ -55,8 +59,7 @@ class _Drawn:
         return self.model.likelihood.task
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        outputs = lambda rows: _outputs(self.model, self.network_state, self.draws, *rows)
-        f = in_chunks(outputs, (x, offset), rows=4096, axis=1)
+        f = in_room(_outputs, (self.model, self.network_state, self.draws), (x, offset), axis=1)
         return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, self.random)
 
 
@@ -65,6 +68,30 @@ def _is_certain(belief: Any) -> bool:
     if isinstance(belief, Product):
         return all(_is_certain(factor) for factor in belief.factors.values())
     return _is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
+
+
+def require_room(belief: Any, key: RandomKey, samples: int) -> None:
+    """Raises a ValueError where the draws of the parameters cannot be held: every chunk of rows needs all of them.
+
+    Args:
+        belief: q on all parameters.
+        key: for the draws.
+        samples: how many.
+    """
+    kept, size, weights = _sizes(belief, key, samples)
+    fewer = memory.limit() // max(size, 1)
+    instead = f"ask for samples={fewer}" if fewer else f"one takes {memory.shown(size)}, so set a higher limit"
+    memory.demand(kept * size, f"a prediction from {kept:,} draws of {weights:,} numbers", instead)
+
+
+@once_a_shape
+def _sizes(belief: Any, key: RandomKey, samples: int) -> tuple[int, int, int]:
+    """How many draws there are, the bytes of one, and its numbers."""
+    found = jax.tree.leaves(jax.eval_shape(lambda belief, key: belief.draws(key, samples), belief, key))
+    kept = max((leaf.shape[0] for leaf in found), default=0)
+    numbers = [math.prod(leaf.shape[1:]) for leaf in found]
+    size = sum(each * leaf.dtype.itemsize for each, leaf in zip(numbers, found, strict=True))
+    return kept, size, sum(numbers)
 
 
 @partial(jax.jit, static_argnums=2)

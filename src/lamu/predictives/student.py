@@ -14,14 +14,12 @@ from lamu.families.linear_normal_gamma import LinearNormalGamma
 from lamu.model import Model
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.rows import in_chunks, row_keys
+from lamu.predictives.rows import drawn, in_room, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["StudentPredictive", "StudentRule"]
-
-_ROWS = 4096
 
 
 @record
@@ -61,7 +59,7 @@ class _Head:
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         parts = (self.model, self.belief, self.network_state)
-        f, spread = in_chunks(lambda rows: _outputs(*parts, rows), x, rows=_ROWS)
+        f, spread = in_room(_outputs, parts, (x,))
         f = with_offset(f, None if offset is None else jnp.asarray(offset))
         likelihood, plain = self.model.likelihood, {"log_scale": jnp.zeros_like(self.belief.rate)}
         centre, unit = likelihood.mean(plain, f), jnp.sqrt(likelihood.variance(plain, f))
@@ -164,14 +162,13 @@ class StudentPredictive(Predictive):
         """Returns n draws, independent between rows."""
         rows, dtype = self.centre.shape[0], self.centre.dtype
 
-        def draw(key: RandomKey, freedom: Array) -> Array:
+        def one(key: RandomKey, freedom: Array) -> Array:
             normal, gamma = jax.random.split(key)
             chi = 2 * jax.random.gamma(gamma, freedom / 2, dtype=dtype)
             return jax.random.normal(normal, freedom.shape, dtype) * jnp.sqrt(freedom / chi)
 
-        keys = jax.vmap(lambda key: row_keys(key, rows, first))(jax.random.split(key, n))
-        t = jax.vmap(jax.vmap(draw), in_axes=(0, None))(keys, self.freedom)
-        return self.centre[None] + self.width[None] * t
+        draw = lambda key: self.centre + self.width * jax.vmap(one)(row_keys(key, rows, first), self.freedom)
+        return drawn(draw, jax.random.split(key, n))
 
     def _standardised(self, y: Any) -> Array:
         return (jnp.asarray(y).astype(self.centre.dtype) - self.centre) / self.width

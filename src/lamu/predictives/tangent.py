@@ -29,7 +29,8 @@ from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators import BlockDiagonal, Cholesky, Diagonal, KroneckerEigen, OutputCholesky, OutputEigen
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, is_operator
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, Params, Rows
 
 __all__ = ["bytes_of_a_row", "tangent"]
@@ -74,6 +75,7 @@ def tangent(
     return _by_jacobian(outputs, precision, mean, x, marginal)
 
 
+@once_a_shape
 def bytes_of_a_row(model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows) -> int:
     """Returns about how much memory one row takes in `tangent`.
 
@@ -107,7 +109,7 @@ def _outputs(model: Model, params: Params, network_state: Any, x: Array) -> Arra
 def _alone(precision: Operator) -> Operator:
     """The one operator of a block-diagonal of one."""
     if isinstance(precision, BlockDiagonal):
-        blocks = jax.tree.leaves(precision.blocks, is_leaf=_is_operator)
+        blocks = jax.tree.leaves(precision.blocks, is_leaf=is_operator)
         if len(blocks) == 1:
             return blocks[0]
     return precision
@@ -118,7 +120,7 @@ def _is_layered(precision: Operator) -> bool:
         return True
     if not isinstance(precision, BlockDiagonal):
         return False
-    blocks = jax.tree.leaves(precision.blocks, is_leaf=_is_operator)
+    blocks = jax.tree.leaves(precision.blocks, is_leaf=is_operator)
     return all(isinstance(block, (*_LAYERED, Cholesky)) for block in blocks)
 
 
@@ -196,7 +198,7 @@ def _by_leaf(precision: Any, mean: Params) -> list[tuple[Operator, list[int]]]:
         for place, index in enumerate(members):
             found[index] = (Diagonal(values[place]), [index]) if values else (block, members)
 
-    jax.tree.map(note, precision.blocks, numbers, is_leaf=_is_operator)
+    jax.tree.map(note, precision.blocks, numbers, is_leaf=is_operator)
     return [found[index] for index in range(len(found))]
 
 
@@ -317,7 +319,3 @@ def _squared(white: Array, marginal: bool) -> Array:
     if marginal:
         return jnp.sum(white**2, axis=1)
     return jnp.einsum("ndk,ndl->nkl", white, white, precision=_EXACT)
-
-
-def _is_operator(node: Any) -> bool:
-    return isinstance(node, Operator)

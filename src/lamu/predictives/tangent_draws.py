@@ -15,8 +15,9 @@ from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.linearised import weights_and_dispersion
 from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
+from lamu.predictives.sampled import require_room
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -41,6 +42,7 @@ class TangentDraws(PredictiveRule):
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
         weights, dispersion = weights_and_dispersion(belief)
+        require_room(weights, key, samples)
         draws = _draws(weights, key, samples)
         return _DrawnTangent(model, weights.mean, draws, dispersion, network_state)
 
@@ -59,7 +61,7 @@ class _DrawnTangent:
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         parts = (self.model, self.mean, self.draws, self.dispersion, self.network_state)
-        f = in_chunks(lambda rows: _outputs(*parts, *rows), (x, offset), rows=4096, axis=1)
+        f = in_room(_outputs, parts, (x, offset), axis=1)
         repeat = lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape))
         return Mixture.equal(self.model.likelihood, jax.tree.map(repeat, self.dispersion), f, drawn=True)
 

@@ -14,7 +14,7 @@ from lamu.data.batch import Batch
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.priors import LearnedNormal
-from lamu.typing import RandomKey
+from lamu.typing import Params, RandomKey
 
 __all__ = ["arrived", "look_at_slope", "require_trained"]
 
@@ -59,9 +59,7 @@ def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
         batch: some rows.
     """
     params, state = objective.model.init(key, batch)
-    open_width = isinstance(objective.model.prior, LearnedNormal)
-    loss = objective.negative_log_likelihood if open_width else objective.mean_loss
-    slope = jax.jit(jax.grad(lambda params: loss(params, batch, state)[0]))(params)
+    slope = _slope(params, state, objective, batch)
     lengths = (jnp.sqrt(tree.dot(part["network"], part["network"])) for part in (params, slope))
     gain = _STEP * math.prod(map(float, lengths))
     if not gain <= _GAIN:
@@ -70,3 +68,10 @@ def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
             "row; train longer, or under the prior that the posterior is to have.",
             gain,
         )
+
+
+@jax.jit
+def _slope(params: Params, state: Any, objective: Objective, batch: Batch) -> Params:
+    open_width = isinstance(objective.model.prior, LearnedNormal)
+    loss = objective.negative_log_likelihood if open_width else objective.mean_loss
+    return jax.grad(lambda params: loss(params, batch, state)[0])(params)

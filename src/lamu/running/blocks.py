@@ -29,6 +29,7 @@ from lamu.typing import RandomKey
 __all__ = ["Block", "array_blocks", "passes_over", "run_length", "stream_blocks"]
 
 _SHORT, _LONG = 64, 1024
+_FEW_BYTES = 64 * 2**20
 _EPOCHS = 50
 
 
@@ -120,6 +121,10 @@ def array_blocks(
                     algorithm, traits, state, objective, rows, whole, batch_size, start, length, step_key, order_key
                 )
             if whole:
+                if not every and traits.thinning == 1 and length * _bytes(state) <= _FEW_BYTES:
+                    # The program of the draws' own stage: one of its own would take seconds to compile.
+                    state, info = scan_whole(algorithm, state, objective, rows.full(), start, step_key, length, 1)
+                    return state, replace(info, draw=None)
                 return scan_whole(algorithm, state, objective, rows.full(), start, step_key, length, every)
             # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
             first = per_epoch - 1 if in_stages else start % per_epoch
@@ -158,6 +163,11 @@ def _cut_in_stages(traits: Traits, per_epoch: int, start: int, total: int) -> tu
     """A sampler's blocks lie within a stage, and those that keep draws are whole numbers of kept draws."""
     left = stage_end(traits, start, total) - start
     most = max(_SHORT, min(per_epoch, _LONG))
+    if traits.thinning == 1 and not traits.cycle:
+        # One length for the warm-up and the draws, so that one program serves both.
+        common = _largest_divisor(math.gcd(traits.warmup, total - traits.warmup), most)
+        if common >= _SHORT // 4 and left % common == 0:
+            return common, int(collects(traits, start))
     if not collects(traits, start):
         return _even(left, most), 0
     to_draw = next((k + 1 for k in range(min(left, traits.thinning)) if keeps(traits, start + k)), None)
@@ -168,6 +178,10 @@ def _cut_in_stages(traits: Traits, per_epoch: int, start: int, total: int) -> tu
     if to_draw < traits.thinning:
         return to_draw, to_draw
     return traits.thinning * _even(left // traits.thinning, max(most // traits.thinning, 1)), traits.thinning
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def _even(n: int, most: int) -> int:

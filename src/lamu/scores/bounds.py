@@ -13,12 +13,12 @@ import numpy as np
 from lamu.data.arrays import Arrays
 from lamu.families import Product
 from lamu.posterior import Posterior
+from lamu.predictives.rows import room_for
+from lamu.predictives.sampled import require_room
 from lamu.scores.estimate import Estimate
 from lamu.typing import Array, RandomKey
 
 __all__ = ["elbo", "evidence"]
-
-_ROWS = 4096
 
 
 def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | None = None) -> Estimate:
@@ -60,10 +60,11 @@ def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | No
         )
     rows = data if isinstance(data, Arrays) else Arrays.of(data)
     key = jax.random.clone(posterior.key) if key is None else key
+    require_room(posterior.belief, key, samples)
     draws = posterior.belief.draws(key, samples)
     values = np.asarray(_own(posterior, belief, draws), float)
-    for batch in rows.batches(min(rows.count, _ROWS)):
-        values = values + np.asarray(_log_likelihoods(posterior, batch, draws), float)
+    for batch in rows.batches(room_for(_log_likelihoods, (posterior, draws), (jax.eval_shape(rows.full),))):
+        values = values + np.asarray(_log_likelihoods(posterior, draws, batch), float)
     return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(samples)))
 
 
@@ -97,7 +98,7 @@ def _own(posterior: Posterior, belief: Any, draws: Any) -> Array:
 
 
 @jax.jit
-def _log_likelihoods(posterior: Posterior, batch: Any, draws: Any) -> Array:
+def _log_likelihoods(posterior: Posterior, draws: Any, batch: Any) -> Array:
     """Returns the batch's log likelihood under every draw."""
     log_likelihood = partial(posterior.model.log_likelihood, state=posterior.network_state, batch=batch)
     return jnp.asarray(jax.lax.map(lambda theta: batch.total(log_likelihood(theta)[0]), draws))

@@ -8,12 +8,14 @@ every expectation here is a sum over the table, exact; for regression an average
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.predictives.interface import mean_over_draws
 from lamu.typing import RandomKey
 
 __all__ = [
@@ -226,14 +228,20 @@ def _expected(pred: Any, utility: Any, key: RandomKey | None, draws: int) -> tup
     found = []
     for rows, part in pred.chunks() if hasattr(pred, "chunks") else [(slice(0, None), pred)]:
         targets = part.sample(jax.random.clone(key), draws, rows.start)
-        values = np.asarray(utility(targets), float)  # [actions, draws, N]
-        if values.ndim != 3 or values.shape[1:] != targets.shape[:2]:
-            raise ValueError(
-                f"the utility of targets {targets.shape} has the shape {values.shape}; return [actions, draws, N]"
-            )
-        found.append((values.mean(axis=1).T, values.max(axis=0).mean(axis=0)))
+        means = mean_over_draws(partial(_with_best, utility), targets)
+        found.append((means[:-1].T, means[-1]))
     means, informed = zip(*found, strict=True)
     return np.concatenate(means), np.concatenate(informed)
+
+
+def _with_best(utility: Callable[[Any], Any], targets: Any) -> np.ndarray:
+    """Returns the utilities of all actions, and of the best one for each target, `[actions + 1, draws, N]`."""
+    values = np.asarray(utility(targets), float)
+    if values.ndim != 3 or values.shape[1:] != targets.shape[:2]:
+        raise ValueError(
+            f"the utility of targets {targets.shape} has the shape {values.shape}; return [actions, draws, N]"
+        )
+    return np.concatenate([values, values.max(axis=0)[None]])
 
 
 def _table(utility: Any) -> np.ndarray:

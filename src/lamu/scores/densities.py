@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.scores.target import by_row, target
+from lamu.scores.target import by_row, nodes_at_once, target
 from lamu.typing import Array
 
 __all__ = ["crps", "crps_of_rows", "nll", "surprise"]
@@ -95,10 +95,16 @@ def _integrals(pred: Any, y: np.ndarray, panels: int) -> np.ndarray:
     # Predictives are arguments of a compiled function, so that chunks of one shape compile once; others are constants.
     opaque = jax.tree_util.all_leaves([pred])
 
+    at_once = nodes_at_once(len(unit), y.size)
+
     def integral(reach: np.ndarray, upper: bool) -> np.ndarray:
-        z = jnp.asarray(y + np.multiply.outer(unit, reach), jnp.result_type(float))
-        F = np.asarray(jax.lax.map(pred.cdf, z) if opaque else _cdf_at(pred, z), float)
-        return np.abs(reach) * np.tensordot(weight, ((1.0 - F) if upper else F) ** 2, axes=1)
+        total = np.zeros_like(reach)
+        for start in range(0, len(unit), at_once):
+            some = slice(start, start + at_once)
+            z = jnp.asarray(y + np.multiply.outer(unit[some], reach), jnp.result_type(float))
+            F = np.asarray(jax.lax.map(pred.cdf, z) if opaque else _cdf_at(pred, z), float)
+            total = total + np.tensordot(weight[some], ((1.0 - F) if upper else F) ** 2, axes=1)
+        return np.abs(reach) * total
 
     return integral(below, upper=False) + integral(above, upper=True)
 

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import memory
-from lamu.scores.target import by_row
+from lamu.scores.target import by_row, nodes_at_once
 from lamu.typing import Array
 
 __all__ = ["wasserstein", "wasserstein_of_rows"]
@@ -61,9 +60,7 @@ def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarr
     nodes, weights = np.polynomial.legendre.leggauss(8)
     unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
     weight = np.tile(weights / 2.0 / panels, panels)
-    # Points of all rows at once, as many as fit; groups of one size compile once.
-    most = int(np.clip(memory.budget() // (32 * lower.size), 8, len(unit)))
-    at_once = 2 ** int(np.log2(most)) if most < len(unit) else len(unit)
+    at_once = nodes_at_once(len(unit), lower.size)
     total = np.zeros_like(lower)
     for start in range(0, len(unit), at_once):
         group = slice(start, start + at_once)

@@ -134,6 +134,12 @@ def _features(posterior: Posterior, x: Any) -> np.ndarray:
     state = posterior.network_state
     whole = replace(model, frozen=None)
     width = jax.eval_shape(lambda row: whole.outputs({"network": weights, "likelihood": {}}, state, row)[0], x[:1])
+    numbers = tree.dimension(free) // max(width.shape[1], 1)
+    memory.demand(
+        3 * 8.0 * len(x) * numbers,
+        f"the {numbers:,} features of {len(x):,} rows",
+        f"give {memory.limit() // (24 * max(numbers, 1)):,} of the rows",
+    )
     row_bytes = 8 * (tree.dimension(free) + x[0].size)
     rows = int(np.clip(memory.budget() // row_bytes, 1, 1024))
     return np.asarray(in_chunks(partial(_gradients, whole, state, free, held, width.shape[1]), x, rows=rows), float)

@@ -14,7 +14,6 @@ score can tell them apart.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.posterior import Posterior
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.rows import in_room
+from lamu.predictives.sampled import require_room
 from lamu.typing import Array, RandomKey
 
 __all__ = ["energy", "entropy", "least_confidence", "mutual_information"]
@@ -139,8 +139,9 @@ def energy(
     key = jax.random.clone(posterior.key) if key is None else key
     x = np.asarray(x)
     x = x if np.issubdtype(x.dtype, np.floating) else x.astype(jnp.result_type(float))
+    require_room(posterior.belief, key, samples)
     draws = posterior.belief.draws(key, samples)
-    f = in_chunks(partial(_mean_outputs, posterior, draws), x, rows=1024)
+    f = in_room(_mean_outputs, (posterior, draws), (x,))
     logits = np.asarray(f, float) / temperature
     if logits.shape[1] == 1:
         logits = np.concatenate([-logits / 2, logits / 2], axis=1)

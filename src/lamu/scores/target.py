@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["by_row", "target"]
+from lamu import memory
+
+__all__ = ["by_row", "nodes_at_once", "target"]
 
 _NEEDS = {
     ("regression",): "regression (classes have accuracy and brier)",
@@ -52,3 +54,14 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
 def by_row(values: np.ndarray) -> np.ndarray:
     """Returns the mean over the outputs of each row, `[N]`, of values `[N]` or `[N, K]`."""
     return values.reshape(len(values), -1).mean(axis=1)
+
+
+def nodes_at_once(nodes: int, numbers: int) -> int:
+    """Returns at how many nodes of a quadrature there is room for all rows at once; groups of one size compile once.
+
+    Args:
+        nodes: how many there are.
+        numbers: targets of all rows together.
+    """
+    most = int(np.clip(memory.budget() // (32 * max(numbers, 1)), 8, nodes))
+    return 2 ** int(np.log2(most)) if most < nodes else nodes

@@ -12,7 +12,7 @@ from lamu.data.batch import with_offset
 from lamu.model import Model
 from lamu.networks.dropout import holds_noise
 from lamu.predictives import Mixture, PredictiveRule, Prepared
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.rows import in_room
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -59,8 +59,7 @@ class _Noisy:
         return self.model.likelihood.task
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        outputs = lambda rows: _outputs(self.model, self.network_state, self.draws, self.keys, *rows)
-        f = in_chunks(outputs, (x, offset), rows=4096, axis=1)
+        f = in_room(_outputs, (self.model, self.network_state, self.draws, self.keys), (x, offset), axis=1)
         return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, drawn=True)
 
 

@@ -47,8 +47,8 @@ class DeepEnsemble:
 
     @property
     def traits(self) -> Traits:
-        """Those of the members' algorithm, with an order of the data for each."""
-        return replace(self.of.traits, streams=self.members)
+        """Those of the members' algorithm, with an order of the data for each; the members as runs."""
+        return replace(self.of.traits, streams=self.members, runs=self.members, shared=())
 
     @property
     def choices(self) -> Choices:
@@ -163,10 +163,9 @@ def deep_ensemble(
     under one `vmap` (one after the other where a CPU meets convolutions): M gradients a step. Members may differ in
     more: `Bootstrap()` gives each a resample of the rows, `Anchors()` a prior about a draw from the prior.
 
-    The members are the leading axis of every leaf of the state. To spread them over devices, in a loop of one's own,
-    shard that axis: `jax.device_put(state, NamedSharding(Mesh(jax.devices(), ("members",)), P("members")))`. The
-    compiled step keeps the sharding, each device steps the members that it holds, and nothing but the mean of the
-    losses is exchanged.
+    `lamu.fit(..., mesh=jax.make_mesh((4,), ("runs",)))` spreads the members over devices: each device steps those that
+    it holds, and nothing but the mean of the losses is exchanged. The members are the leading axis of every leaf of
+    the state; in a loop of one's own, shard that axis with `jax.device_put`, and the compiled step keeps it.
 
     Departures from the rule: the members' own; and each lives apart, without the responsibilities that the rule for a
     mixture would give (which vanish between modes that do not overlap); what the diversity adds.

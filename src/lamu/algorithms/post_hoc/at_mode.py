@@ -23,7 +23,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import BlockDiagonal, Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
@@ -162,7 +162,7 @@ def with_prior(curvature: Any, prior: Operator, mean: Params) -> Any:
         vector = tree.ravel(part)[0]
         return of.add(Diagonal(part) if hasattr(of, "per_output") else Scalar(jnp.mean(vector)))
 
-    return BlockDiagonal(jax.tree.map(block, curvature.blocks, diagonal, is_leaf=_is_operator))
+    return BlockDiagonal(jax.tree.map(block, curvature.blocks, diagonal, is_leaf=is_operator))
 
 
 def prior_precision(objective: Objective, mean: Params) -> Operator:
@@ -236,10 +236,6 @@ def _require_room(structure: Any, weights: Params) -> None:
         memory.demand(
             2 * largest * itemsize, "a dense matrix a leaf, with its factor,", "take structure=Layerwise(), or Diagonal"
         )
-
-
-def _is_operator(node: Any) -> bool:
-    return isinstance(node, Operator)
 
 
 def _rows_at_once(structure: Any, objective: Objective, params: Params, data: Any) -> int:

@@ -33,7 +33,7 @@ from lamu.operators import (
     OutputBlocks,
     OutputEigen,
 )
-from lamu.operators.interface import Operator
+from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.priors import gaussian_belief
 from lamu.record import record
@@ -228,7 +228,7 @@ def _decomposed(curvature: Any) -> Any:
     if isinstance(curvature, Dense):
         return _eigenvalues(curvature.matrix)
     if isinstance(curvature, DenseBlocks):
-        return jax.tree.map(lambda block: _eigenvalues(block.matrix), curvature.blocks, is_leaf=_is_operator)
+        return jax.tree.map(lambda block: _eigenvalues(block.matrix), curvature.blocks, is_leaf=is_operator)
     if isinstance(curvature, OutputBlocks):
         return _eigenvalues(curvature.matrices)
     if isinstance(curvature, LowRank):
@@ -261,7 +261,7 @@ def _logdet(spectrum: Any, curvature: Any, precision: Any, spread: Params, mean:
         return jnp.sum(curvature.weights * jnp.log(share * jnp.maximum(curvature.nodes, 0) + one))
     if isinstance(curvature, DenseBlocks):
         numbers = jax.tree.map(lambda p, below: jax.tree.map(lambda _: p, below), precision, mean)
-        blocks = jax.tree.leaves(curvature.blocks, is_leaf=_is_operator)
+        blocks = jax.tree.leaves(curvature.blocks, is_leaf=is_operator)
         parts = zip(blocks, jax.tree.leaves(spectrum), jax.tree.leaves(numbers), jax.tree.leaves(spread), strict=True)
         return sum((_of_block(*part, share) for part in parts), jnp.zeros((), jnp.result_type(*jax.tree.leaves(mean))))
     return with_prior(curvature.scale(share), Diagonal(spread), mean).logdet(mean)
@@ -271,7 +271,3 @@ def _of_block(block: Dense, values: Array, number: Any, spread: Array, share: An
     if jnp.ndim(number) == 0:
         return jnp.sum(jnp.log(share * values + jnp.ravel(spread)[:1]))
     return Dense(share * block.matrix + jnp.diag(jnp.ravel(spread))).logdet(spread)
-
-
-def _is_operator(node: Any) -> bool:
-    return isinstance(node, Operator)

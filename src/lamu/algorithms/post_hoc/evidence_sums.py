@@ -21,7 +21,8 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss, Objective, Weights
-from lamu.operators import BlockDiagonal, Dense, Diagonal, Kronecker, KroneckerBlocks, KroneckerEigen, Operator, Scalar
+from lamu.operators import BlockDiagonal, Dense, Diagonal, Kronecker, KroneckerBlocks, KroneckerEigen, Scalar
+from lamu.operators.interface import is_operator
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -132,8 +133,7 @@ def with_prior(curvature: Any, precision: Params) -> Any:
     """
     if isinstance(curvature, BlockDiagonal):
         kept = KroneckerBlocks if isinstance(curvature, KroneckerBlocks) else BlockDiagonal
-        is_block = lambda node: isinstance(node, Operator)
-        return kept(jax.tree.map(_added, curvature.blocks, precision, is_leaf=is_block))
+        return kept(jax.tree.map(_added, curvature.blocks, precision, is_leaf=is_operator))
     return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(precision))
 
 

@@ -99,7 +99,7 @@ def _nearest(model: Model, weights: Params, chosen: Params) -> str:
         size = bytes_held(structure, of)
         if size <= memory.limit():
             return f"give {words}, which takes {memory.shown(size)}"
-    return f"nothing smaller fits; give max_memory={memory.shown(bytes_held(Diagonal, chosen))!r} or more"
+    return f"nothing smaller fits; give max_memory={memory.at_least(bytes_held(Diagonal, chosen))!r} or more"
 
 
 def _matching(weights: Params, patterns: tuple[str, ...]) -> Params:

@@ -37,8 +37,9 @@ from lamu.operators import (
     Scalar,
     leading,
 )
-from lamu.operators.interface import Operator
+from lamu.operators.interface import is_operator
 from lamu.record import record, static
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["FactorSums", "Factors", "batch_curvature", "bytes_of_a_row", "settle"]
@@ -151,6 +152,7 @@ def settle(total: Any, count: Any) -> Any:
     return BlockDiagonal(found)
 
 
+@once_a_shape
 def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any) -> int:
     """Returns about how much memory a row takes in `batch_curvature`.
 
@@ -210,7 +212,7 @@ def _kronecker(
     alone = [index for index in range(len(read.leaves)) if index not in joined]
     reversed_order = {layer.kernel: layer.outputs_first for layer in known}
     total = jnp.sum(weights)
-    flat, tree_of_blocks = jax.tree.flatten(found, is_leaf=lambda node: isinstance(node, Operator))
+    flat, tree_of_blocks = jax.tree.flatten(found, is_leaf=is_operator)
     sums = []
     for index, block in zip(alone, flat, strict=True):
         if isinstance(block, Kronecker):

@@ -10,7 +10,7 @@ import jax
 from lamu import tree
 from lamu.algorithms.post_hoc.at_mode import look_at_mode
 from lamu.algorithms.post_hoc.forecast import foresee
-from lamu.algorithms.post_hoc.positivity import require_positive
+from lamu.algorithms.post_hoc.positivity import require_positive, require_regular
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.algorithms.post_hoc.unknowns import settled
 from lamu.data.batch import Batch
@@ -18,6 +18,7 @@ from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
 from lamu.posterior import Posterior
+from lamu.predictives import PredictiveRule
 from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.rate import Annealed
 from lamu.record import record, static
@@ -47,6 +48,7 @@ class Laplace:
         curvature: what stands for the Hessian.
         largest_dense: up to how many weights a precision without a given structure is dense.
         beyond: what it is with more of them.
+        rule: how the posterior predicts; None for the linearised rule.
 
     Examples:
         >>> import lamu
@@ -60,6 +62,7 @@ class Laplace:
     curvature: Any = GaussNewton()
     largest_dense: int = static(default=_LARGEST_DENSE)
     beyond: Any = static(default=Diagonal)
+    rule: PredictiveRule | None = None
 
     @property
     def traits(self) -> Traits:
@@ -101,10 +104,12 @@ class Laplace:
         objective = replace(objective, model=model)
         labels = jax.random.fold_in(jax.random.clone(key), 1)
         mode = look_at_mode(structure, point, objective, data, self.curvature, labels)
-        mode, objective = settled(mode, objective, key, getattr(data, "held_out", None))
+        mode, objective = settled(mode, objective, key, getattr(data, "held_out", None), self.rule)
         if type(self.curvature) not in _WORDS:
             require_positive(mode, objective)
-        return mode.posterior(objective, key)
+        found = mode.posterior(objective, key)
+        require_regular(found)
+        return found if self.rule is None else found.with_rule(self.rule)
 
     def _structure_of(self, weights: int) -> Any:
         return self.structure or (Dense if weights <= self.largest_dense else self.beyond)
@@ -115,6 +120,7 @@ def laplace(
     weights: Any = None,
     structure: Any = None,
     curvature: Any = None,
+    rule: PredictiveRule | None = None,
 ) -> Laplace:
     r"""Laplace's method: a Gaussian at the mode, with the generalised Gauss–Newton matrix as its precision.
 
@@ -158,14 +164,16 @@ def laplace(
         structure: the operator class of the precision, or a record that stands for one; where none is given dense up
             to 4,096 weights, diagonal above.
         curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given.
+        rule: how the posterior predicts, and by what a width is judged on rows set aside: of `lamu.predictives`, for
+            instance `Probit()`; the linearised rule where none is given.
 
     Returns:
         The algorithm.
 
     Raises:
         TypeError: for an `of` that is no algorithm, or a part that is none of those.
-        ValueError: (when it runs) for a structure that does not fit into memory, and for a Hessian that is indefinite,
-            or of a likelihood that is not log-concave.
+        ValueError: (when it runs) for a structure that does not fit into memory, a precision that is singular to
+            rounding, and for a Hessian that is indefinite, or of a likelihood that is not log-concave.
 
     Source: MacKay (1992); Khan & Rue (2021), section 4.4; Ritter, Botev & Barber (2018), for Kronecker factors;
         Immer, Korzepa & Bauer (2021); Daxberger et al. (2021a), Laplace Redux, and (2021b), for sub-networks.
@@ -185,7 +193,7 @@ def laplace(
     curvature = GaussNewton() if curvature is None else curvature
     if isinstance(curvature, type) or not isinstance(curvature, Curvature):
         raise TypeError(f"curvature={curvature!r} is no curvature; give for instance GaussNewton() or Hessian()")
-    return Laplace(of=mode_finder(of), weights=weights, structure=structure, curvature=curvature)
+    return Laplace(of=mode_finder(of), weights=weights, structure=structure, curvature=curvature, rule=rule)
 
 
 def require_structure(structure: Any) -> None:

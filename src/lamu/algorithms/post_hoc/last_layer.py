@@ -8,6 +8,7 @@ from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, require_struc
 from lamu.algorithms.post_hoc.selection import HeadWeights
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import OutputEigen
+from lamu.predictives import PredictiveRule
 from lamu.protocol import Algorithm
 
 __all__ = ["last_layer"]
@@ -15,7 +16,9 @@ __all__ = ["last_layer"]
 _LARGEST_DENSE = 20_000
 
 
-def last_layer(of: Algorithm | None = None, structure: Any = None, curvature: Any = None) -> Laplace:
+def last_layer(
+    of: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
+) -> Laplace:
     r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
 
     With \(\phi(x)\) the features at the mode and W the head's weights, \(f(x) = W \phi(x)\) is linear in W, so that the
@@ -44,6 +47,7 @@ def last_layer(of: Algorithm | None = None, structure: Any = None, curvature: An
         of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
         structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above.
         curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given.
+        rule: how the posterior predicts, as in `laplace`; the linearised rule where none is given.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.
@@ -69,4 +73,5 @@ def last_layer(of: Algorithm | None = None, structure: Any = None, curvature: An
         curvature=GaussNewton() if curvature is None else curvature,
         largest_dense=_LARGEST_DENSE,
         beyond=OutputEigen,
+        rule=rule,
     )

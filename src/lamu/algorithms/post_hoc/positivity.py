@@ -1,4 +1,4 @@
-"""Whether a curvature that may be indefinite is positive at a mode, told in words where it is not."""
+"""Whether a precision at a mode is positive, told in words where it is not."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from lamu.algorithms.post_hoc.at_mode import Mode, prior_precision, with_prior
 from lamu.objective import Objective
 from lamu.operators import Dense, DenseBlocks, Diagonal
-from lamu.operators.interface import Operator
+from lamu.operators.interface import is_operator
+from lamu.posterior import Posterior
 from lamu.typing import Array
 
-__all__ = ["require_positive"]
+__all__ = ["require_positive", "require_regular"]
 
 
 def require_positive(mode: Mode, objective: Objective) -> None:
@@ -40,6 +43,24 @@ def require_positive(mode: Mode, objective: Objective) -> None:
     )
 
 
+def require_regular(posterior: Posterior) -> None:
+    """Raises where the precision's factor is no number: it was singular to rounding, and nothing could be predicted.
+
+    Args:
+        posterior: a Gaussian with its evidence, which has the determinant in it.
+
+    Raises:
+        ValueError: with the dtype, and what would help.
+    """
+    if isinstance(posterior.evidence, Tracer) or not np.isnan(posterior.evidence):
+        return
+    dtype = jnp.asarray(posterior.evidence).dtype
+    raise ValueError(
+        f"the precision at the mode is singular to the rounding of {dtype} under the prior {posterior.model.prior!r}; "
+        "narrow the prior, take lamu.priors.LearnedNormal(1.0), or compute in 64 bits (jax_enable_x64)"
+    )
+
+
 def _eigenvalues(operator: Any) -> Array:
     """Its eigenvalues, or numbers with the same sign at both ends."""
     if isinstance(operator, Dense):
@@ -47,7 +68,7 @@ def _eigenvalues(operator: Any) -> Array:
     if isinstance(operator, Diagonal):
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(operator.values)])
     if isinstance(operator, DenseBlocks):
-        blocks = jax.tree.leaves(operator.blocks, is_leaf=lambda node: isinstance(node, Operator))
+        blocks = jax.tree.leaves(operator.blocks, is_leaf=is_operator)
         return jnp.concatenate([_eigenvalues(block) for block in blocks])
     raise TypeError(
         f"whether a {type(operator).__name__} of a curvature of one's own is positive cannot be told; take Dense, "

@@ -22,6 +22,7 @@ import numpy as np
 
 from lamu.algorithms.post_hoc.at_mode import Mode
 from lamu.objective import Objective
+from lamu.predictives import PredictiveRule
 from lamu.priors import LearnedNormal
 from lamu.typing import RandomKey
 
@@ -32,7 +33,9 @@ _DRAWS, _ROWS = 32, 1024
 _WORST = 1e30
 
 
-def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> tuple[Mode, Objective]:
+def settled(
+    mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None = None
+) -> tuple[Mode, Objective]:
     """Returns mode and objective with a prior of known width, and with the noise corrected where it is learned.
 
     Where the prior is no `LearnedNormal` both stay as they are.
@@ -42,6 +45,7 @@ def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> 
         objective: the loss.
         key: for draws of the predictive density.
         held_out: rows that were set aside, or None; then the evidence decides.
+        rule: how those rows are predicted; the linearised rule where None.
     """
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
@@ -61,7 +65,7 @@ def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> 
             if held_out is None:
                 value = -float(found.posterior(under, key).evidence)
             else:
-                value = _held_out_nll(found, under, key, held_out)
+                value = _held_out_nll(found, under, key, held_out, rule)
         except ValueError:
             return _WORST
         return value if math.isfinite(value) else _WORST
@@ -70,10 +74,14 @@ def settled(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> 
     return at(*(_lowest_of_two(loss, start) if noisy else (_lowest(loss), 0.0)))
 
 
-def _held_out_nll(mode: Mode, objective: Objective, key: RandomKey, held_out: Any) -> float:
+def _held_out_nll(
+    mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None
+) -> float:
     """Returns the mean negative log predictive density of the rows set aside (the first of very many)."""
     batch = held_out.example(min(held_out.count, _ROWS))
-    pred = mode.posterior(objective, key).predict(batch.x, samples=_DRAWS, key=jax.random.clone(key))
+    posterior = mode.posterior(objective, key)
+    posterior = posterior if rule is None else posterior.with_rule(rule)
+    pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key))
     return float(-batch.total(pred.log_prob(batch.y)) / jnp.sum(batch.weight * batch.mask))
 
 

@@ -11,8 +11,10 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.networks import loops_well
 from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.information import information_root
 from lamu.objective.curvature.interface import Evaluation
-from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.objective.curvature.reader import linearise, squares_and_gradient
+from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
 from lamu.objective.curvature.rows import without_padding
 from lamu.operators import Diagonal
 from lamu.record import record
@@ -54,8 +56,7 @@ class GaussNewton:
         if structure is not Diagonal:
             return self.by_jacobian(loss, theta, structure)
         loss = without_padding(loss)
-        likelihood = Diagonal(_diagonal(loss, theta, loss.information(theta, loss.outputs(theta))))
-        return _with_prior(likelihood, loss, theta)
+        return _with_prior(Diagonal(_diagonal(loss, theta)), loss, theta)
 
     def by_jacobian(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the same matrix from the rows' Jacobians, which can be differentiated in the dispersions."""
@@ -71,23 +72,24 @@ def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
     return jax.tree.map(jnp.add, likelihood, type(likelihood).from_diagonal(prior))
 
 
-def _diagonal(loss: BatchLoss, theta: Params, information: Array) -> Params:
+def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     r"""Squares of \(\nabla_\theta\, u_{ik} \cdot f(\theta, x_i)\), \(\sum_k u_{ik} u_{ik}^\top = r_i\Lambda_i\)."""
-    values, basis = jnp.linalg.eigh(information)
-    # Rounding may leave an eigenvalue of a singular information below zero.
-    roots = basis * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]
+    dispersion = loss.space.join(theta, loss.rest)["likelihood"]
+    f = loss.outputs(theta)
+    roots = information_root(loss.objective.model.likelihood, dispersion, f)
+    roots = roots * jnp.sqrt(loss.objective.row_factor(loss.batch)).astype(f.dtype)[:, None, None]
+
+    roots = jnp.moveaxis(roots, 2, 0)
+    read = linearise(loss.of_row, theta, loss.batch.x)
+    if not read.unread and loops_well(loss.objective.model.network, loss.batch.x, roots.shape[0]):
+        return jax.tree.unflatten(jax.tree.structure(theta), squares_of_outputs(read, roots))
 
     def along(theta: Params, row: tuple[Array, Array]) -> Array:
         x, root = row
         return jnp.sum(loss.of_row(theta, x) * root)
 
-    def add(total: Params, root: Array) -> tuple[Params, None]:
-        ones = jnp.ones(root.shape[0], root.dtype)
-        return tree.add(total, squares_and_gradient(along, theta, (loss.batch.x, root), ones)[2]), None
-
-    total, roots = tree.zeros_like(theta), jnp.moveaxis(roots, 2, 0)
-    if loops_well(loss.objective.model.network, loss.batch.x, roots.shape[0]):
-        return jax.lax.scan(add, total, roots)[0]
+    # One pass an output: leaves inside of loops are followed, and convolutions stay outside of any.
+    total, ones = tree.zeros_like(theta), jnp.ones(roots.shape[1], roots.dtype)
     for root in roots:
-        total, _ = add(total, root)
+        total = tree.add(total, squares_and_gradient(along, theta, (loss.batch.x, root), ones)[2])
     return total

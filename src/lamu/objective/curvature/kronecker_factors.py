@@ -18,7 +18,7 @@ from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
 from lamu.objective.curvature.reader.factors import Expand, factors, halved, without_padding
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
-from lamu.operators import Operator
+from lamu.operators.interface import is_operator
 from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -208,6 +208,6 @@ def _require_layout(found: KroneckerBlocks, structure: Layerwise, theta: Params,
 
 
 def _described(blocks: Any) -> dict[str, Any]:
-    flat = jax.tree_util.tree_flatten_with_path(blocks, is_leaf=lambda node: isinstance(node, Operator))[0]
+    flat = jax.tree_util.tree_flatten_with_path(blocks, is_leaf=is_operator)[0]
     shapes = lambda block: (type(block), [jnp.shape(leaf) for leaf in jax.tree.leaves(block)])
     return {jax.tree_util.keystr(path, simple=True, separator="/"): shapes(block) for path, block in flat}

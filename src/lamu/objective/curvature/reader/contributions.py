@@ -24,7 +24,7 @@ from lamu.objective.curvature.reader.sites import Site
 from lamu.objective.curvature.reader.windows import windows
 from lamu.typing import Array
 
-__all__ = ["Contribution", "Rule", "by_rows", "chunk_of", "contribution", "in_chunks"]
+__all__ = ["Contribution", "Rule", "by_rows", "chunk_of", "contribution", "in_chunks", "meets_once"]
 
 # S and G, in the shape of p's value, and the function from p′² to r n.
 Contribution: TypeAlias = tuple[Array, Array | None, Callable[[Array | None], Array]]
@@ -69,11 +69,33 @@ def contribution(
         out, pull = jax.vjp(lambda base: site.use(program, base, {**given, **inputs}), base)
         return pull(cotangent.astype(out.dtype))[0]
 
-    if step.name in ("add", "add_any") and not site.spread and math.prod(output) == base.size:
+    if _is_summand(step.name, site, base, output):
         return _summand(base, cotangent)
     # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
     chunk = None if step.name in SMALL else chunk_of(base.size)
     return by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk)
+
+
+def meets_once(program: Program, site: Site, base: Array, output: tuple[int, ...]) -> bool:
+    """Returns whether an example's squared gradients are linear in its squared cotangents: it meets the leaf once.
+
+    Args:
+        program: the equations.
+        site: the leaf's use.
+        base: p's value.
+        output: the shape of what comes out for one example.
+    """
+    step = program.steps[site.step]
+    if step.name != "dot_general" or site.spread:
+        return _is_summand(step.name, site, base, output)
+    (contracted, batched), side = step.equation.params["dimension_numbers"], site.position
+    free = math.prod(size for axis, size in enumerate(base.shape) if axis not in (*contracted[side], *batched[side]))
+    shared = math.prod(base.shape[axis] for axis in batched[side])
+    return math.prod(output) == free * shared
+
+
+def _is_summand(name: str, site: Site, base: Array, output: tuple[int, ...]) -> bool:
+    return name in ("add", "add_any") and not site.spread and math.prod(output) == base.size
 
 
 def _dense(

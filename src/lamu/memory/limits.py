@@ -1,30 +1,30 @@
-"""How much memory work may take: one limit, which prediction, curvature and scoring share.
-
-The limit is what may be held at once beside what there already is. Nothing is measured against it while work runs:
-sizes are computed before, work is cut into chunks that fit, and what cannot be cut is refused.
-"""
+"""The limit: how it is written and set, the share of it that a chunk of work may take, and what is refused."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-__all__ = ["budget", "demand", "free", "limit", "parse", "shown", "within"]
+__all__ = ["at_least", "budget", "demand", "free", "given", "limit", "parse", "shown", "within"]
 
 # Larger chunks are no faster: they fall out of the cache.
 _LARGEST_CHUNK = 256 * 2**20
 _CHUNKS_AT_ONCE = 4  # a chunk, its derivative, what they are combined into, and room
 _SHARE_OF_FREE = 0.5
+_LATELY = 0.5  # seconds
 _FALLBACK = 4 * 2**30
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SHOWN = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
+_looked: tuple[float, int] = (-math.inf, 0)
 _limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
 
 
@@ -84,7 +84,19 @@ def limit() -> int:
         True
     """
     known = _limit.get()
-    return known if known is not None else max(int(free() * _SHARE_OF_FREE), 1)
+    return known if known is not None else max(int(_lately_free() * _SHARE_OF_FREE), 1)
+
+
+def given() -> bool:
+    """Returns whether somebody has set a limit, who then wants to know what work takes.
+
+    Examples:
+        >>> from lamu import memory
+        >>> with memory.within("1GB"):
+        ...     memory.given()
+        True
+    """
+    return _limit.get() is not None
 
 
 def budget() -> int:
@@ -130,10 +142,33 @@ def shown(size: Any) -> str:
         >>> shown(1_234_000), shown(12)
         ('1.2 MB', '12 B')
     """
-    for unit, bytes_each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, bytes_each in _SHOWN:
         if size >= bytes_each:
             return f"{size / bytes_each:.1f} {unit}"
     return f"{size:.0f} B"
+
+
+def at_least(size: Any) -> str:
+    """Returns the smallest size that people would write and that is not below this one, for `max_memory`.
+
+    Examples:
+        >>> from lamu.memory import at_least, shown
+        >>> shown(1_234_000), at_least(1_234_000)
+        ('1.2 MB', '1.3 MB')
+    """
+    for unit, bytes_each in _SHOWN:
+        if size >= bytes_each:
+            return f"{math.ceil(10 * size / bytes_each) / 10:.1f} {unit}"
+    return f"{math.ceil(size)} B"
+
+
+def _lately_free() -> int:
+    """Half a second old at most: a small prediction asks three times, and would spend a sixth of its time on it."""
+    global _looked
+    now = time.monotonic()
+    if now - _looked[0] > _LATELY:
+        _looked = now, free()
+    return _looked[1]
 
 
 def free() -> int:

@@ -1,0 +1,10 @@
+"""How much memory work may take: one limit, which fitting, prediction, curvature and scoring share.
+
+The limit is what may be held at once beside what there already is. Nothing is measured against it while work runs:
+sizes are computed before, work is cut into chunks that fit, and what cannot be cut is refused.
+"""
+
+from lamu.memory.limits import at_least, budget, demand, free, given, limit, parse, shown, within
+from lamu.memory.programs import peak
+
+__all__ = ["at_least", "budget", "demand", "free", "given", "limit", "parse", "peak", "shown", "within"]

@@ -1,0 +1,61 @@
+r"""The squares \(\sum_{ik} (J_i^\top u_{ik})^2\) of a network's outputs along directions, from one forward pass.
+
+Where an example meets a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\), and the directions' squares
+are summed before they meet the inputs: \(\sum_k (a_i d_{ik}^\top)^2 = a_i^2 \big(\sum_k d_{ik}^2\big)^\top\).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lamu.objective.curvature.reader.contributions import contribution, meets_once
+from lamu.objective.curvature.reader.linearised import Linearised
+from lamu.typing import Array
+
+__all__ = ["squares_of_outputs"]
+
+
+def squares_of_outputs(read: Linearised, directions: Array) -> list[Array]:
+    r"""Returns \(\sum_{ik} (J_i^\top u_{ik})^2\), one array for each leaf.
+
+    Args:
+        read: the network on a batch, all of whose leaves are read.
+        directions: u, `[k, batch, outputs]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.curvature.reader.linearised import linearise
+        >>> from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
+        >>> read = linearise(lambda w, x: x @ w, jnp.ones((2, 1)), jnp.eye(2))
+        >>> squares_of_outputs(read, jnp.array([[[1.0], [3.0]], [[2.0], [0.0]]]))[0].ravel().round(5).tolist()
+        [5.0, 9.0]
+    """
+    ones = jnp.ones(directions.shape[1], directions.dtype)
+    once = [
+        meets_once(read.program, site, read.held[site.base], shape.shape[1:])
+        for site, shape in zip(read.sites, jax.eval_shape(read.pull, directions[0])[1], strict=True)
+    ]
+
+    def of_site(number: int, cotangent: Array) -> Array:
+        site = read.sites[number]
+        base = read.held[site.base]
+        return contribution(read.program, site, base, read.held, read.inputs[number], cotangent)(ones)[0]
+
+    def along(direction: Array) -> list[Array]:
+        cotangents = read.pull(direction)[1]
+        return [d * d if once[number] else of_site(number, d) for number, d in enumerate(cotangents)]
+
+    def add(total: list[Array], direction: Array) -> tuple[list[Array], None]:
+        return jax.tree.map(jnp.add, total, along(direction)), None
+
+    # One after the other: a processor takes longer for a sum over the slowest axis of all at once.
+    zero = jax.tree.map(lambda of: jnp.zeros(of.shape, of.dtype), jax.eval_shape(along, directions[0]))
+    sums = jax.lax.scan(add, zero, directions)[0]
+    squares = [jnp.zeros_like(leaf) for leaf in read.leaves]
+    for number, (site, total) in enumerate(zip(read.sites, sums, strict=True)):
+        square = of_site(number, jnp.sqrt(total)) if once[number] else total
+        leaf = read.leaves[site.leaf]
+        slope = site.slope(read.program, leaf, read.held)
+        squares[site.leaf] = squares[site.leaf] + site.back(read.program, square, slope, leaf, read.held)
+    return squares

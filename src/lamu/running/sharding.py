@@ -1,0 +1,195 @@
+"""A run over many devices: which axis of which array lies along which axis of a mesh, said here alone.
+
+Two axes have a meaning. Along "runs" lie the runs that an algorithm makes side by side, chains or members: nothing but
+the mean of their losses is exchanged. Along "data" lie the rows of a batch: gradients are summed over it. The compiler
+divides the work by where the arrays are (its automatic axes), so that no algorithm knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lamu.data.batch import Batch
+from lamu.data.stream import Stream
+from lamu.objective import Objective
+from lamu.protocol import Algorithm, Info, Traits
+from lamu.record import record, static
+from lamu.running.pieces import opened
+from lamu.typing import RandomKey
+
+__all__ = ["Devices", "Spread"]
+
+_RUNS, _DATA = "runs", "data"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Where a run lives: on a mesh, or, without one, wherever JAX puts it.
+
+    Attributes:
+        mesh: the devices, with the axes "runs" and "data" or one of them; None for the default device.
+        traits: the algorithm's, which say what of its state is one run's.
+
+    Examples:
+        >>> import jax, lamu
+        >>> from lamu.running.sharding import Devices
+        >>> mesh = jax.make_mesh((1,), ("runs",))
+        >>> Devices.of(mesh, lamu.algorithms.deep_ensemble(members=4)).traits.runs
+        4
+    """
+
+    mesh: Mesh | None
+    traits: Traits
+
+    @classmethod
+    def of(cls, mesh: Any, algorithm: Algorithm) -> Devices:
+        """Returns the devices of an algorithm's run, after a look at whether they can have it.
+
+        Args:
+            mesh: a mesh, or None. Its axes are taken as automatic ones, whatever they are elsewhere.
+            algorithm: the algorithm.
+
+        Raises:
+            TypeError: for something that is no mesh.
+            ValueError: for axes of other names, devices of other processes, and runs that the axis does not divide.
+        """
+        traits = algorithm.traits
+        if mesh is None:
+            return cls(None, traits)
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f'mesh={mesh!r} is no mesh of devices; give for instance jax.make_mesh((4,), ("runs",))')
+        names = mesh.axis_names
+        if not names or not set(names) <= {_RUNS, _DATA}:
+            raise ValueError(
+                f'the axes of the mesh are {names}; name them "runs", for chains or members side by side, or "data", '
+                "for the rows of a batch"
+            )
+        if mesh.is_multi_process:
+            raise ValueError(
+                f"the mesh has devices of {len({device.process_index for device in mesh.devices.flat})} processes, and "
+                "a run is one process's; give a mesh of jax.local_devices()"
+            )
+        if explicit := jax.sharding.get_abstract_mesh().explicit_axes:
+            raise ValueError(
+                f"the run is inside of jax.set_mesh with the explicit axes {explicit}, where shardings are types; call "
+                "fit outside of it, with mesh= alone"
+            )
+        share = mesh.shape.get(_RUNS, 1)
+        if share > 1 and traits.runs == 1:
+            raise ValueError(
+                f'{type(algorithm).__name__} is one run, and the axis "runs" has {share} devices to spread runs over; '
+                'name that axis "data", which spreads the rows of a batch, or fit a deep_ensemble'
+            )
+        if traits.runs % share:
+            raise ValueError(
+                f'{traits.runs} runs side by side cannot be shared evenly by the {share} devices of the axis "runs"; '
+                f"ask for a multiple of {share} chains or members, or for fewer devices"
+            )
+        return cls(Mesh(mesh.devices, names), traits)
+
+    def spread(self, algorithm: Any) -> Any:
+        """Returns an algorithm's handle as one that keeps its states and batches spread over the devices."""
+        return algorithm if self.mesh is None else Spread(algorithm, self.mesh)
+
+    def everywhere(self, what: Any) -> Any:
+        """Returns a pytree with every array whole on each device."""
+        if self.mesh is None:
+            return what
+        whole = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
+
+    def dealt(self, rows: Stream) -> Stream:
+        """Returns a stream of the same batches, each laid on the devices as it comes."""
+        return rows if self.mesh is None else _Dealt(rows, self)
+
+    def dealt_batch(self, batch: Batch) -> Batch:
+        """Returns a batch with each device's rows on it; whole on each where the rows cannot be shared evenly."""
+        if self.mesh is None:
+            return batch
+        even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
+        return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
+
+    def lay(self, state: Any) -> Any:
+        """Returns a state with each run on the device that is to step it."""
+        if self.mesh is None:
+            return state
+        return jax.tree.map(jax.device_put, state, _along_runs(self.mesh, self.traits, state))
+
+    def together(self, state: Any) -> Any:
+        """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
+        if self.mesh is None:
+            return state
+        return jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)), state)
+
+
+@record
+class Spread:
+    """An algorithm whose every state and batch lie spread over a mesh; in all else it is the algorithm.
+
+    Without its word the compiler may gather what a step returns, and every device then does everybody's work.
+
+    Attributes:
+        of: the algorithm's handle.
+        mesh: the devices.
+
+    Examples:
+        >>> import jax, lamu
+        >>> from lamu.running.sharding import Spread
+        >>> Spread(lamu.mcmc.hmc(chains=2), jax.make_mesh((1,), ("runs",))).traits.runs
+        2
+    """
+
+    of: Any
+    mesh: Mesh = static()
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the algorithm."""
+        return opened(self.of).traits
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+        """Returns the first state, which is never whole on one device."""
+        return self._kept(opened(self.of).init(key, objective, batch))
+
+    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+        """Returns the next state, and what there is to see."""
+        state, info = opened(self.of).step(key, state, self._cut(batch), objective)
+        return self._kept(state), info
+
+    def _kept(self, state: Any) -> Any:
+        return jax.lax.with_sharding_constraint(state, _along_runs(self.mesh, self.traits, state))
+
+    def _cut(self, batch: Batch) -> Batch:
+        """Each device's rows; a batch for every run, as the loop makes it, has their axis before that of the rows."""
+        axes = tuple(name if name in self.mesh.axis_names else None for name in (_RUNS, _DATA))
+        spec = PartitionSpec(*axes if batch.mask.ndim == 2 else axes[1:])
+        return jax.lax.with_sharding_constraint(batch, NamedSharding(self.mesh, spec))
+
+
+class _Dealt(Stream):
+    """Batches that are laid on the devices one after the other."""
+
+    def __init__(self, of: Stream, devices: Devices) -> None:
+        super().__init__(of)
+        self._devices = devices
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self._devices.dealt_batch(batch) for batch in super().__iter__())
+
+
+def _along_runs(mesh: Mesh, traits: Traits, state: Any) -> Any:
+    """Returns the sharding of every leaf of a state: those of one run's own have a leading axis of runs."""
+    apart = _RUNS in mesh.axis_names and traits.runs > 1
+
+    def sharding(path: Any, leaf: Any) -> NamedSharding:
+        own = apart and jax.tree_util.keystr(path[:1], simple=True) not in traits.shared
+        return NamedSharding(mesh, PartitionSpec(_RUNS) if own else PartitionSpec())
+
+    return jax.tree_util.tree_map_with_path(sharding, state)
