@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lamu.cli import comparing, printing
+from lamu.cli.closeness import FLOOR
 from lamu.cli.contestant import contest, main
 from lamu.cli.training import Request
 from tests.command_line import assert_refused, csv_of, runner
@@ -175,11 +176,16 @@ def test_a_reference_is_run_beside_and_compared_with(lamu, answers, monkeypatch)
     rows = np.random.default_rng(0).normal(size=30)
     answers |= {"ivon": answer(rows), "nuts": answer(rows)}
     near = {"ivon": {"agreement": 0.97, "total_variation": 0.031, "coverage": 0.91}}
-    monkeypatch.setattr(comparing, "_closeness", lambda *given: near)
+    near[FLOOR] = {"agreement": 0.99, "total_variation": 0.012, "coverage": 0.9}
+    monkeypatch.setattr(comparing, "closeness", lambda *given: near)
     ran = lamu("compare", "iris", "--algorithms", "ivon", "--reference", "nuts")
     assert [(task["algorithm"], "keep" in task) for task in answers["asked"]] == [("ivon", True), ("nuts", True)]
     assert "how close to nuts" in ran.out
     assert "0.0310" in ran.out
+    assert "0.0120" in ran.out  # how far the reference is from itself
+    assert "warmup=250, draws=250" in ran.out  # lengths of its own would take an hour
+    lamu("compare", "iris", "--algorithms", "ivon", "--reference", "nuts", "--set", "nuts.draws=300")
+    assert answers["asked"][-1]["settings"] == ["draws=300", "warmup=250"]
     assert_refused(lamu("compare", "iris", "--algorithms", "ivon", "--reference", "nut"), "there is no algorithm 'nut'")
 
 
@@ -187,10 +193,12 @@ def test_a_reference_is_run_beside_and_compared_with(lamu, answers, monkeypatch)
 def test_processes_keep_their_posteriors_for_a_reference(lamu):
     words = ("--algorithms", "ivon", "--epochs", "2", "--reference", "nuts")
     short = [word for each in ("chains=2", "warmup=20", "draws=20") for word in ("--set", f"nuts.{each}")]
-    found = lamu("compare", "iris", *words, *short, "--json").document["algorithms"]
+    ran = lamu("compare", "iris", *words, *short, "--json")
+    found = ran.document["algorithms"]
     assert 0 <= found[0]["closeness"]["agreement"] <= 1
     assert 0 < found[0]["closeness"]["total_variation"] < 1
     assert found[1]["closeness"] is None
+    assert 0 < ran.document["reference"]["floor"]["total_variation"] < found[0]["closeness"]["total_variation"]
 
 
 def test_an_interrupted_process_interrupts_the_comparison(lamu, monkeypatch):

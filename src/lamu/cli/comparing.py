@@ -14,24 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from lamu.cli.closeness import FLOOR, closeness, lengths, show_closeness
 from lamu.cli.contestant import equal_budget
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.training import Request, learning_rows
-from lamu.data import Arrays
 from lamu.data.spelling import nearest
-from lamu.scores import Estimate, fidelity
+from lamu.scores import Estimate
 
 __all__ = ["compare"]
 
 WIDE = 120  # characters in which everything fits in one table
 ORDERS = {"nll": 1.0, "evidence": -1.0}  # the sign that puts the best first
-MEASURES = {
-    "agreement": "agreement of labels",
-    "total_variation": "total variation",
-    "wasserstein": "W1, in its deviations",
-    "coverage": "mass in its 90 % regions",
-}
 
 
 def compare(
@@ -66,6 +60,8 @@ def compare(
     if by not in (None, *ORDERS):
         raise ValueError(f"--by is {by!r}; {nearest(str(by), ORDERS)}")
     chosen = _chosen(names if reference is None else _with_reference(names, reference), settings)
+    if reference is not None:
+        chosen[reference] = lengths(reference, chosen[reference])
     table = request.read()
     parts = [learning_rows(table, request, request.seed + s)[1:] for s in range(splits)]
     answers = {}
@@ -76,7 +72,7 @@ def compare(
             task = {"request": asdict(request), "algorithm": name, "settings": words, "splits": splits}
             keep = {} if reference is None else {"keep": str(Path(kept) / name)}
             answers[name] = run(task | keep)
-        close = {} if reference is None else _closeness(request, table, answers, reference, Path(kept))
+        close = {} if reference is None else closeness(request, table, answers, reference, Path(kept))
     rows = [_summary(name, answer, answers[next(iter(chosen))]) for name, answer in answers.items()]
     for row in rows:
         row["closeness"] = close.get(row["algorithm"])
@@ -92,13 +88,15 @@ def compare(
         "budget": _budget(request, chosen, len(parts[0][0])),
         "notes": list(table.notes),
     }
+    if reference is not None:
+        about["reference"] = {"algorithm": reference, "settings": chosen[reference], "floor": close.get(FLOOR)}
     if as_json:
         show_document({**about, "complete": complete, "algorithms": rows})
         return complete
     show_notes(table.notes)
     _show(about, rows, answers, next(iter(chosen)))
     if reference is not None:
-        show_closeness(rows, reference)
+        show_closeness(close, reference, chosen[reference])
     return complete
 
 
@@ -133,31 +131,6 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 def _with_reference(names: str, reference: str) -> str:
     return names if reference in (part.strip() for part in names.split(",")) else f"{names},{reference}"
-
-
-def _closeness(
-    request: Request, table: Any, answers: dict[str, dict[str, Any]], reference: str, kept: Path
-) -> dict[str, dict[str, float]]:
-    """Returns how close each posterior's predictions on the test rows come to the reference's, a mean over splits."""
-    from lamu.posterior import load
-
-    found: dict[str, dict[str, list[float]]] = {}
-    if "failure" in answers[reference]:
-        return {}
-    for split in range(len(answers[reference]["splits"])):
-        seed = request.seed + split
-        part, _, test = learning_rows(table, request, seed)
-        x = Arrays.of((part.x, part.y)).x[test]
-        exact = load(kept / reference / f"{seed}")
-        for name, answer in answers.items():
-            if name == reference or "failure" in answer:
-                continue
-            compared = fidelity(load(kept / name / f"{seed}"), exact, x)
-            for score in MEASURES:
-                estimate = getattr(compared, score)
-                if estimate is not None:
-                    found.setdefault(name, {}).setdefault(score, []).append(estimate.value)
-    return {name: {score: float(np.mean(values)) for score, values in scores.items()} for name, scores in found.items()}
 
 
 def _ordered(rows: list[dict[str, Any]], by: str | None) -> list[dict[str, Any]]:
@@ -288,23 +261,6 @@ def _difference(row: dict[str, Any], first: str) -> str:
         return "-"
     text = str(Estimate(found["value"], _number(found["standard_error"])))
     return text if text.startswith("-") else f"+{text}"
-
-
-def show_closeness(rows: list[dict[str, Any]], reference: str) -> None:
-    """Prints how close each algorithm's predictions come to a reference's.
-
-    Args:
-        rows: the algorithms' rows.
-        reference: the name of the reference.
-    """
-    known = [row for row in rows if row["closeness"]]
-    if not known:
-        show_line(f"nothing can be said of closeness: {reference} did not come to an end")
-        return
-    measures = [name for name in MEASURES if name in known[0]["closeness"]]
-    lines = [(row["algorithm"], *(f"{row['closeness'][name]:.4f}" for name in measures)) for row in known]
-    show_table(f"how close to {reference}", ("algorithm", *(MEASURES[name] for name in measures)), lines)
-    show_line("all under the same prior, that of the reference; a second run of it would not agree wholly either")
 
 
 def _nats(row: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from lamu.data.spelling import nearest
 from lamu.protocol import Recipe
 from lamu.rate import Annealed
 
-__all__ = ["build", "find", "parse", "recipes"]
+__all__ = ["build", "find", "parse", "recipes", "settings_of"]
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None}
 
@@ -60,7 +60,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
         >>> parse(["learning_rate=0.5"], find("ivon"))
         {'learning_rate': 0.5}
     """
-    parameters = _parameters(recipe)
+    parameters = settings_of(recipe)
     settings: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -94,7 +94,7 @@ def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
     """
     needed = [
         name
-        for name, parameter in _parameters(recipe).items()
+        for name, parameter in settings_of(recipe).items()
         if parameter.default is inspect.Parameter.empty and name not in settings
     ]
     if needed:
@@ -102,7 +102,17 @@ def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
     return recipe.factory(**settings)
 
 
-def _parameters(recipe: Recipe) -> dict[str, inspect.Parameter]:
+def settings_of(recipe: Recipe) -> dict[str, inspect.Parameter]:
+    """Returns the settings that an algorithm has, by name, with their defaults.
+
+    Args:
+        recipe: the algorithm.
+
+    Examples:
+        >>> from lamu.cli.recipes import find, settings_of
+        >>> settings_of(find("hmc"))["chains"].default
+        4
+    """
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(recipe.factory).parameters
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}

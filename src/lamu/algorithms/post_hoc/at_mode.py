@@ -125,10 +125,9 @@ def look_at_mode(
         found = by_products(structure, curvature, held, params, batches, key)
     else:
         parts = (
-            (_batch_curvature(structure, curvature, held, params, batch, jax.random.fold_in(key, number)),
-             _batch_energy(held, params, batch))
+            _batch_at_mode(structure, curvature, held, params, batch, jax.random.fold_in(key, number))
             for number, batch in enumerate(data.batches(rows))
-        )  # fmt: skip
+        )
         found, sums = _summed(parts)
         found = _settled(found, sums[-1])
     *energies, seen = sums
@@ -192,10 +191,12 @@ def _gaussian(objective: Objective, mode: Mode) -> tuple[Gaussian, Array]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _batch_curvature(
+def _batch_at_mode(
     structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
 ) -> Any:
-    return batch_curvature(structure, curvature, objective, params, batch, key)
+    """Returns the batch's curvature and energy from one forward pass."""
+    found, f = batch_curvature(structure, curvature, objective, params, batch, key)
+    return found, _energy(objective, params["likelihood"], batch, f)
 
 
 _settled = jax.jit(settle)
@@ -203,19 +204,20 @@ _settled = jax.jit(settle)
 
 @jax.jit
 def _batch_energy(objective: Objective, params: Params, batch: Batch) -> tuple[Array, Array, Array, Array]:
-    """Returns the sums over the batch's rows of the loss, the misfit and the numbers observed, and how many rows."""
-    dispersion = params["likelihood"]
-    value, _ = objective.negative_log_likelihood(params, batch, {})
-    count = batch.count.astype(value.dtype)
     f = objective.model.outputs(params, {}, batch.x)[0]
-    likelihood = objective.model.likelihood
-    observed = jnp.sum(objective.row_factor(batch)).astype(value.dtype) * f.shape[1]
+    return _energy(objective, params["likelihood"], batch, f)
+
+
+def _energy(objective: Objective, dispersion: Params, batch: Batch, f: Array) -> tuple[Array, Array, Array, Array]:
+    """Returns the sums over the batch's rows of the loss, the misfit and the numbers observed, and how many rows."""
+    likelihood, f = objective.model.likelihood, with_offset(f, batch.offset)
+    total = lambda values: objective.likelihood_power * batch.total(values)
+    value = -total(likelihood.log_prob(dispersion, f, batch.y))
+    observed = (objective.likelihood_power * jnp.sum(batch.mask * batch.weight)).astype(value.dtype) * f.shape[1]
     misfit = jnp.zeros_like(value)
     if likelihood.quadratic:
-        f = with_offset(f, batch.offset)
-        peak = likelihood.log_prob(dispersion, f, likelihood.mean(dispersion, f))
-        misfit = value + jnp.sum(objective.row_factor(batch).astype(value.dtype) * peak)
-    return value * count, misfit * count, observed * count, count
+        misfit = value + total(likelihood.log_prob(dispersion, f, likelihood.mean(dispersion, f)))
+    return value, misfit, observed, batch.count.astype(value.dtype)
 
 
 def _summed(parts: Any) -> Any:

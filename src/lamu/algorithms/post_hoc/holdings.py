@@ -94,8 +94,11 @@ def batch_curvature(
     params: Params,
     batch: Batch,
     key: RandomKey,
-) -> Any:
-    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\).
+) -> tuple[Any, Array]:
+    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), and f.
+
+    The outputs f `[batch, outputs]` are those that the curvature was taken at, so that nobody needs a second forward
+    pass; a row of padding has those of a real row.
 
     Args:
         structure: the operator class of the precision, or a record that stands for it.
@@ -114,7 +117,7 @@ def batch_curvature(
     if found is not None:
         held = _of_head(structure, found[1], between(found[0]), theta, weights)
         if held is not None:
-            return held
+            return held, found[0]
     if isinstance(structure, Layerwise):
         return _kronecker(structure, curvature, loss, theta, between, weights)
     if structure is OutputBlocks or structure is OutputEigen:
@@ -123,9 +126,9 @@ def batch_curvature(
             "use last_layer(), or the structure Layerwise() or Diagonal"
         )
     if isinstance(curvature, GaussNewton):
-        return curvature.matrix(loss, theta, structure).scale(count)
+        return curvature.matrix(loss, theta, structure).scale(count), loss.outputs(theta)
     belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
-    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count)
+    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), loss.outputs(theta)
 
 
 def settle(total: Any, count: Any) -> Any:
@@ -195,7 +198,7 @@ def _of_head(structure: Any, phi: Array, of: Middle | None, theta: Params, weigh
 
 def _kronecker(
     structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
-) -> Factors:
+) -> tuple[Factors, Array]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
     if of is None:
@@ -220,7 +223,7 @@ def _kronecker(
             inputs, outputs = (second, first) if reversed_order[index] else (first, second)
             block = FactorSums(inputs * total.astype(inputs.dtype), outputs, reversed_order[index])
         sums.append(block)
-    return Factors(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank)
+    return Factors(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs
 
 
 def _is_layer(node: Any) -> bool:

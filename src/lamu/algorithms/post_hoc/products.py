@@ -69,6 +69,6 @@ def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
 
 @jax.jit
 def _diagonal(objective: Objective, params: Params, batches: Any) -> Diagonal:
-    one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))
+    one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
     total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
     return settle(total, jnp.sum(batches.mask))

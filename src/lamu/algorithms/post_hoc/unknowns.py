@@ -29,7 +29,7 @@ from lamu.typing import RandomKey
 __all__ = ["settled"]
 
 _NARROWEST, _WIDEST = 1e-3, 1e3
-_DRAWS, _ROWS = 32, 1024
+_DRAWS, _ROWS = 32, 4096
 _WORST = 1e30
 
 
@@ -92,7 +92,7 @@ def _lowest(loss: Callable[[float], float]) -> float:
     grid = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 7)
     best = int(np.argmin([loss(value) for value in grid]))
     bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.1})
+    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02})
     return float(found.x)
 
 
