@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Ratio", "alternate", "carried"]
+__all__ = ["Ratio", "alternate", "carried", "ratio_of"]
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,23 @@ def alternate(
         pairs: how many pairs, after one uncounted pair.
     """
     times = np.array([[_seconds(ours), _seconds(theirs)] for _ in range(pairs + 1)])[1:]
-    ratios = times[:, 0] / times[:, 1]
+    return ratio_of(name, times[:, 0] / per_call, times[:, 1] / per_call)
+
+
+def ratio_of(name: str, ours: np.ndarray, theirs: np.ndarray) -> Ratio:
+    """Returns the ratio of times that were taken in turn.
+
+    Args:
+        name: what is compared.
+        ours: seconds, `[pairs]`.
+        theirs: seconds, `[pairs]`.
+    """
+    ratios = ours / theirs
     generator = np.random.default_rng(0)
-    medians = np.median(generator.choice(ratios, size=(2000, pairs)), axis=1)
-    ours_ms, theirs_ms = 1000 * np.median(times, axis=0) / per_call
+    medians = np.median(generator.choice(ratios, size=(2000, len(ratios))), axis=1)
     lower, upper = np.quantile(medians, [0.025, 0.975])
-    return Ratio(name, float(ours_ms), float(theirs_ms), float(np.median(ratios)), float(lower), float(upper))
+    middles = (float(1000 * np.median(times)) for times in (ours, theirs))
+    return Ratio(name, *middles, float(np.median(ratios)), float(lower), float(upper))
 
 
 def carried(run: Callable[..., Any], *carry: Any) -> Callable[[], None]:

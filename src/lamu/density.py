@@ -167,6 +167,18 @@ class Given:
         value = value + volume.astype(value.dtype) if self.constraints.table else value
         return jnp.broadcast_to(jnp.reshape(value, (1, 1)), (x.shape[0], 1)), state
 
+    def log_target(self, params: Params, power: Any) -> Array:
+        r"""Returns \(\kappa \log p(g(u)) + \log |\det \partial g / \partial u|\) in nats, a scalar.
+
+        Args:
+            params: u.
+            power: κ.
+        """
+        theta, volume = self.constraints.constrain(params)
+        value = total(self.log_density(theta))
+        value = value * jnp.asarray(power, value.dtype)
+        return value + volume.astype(value.dtype) if self.constraints.table else value
+
     def log_volume(self, params: Params) -> Array:
         r"""Returns \(\log |\det \partial g / \partial u|\) in nats, which no temperature divides.
 

@@ -247,7 +247,7 @@ def fit(
         try:
             for block in _until(blocks, best):
                 # The block is given the state away; what can be returned after a failure is a copy.
-                good = jax.tree.map(jnp.copy, state)
+                good = _copied(state)
                 try:
                     state, info = block.run(state)
                     history.add(info)
@@ -289,6 +289,12 @@ def fit(
     if interrupted and history.trace is None and algorithm.traits.length is not None:
         raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
     return finish(state)
+
+
+@jax.jit
+def _copied(state: Any) -> Any:
+    """Returns a copy of the state by one dispatch: leaf by leaf, it takes longer than many a block of steps."""
+    return jax.tree.map(jnp.copy, state)
 
 
 def _until(blocks: Iterator[Block], best: Best) -> Iterator[Block]:

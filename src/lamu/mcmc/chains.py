@@ -146,9 +146,11 @@ class Chains:
     ) -> tuple[Any, Adaptation, dict[str, Any]]:
         size, inverse_mass = adaptation.size(warming), adaptation.mass.inverse_mass_matrix
         chain, statistics = self.kernel.move(key, chain, target, size, inverse_mass, warming)
-        new = adaptation.after(now[0], now[1], self.target_acceptance, statistics["acceptance"], chain.position)
-        kept = jax.tree.map(lambda a, b: jnp.where(warming, a, b), new, adaptation)
-        return chain, kept, statistics
+        learn = lambda known: known.after(
+            now[0], now[1], self.target_acceptance, statistics["acceptance"], chain.position
+        )
+        # A branch, which is the same for all chains: what the draws' own stage would not use is not computed there.
+        return chain, jax.lax.cond(warming, learn, lambda known: known, adaptation), statistics
 
 
 def require_lengths(

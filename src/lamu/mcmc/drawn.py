@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import jax
+import numpy as np
 
 from lamu.density import in_its_own_space
 from lamu.families import Draws
@@ -47,7 +48,8 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
     """
     if trace is None:
         raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
-    chains_first = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)  # NumPy's stays on disk
+    on_disk = any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(trace))
+    chains_first = _swapped(trace) if on_disk else jax.jit(_swapped)(trace)
     if isinstance(chains_first, Visited):
         belief = Draws(chains_first.position, chains_first.statistics)
     else:
@@ -57,3 +59,8 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
         # Five calls up is whoever called `fit`, whose line the warning is to name.
         warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
     return in_its_own_space(Posterior(objective.model, belief, network_state, Sampled(), key))
+
+
+def _swapped(trace: Any) -> Any:
+    """Returns the trace with the chains first; of files a view."""
+    return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)

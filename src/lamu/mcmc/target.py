@@ -49,12 +49,11 @@ class Target:
         Args:
             params: all free parameters.
         """
-        value = self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
-        network = self.objective.model.network
-        if not isinstance(network, Given) or not network.constraints.table:
-            return value
-        tempered = self.objective.likelihood_power / self.objective.temperature
-        return value + (1.0 - tempered) * network.log_volume(params["network"]).astype(value.dtype)
+        network, likely = self.objective.model.network, self.objective.likelihood_power * self.objective.concentration
+        if isinstance(network, Given):
+            # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
+            return network.log_target(params["network"], likely).astype(jnp.result_type(float))
+        return self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
 
     def rows(self, params: Params, chosen: Array) -> Array:
         r"""Returns what some rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each.

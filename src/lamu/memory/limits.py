@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["at_least", "budget", "demand", "free", "given", "limit", "parse", "shown", "within"]
 
 # Larger chunks are no faster: they fall out of the cache.
-_LARGEST_CHUNK = 256 * 2**20
+_LARGEST_CHUNK = 64 * 2**20
 _CHUNKS_AT_ONCE = 4  # a chunk, its derivative, what they are combined into, and room
 _SHARE_OF_FREE = 0.5
 _LATELY = 0.5  # seconds
@@ -100,7 +100,7 @@ def given() -> bool:
 
 
 def budget() -> int:
-    """Returns how many bytes one chunk of work may take: a quarter of the limit, and at most 256 MiB.
+    """Returns how many bytes one chunk of work may take: a quarter of the limit, and at most 64 MiB.
 
     Examples:
         >>> from lamu import memory

@@ -50,10 +50,16 @@ def draw_of(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> A
     return jax.eval_shape(one_step, algorithm, state, objective, batch, key)[1].draw
 
 
+@jax.jit
+def _step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+    """A step, as every piece has it: traced once for all of them, which for a sampler takes half a second."""
+    return opened(algorithm).step(key, state, batch, objective)
+
+
 @partial(jax.jit, donate_argnums=1)
 def one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
     """Returns the state after a step on a batch; the old state is given away."""
-    return opened(algorithm).step(key, state, batch, objective)
+    return _step(algorithm, state, objective, batch, key)
 
 
 @partial(jax.jit, donate_argnums=1)
@@ -69,7 +75,7 @@ def picked_step(
 ) -> tuple[Any, Info]:
     """Returns the state after step t on chosen rows, which are gathered inside; the old state is given away."""
     batch = _picked(rows, chosen, real)
-    return opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
+    return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
 
 @partial(jax.jit, static_argnums=(6, 7), donate_argnums=1)
@@ -89,7 +95,7 @@ def scan_whole(
     """
 
     def body(state: Any, t: Array) -> tuple[Any, Info]:
-        return opened(algorithm).step(jax.random.fold_in(step_key, t), state, batch, objective)
+        return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
     return _scan(body, state, start + jnp.arange(length), every)
 
@@ -125,7 +131,7 @@ def scan_batches(
 
     def body(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Info]:
         t, chosen, real = now
-        return opened(algorithm).step(jax.random.fold_in(step_key, t), state, _picked(rows, chosen, real), objective)
+        return _step(algorithm, state, objective, _picked(rows, chosen, real), jax.random.fold_in(step_key, t))
 
     return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import jax
@@ -24,7 +25,7 @@ from lamu.objective.curvature.reader.sites import Site
 from lamu.objective.curvature.reader.windows import windows
 from lamu.typing import Array
 
-__all__ = ["Contribution", "Rule", "by_rows", "chunk_of", "contribution", "in_chunks", "meets_once"]
+__all__ = ["ByRows", "Contribution", "Rule", "chunk_of", "contribution", "in_chunks", "meets_once"]
 
 # S and G, in the shape of p's value, and the function from p′² to r n.
 Contribution: TypeAlias = tuple[Array, Array | None, Callable[[Array | None], Array]]
@@ -73,7 +74,7 @@ def contribution(
         return _summand(base, cotangent)
     # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
     chunk = None if step.name in SMALL else chunk_of(base.size)
-    return by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk)
+    return ByRows(jax.vmap(gradients), (rows, cotangent), chunk)
 
 
 def meets_once(program: Program, site: Site, base: Array, output: tuple[int, ...]) -> bool:
@@ -121,7 +122,7 @@ def _dense(
     a, d = a.astype(dtype), cotangent.astype(dtype)
     positions = math.prod(size for name, size in zip(left[1:], a.shape[1:], strict=True) if name in free[other])
     if positions > 1:
-        return by_rows(lambda r: jnp.einsum(f"{left},{right}->Z{view}", *r), (a, d), base, chunk_of(base.size))
+        return ByRows(lambda r: jnp.einsum(f"{left},{right}->Z{view}", *r), (a, d), chunk_of(base.size))
 
     # Axes of one position, such as that of a batch of one row, would cost a copy in another layout.
     once = [axis for axis, name in enumerate(left) if axis and name in free[other]]
@@ -190,7 +191,7 @@ def _convolution(
 
     # Windows, too, are held for each example of a chunk.
     size = max(base.size, math.prod(a.shape[1:]) * math.prod(shape[2:]))
-    return by_rows(gradients, (a, cotangent), base, min(batch, max(chunk_of(size), 1)))
+    return ByRows(gradients, (a, cotangent), min(batch, max(chunk_of(size), 1)))
 
 
 def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
@@ -213,29 +214,58 @@ def _lookup(base: Array, indices: Array, mode: Any, cotangent: Array) -> Rule:
     return alone
 
 
-def by_rows(gradients: Callable[[Any], Array], rows: Any, base: Array, chunk: int | None) -> Rule:
-    """Returns the rule that forms some examples' gradients at a time, all at once where `chunk` is None."""
+@dataclass(frozen=True)
+class ByRows:
+    """The rule that forms some examples' gradients at a time.
 
-    def alone(inverse: Array) -> Contribution:
+    Attributes:
+        gradients: from a pair of inputs and cotangents of some rows to their gradients, `[rows, ...]`.
+        rows: the pair, for all rows.
+        chunk: how many at a time; None for all at once.
+    """
+
+    gradients: Callable[[Any], Array]
+    rows: tuple[Any, Array]
+    chunk: int | None
+
+    def __call__(self, inverse: Array) -> Contribution:
+        """Returns S and G, and the function from p′² to r n."""
+        size = inverse.shape[0]
+        chunk = size if self.chunk is None else self.chunk
+
         def squared(found: Array, inverse: Array) -> Array:
             return found * found * _rows(inverse.astype(found.dtype), found)
 
         def sums(row: Any) -> tuple[Array, Array]:
-            found = gradients(row[0])
+            found = self.gradients(row[0])
             return squared(found, row[1]).sum(0), found.sum(0)
 
-        part = lambda row: squared(gradients(row[0]), row[1])
-        size = inverse.shape[0]
-        square, gradient = in_chunks(sums, (rows, inverse), size if chunk is None else chunk)
+        part = lambda row: squared(self.gradients(row[0]), row[1])
+        square, gradient = in_chunks(sums, (self.rows, inverse), chunk)
 
         def norms(slope: Array | None) -> Array:
             weighted = lambda r: part(r) if slope is None else part(r) * slope[None]
             of_rows = lambda r: weighted(r).reshape(r[1].shape[0], -1).sum(1)
-            return in_chunks(of_rows, (rows, inverse), size if chunk is None else chunk, stacked=True)
+            return in_chunks(of_rows, (self.rows, inverse), chunk, stacked=True)
 
         return square, gradient, norms
 
-    return alone
+    def over(self, cotangents: Array) -> Array:
+        """Returns the sum of squares over the rows and over several cotangents of each.
+
+        What a row's inputs are made into is made once, and met by all cotangents in one product.
+
+        Args:
+            cotangents: `[k, batch, ...]`.
+        """
+        several, cotangents = cotangents.shape[0], cotangents.astype(self.rows[1].dtype)
+
+        def sums(row: tuple[Any, Array]) -> Array:
+            found = jax.vmap(lambda d: self.gradients((row[0], d)), in_axes=1)(row[1])
+            return jnp.sum(found * found, axis=(0, 1))
+
+        chunk = cotangents.shape[1] if self.chunk is None else max(self.chunk // several, 1)
+        return in_chunks(sums, (self.rows[0], jnp.moveaxis(cotangents, 0, 1)), chunk)
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int, stacked: bool = False) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.contributions import Contribution, Rule, by_rows, chunk_of, contribution
+from lamu.objective.curvature.reader.contributions import ByRows, Contribution, Rule, chunk_of, contribution
 from lamu.objective.curvature.reader.program import Program
 from lamu.objective.curvature.reader.sites import Site
 from lamu.typing import Array
@@ -119,7 +119,7 @@ def loop_contribution(
         out, pull = jax.vjp(lambda base: at_once(enters(base), given), base)
         return pull(cotangent.astype(out.dtype))[0]
 
-    return by_rows(jax.vmap(gradients), (rows, cotangent), base, chunk_of(base.size))
+    return ByRows(jax.vmap(gradients), (rows, cotangent), chunk_of(base.size))
 
 
 def _repeated(body: Program, inner: Site, base: Array, rows: dict[int, Array], cotangent: Array) -> Rule:
