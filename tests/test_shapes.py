@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu.algorithms.post_hoc import at_mode
+from lamu.algorithms.post_hoc.evaluated import evaluated
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader import linearise
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
-from lamu.operators import Diagonal
+from lamu.operators import Diagonal, Layerwise
+from lamu.record import record
 from lamu.running import blocks
 from lamu.running.pieces import scan_whole
 from lamu.shapes import once_a_shape
@@ -46,10 +49,35 @@ def test_warm_up_and_draws_are_one_program(warmup: int, draws: int, monkeypatch:
     assert fit.posterior.samples["network"].shape == (2, draws, 3), "draws of the warm-up were kept, or others lost"
 
 
-@pytest.mark.parametrize("network", [lamu.networks.MLP((5, 4)), lamu.networks.ConvNet((2, 3), (4,), kernel=3)])
+@record
+class Convolved:
+    """A network of the compiler's own convolutions, one strided and one of groups, whose kernels meet many places."""
+
+    linear = False
+    masked = False
+    head = "head"
+
+    def init(self, key: Any, x: Any, outputs: int) -> Any:
+        made = [jax.random.normal(jax.random.fold_in(key, i), shape, x.dtype) for i, shape in enumerate(self._shapes)]
+        return {"first": made[0], "second": made[1], "head": made[2][:, :outputs]}, {}
+
+    _shapes = ((3, 2, 1, 2), (2, 2, 1, 4), (8, 4))
+
+    def apply(self, params: Any, state: Any, x: Any, key: Any, train: bool) -> Any:
+        layout = ("NHWC", "HWIO", "NHWC")
+        x = jax.lax.conv_general_dilated(x[..., None], params["first"], (1, 1), "SAME", dimension_numbers=layout)
+        x = jax.lax.conv_general_dilated(
+            jnp.tanh(x), params["second"], (2, 2), "VALID", dimension_numbers=layout, feature_group_count=2
+        )
+        return jnp.tanh(x.reshape(x.shape[0], 2, -1)).sum(axis=1) @ params["head"], state
+
+
+@pytest.mark.parametrize(
+    "network", [lamu.networks.MLP((5, 4)), lamu.networks.ConvNet((2, 3), (4,), kernel=3), Convolved()], ids=str
+)
 def test_the_diagonal_from_one_forward_pass_is_that_of_the_jacobians(network: Any) -> None:
     x = jax.random.normal(jax.random.key(0), (6, 4, 4))
-    x = x if isinstance(network, lamu.networks.ConvNet) else x.reshape(6, 16)
+    x = x.reshape(6, 16) if isinstance(network, lamu.networks.MLP) else x
     batch = lamu.data.Batch.of(x, jnp.arange(6) % 3)
     model = lamu.Model(network, lamu.likelihoods.Categorical(3), lamu.priors.Normal(1.0))
     params, state = model.init(jax.random.key(1), batch)
@@ -66,6 +94,27 @@ def test_squares_of_outputs_are_sums_over_directions_not_squares_of_sums() -> No
     u = jnp.array([[1.0, 0.5], [0.0, 2.0]])
     (square,) = squares_of_outputs(read, jnp.stack([u, -u]))
     np.testing.assert_allclose(square, 2 * jnp.einsum("ni,no->io", jnp.array([[1.0, 4.0], [9.0, 1.0]]), u**2))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "structure"),
+    [
+        (lamu.algorithms.laplace, Layerwise()),
+        (lamu.algorithms.last_layer, Layerwise()),
+        (lamu.algorithms.last_layer, Diagonal),
+    ],
+    ids=["all weights", "head", "diagonal head"],
+)
+def test_the_curvature_and_the_energy_share_a_forward_pass(recipe: Any, structure: Any) -> None:
+    """Activations are counted in the program: a network of two, looked at twice, would have four."""
+    x, y = np.random.default_rng(0).normal(size=(6, 4, 4)), np.arange(6) % 3
+    model = lamu.Model(Convolved(), lamu.likelihoods.Categorical(3), lamu.priors.Normal(1.0))
+    point = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=1, progress=False).posterior
+    model, point = recipe().weights.select(model, point)
+    batch = lamu.data.Batch.of(jnp.asarray(x), jnp.asarray(y))
+    objective = evaluated(Objective(model, 6), {})
+    asked = (structure, GaussNewton(), objective, point.mean, batch, jax.random.key(0))
+    assert str(at_mode._batch_at_mode.trace(*asked).jaxpr).count(" tanh ") == 2
 
 
 def test_a_precision_that_is_singular_to_rounding_is_refused() -> None:

@@ -126,8 +126,6 @@ def show_closeness(found: dict[str, dict[str, float]], reference: str, words: li
     measures = [name for name in MEASURES if name in next(iter(found.values()))]
     lines = [(name, *(f"{each[measure]:.4f}" for measure in measures)) for name, each in found.items()]
     show_table(f"how close to {reference}", ("algorithm", *(MEASURES[name] for name in measures)), lines)
-    show_line(
-        "all under the prior of the reference, whose own chains do not agree wholly with each other either"
-    )
+    show_line("all under the prior of the reference, whose own chains do not agree wholly with each other either")
     if words:
         show_line(f"{reference} ran with {', '.join(words)}; write --set {reference}.draws=1000 for a longer one")

@@ -23,6 +23,7 @@ import numpy as np
 from lamu.algorithms.post_hoc.at_mode import Mode
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
+from lamu.predictives.deferred import Deferred
 from lamu.priors import LearnedNormal
 from lamu.typing import RandomKey
 
@@ -82,7 +83,15 @@ def _held_out_nll(
     posterior = mode.posterior(objective, key)
     posterior = posterior if rule is None else posterior.with_rule(rule)
     pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key))
-    return float(-batch.total(pred.log_prob(batch.y)) / jnp.sum(batch.weight * batch.mask))
+    # Asked for every width: as one program where it can be one, which chunks and one's own predictives are not.
+    one = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
+    density = _log_prob(pred, batch.y) if one else pred.log_prob(batch.y)
+    return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
+
+
+@jax.jit
+def _log_prob(pred: Any, y: Any) -> Any:
+    return pred.log_prob(y)
 
 
 def _lowest(loss: Callable[[float], float]) -> float:

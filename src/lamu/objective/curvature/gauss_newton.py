@@ -74,12 +74,11 @@ def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
 def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     r"""Squares of \(\nabla_\theta\, u_{ik} \cdot f(\theta, x_i)\), \(\sum_k u_{ik} u_{ik}^\top = r_i\Lambda_i\)."""
     dispersion = loss.space.join(theta, loss.rest)["likelihood"]
-    f = loss.outputs(theta)
+    read = linearise(loss.of_row, theta, loss.batch.x)
+    f = read.outputs
     roots = information_root(loss.objective.model.likelihood, dispersion, f)
     roots = roots * jnp.sqrt(loss.objective.row_factor(loss.batch)).astype(f.dtype)[:, None, None]
-
     roots = jnp.moveaxis(roots, 2, 0)
-    read = linearise(loss.of_row, theta, loss.batch.x)
     if not read.unread:
         return jax.tree.unflatten(jax.tree.structure(theta), squares_of_outputs(read, roots))
 
