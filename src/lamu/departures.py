@@ -6,17 +6,19 @@ gradient into a direction; the rule's own is S⁻¹. A momentum is `normalised` 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array, Number, Params
 
 __all__ = [
     "BiasCorrected",
+    "ByFanIn",
     "Clipped",
     "Damped",
     "Inverse",
@@ -279,6 +281,48 @@ def _averaged(decay: Number, memory: Params, gradient: Params) -> Params:
 
 
 @record
+class ByFanIn:
+    r"""A radius for `Clipped` that is smaller where more inputs meet a weight.
+
+    \[ r_n = r \min(1,\, n_0 / n) \]
+
+    for a kernel of n inputs, the last axis being that of the outputs; leaves of one axis keep r. In the first steps all
+    coordinates go as far as they may, and n inputs that do so in step move an output by n r: without the factor, a
+    layer of several hundred inputs leaves the range of its activations before the curvature is known.
+
+    Attributes:
+        radius: r, in the units of the parameters.
+        inputs: \(n_0\), up to which the radius is r.
+
+    Raises:
+        ValueError: for a radius that is not positive.
+
+    Source: that steps of one size a coordinate must shrink with the inputs is Yang et al. (2022), table 3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.departures import ByFanIn
+        >>> [ByFanIn(0.02).of(jnp.zeros(shape)) for shape in ((10,), (64, 10), (5, 5, 8, 10))]
+        [0.02, 0.02, 0.0064]
+    """
+
+    radius: Number
+    inputs: int = static(default=64)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.radius, int | float) and not self.radius > 0:
+            raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
+
+    def of(self, leaf: Any) -> Any:
+        """Returns the radius for a leaf.
+
+        Args:
+            leaf: an array of its shape.
+        """
+        return self.radius * min(1.0, self.inputs / max(math.prod(jnp.shape(leaf)[:-1]), 1))
+
+
+@record
 class Clipped:
     r"""A metric whose direction is clipped, coordinate by coordinate: \(|d_j| \le r\), so that steps are at most ρ r.
 
@@ -287,7 +331,7 @@ class Clipped:
 
     Attributes:
         base: the metric.
-        radius: r, in the units of the parameters.
+        radius: r, in the units of the parameters: a number, or `ByFanIn`.
 
     Raises:
         ValueError: for a radius that is not positive.
@@ -301,7 +345,7 @@ class Clipped:
     """
 
     base: Any
-    radius: Number
+    radius: Number | ByFanIn
 
     def __post_init__(self) -> None:
         if isinstance(self.radius, int | float) and not self.radius > 0:
@@ -320,7 +364,12 @@ class Clipped:
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns the base's direction, every coordinate clipped to the radius."""
         direction = self.base.direction(precision, gradient, count, rate)
-        return jax.tree.map(lambda d: jnp.clip(d, -tree.cast(self.radius, d), tree.cast(self.radius, d)), direction)
+
+        def clipped(d: Array) -> Array:
+            radius = tree.cast(self.radius.of(d) if isinstance(self.radius, ByFanIn) else self.radius, d)
+            return jnp.clip(d, -radius, radius)
+
+        return jax.tree.map(clipped, direction)
 
 
 def _one_minus_power(decay: Any, count: Any) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from lamu import tree
 from lamu.departures import (
     BiasCorrected,
+    ByFanIn,
     Clipped,
     Damped,
     Inverse,
@@ -109,6 +111,14 @@ clipped = row(
     "metric",
     formula=lambda s, g, t, r: np.clip(g / s, -RADIUS, RADIUS),
 )
+BY_INPUTS = flat(jax.tree.map(lambda leaf: jnp.full_like(leaf, RADIUS / math.prod(leaf.shape[:-1])), LIKE))
+by_inputs = row(
+    "departures",
+    "Clipped by fan-in",
+    Clipped(Inverse(), ByFanIn(RADIUS, inputs=1)),
+    "metric",
+    formula=lambda s, g, t, r: np.clip(g / s, -BY_INPUTS, BY_INPUTS),
+)
 corrected = row(
     "departures",
     "BiasCorrected",
@@ -181,6 +191,7 @@ changed(
     "metric_is_its_formula",
     direction=lambda p, g, t, r: p.solve(g),
 )
+changed(by_inputs, "one radius for all leaves", "metric_is_its_formula", direction=clipped.subject.direction)
 changed(
     damped,
     "damping in the step alone",

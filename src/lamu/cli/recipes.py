@@ -9,6 +9,7 @@ from typing import Any
 from lamu import algorithms, mcmc
 from lamu.cli.words import part, takes_words
 from lamu.data.spelling import nearest
+from lamu.departures import ByFanIn
 from lamu.protocol import Recipe
 from lamu.rate import Annealed
 
@@ -76,7 +77,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             continue
         value = _value(text)
         _check_kind(recipe.name, parameters[key], value, text)
-        whole_for_real = isinstance(parameters[key].default, float | Annealed) and isinstance(value, int)
+        whole_for_real = isinstance(parameters[key].default, float | Annealed | ByFanIn) and isinstance(value, int)
         settings[key] = float(value) if whole_for_real else value
     return settings
 
@@ -139,7 +140,7 @@ def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Any, text: 
         wanted = None if isinstance(value, bool) else "true or false"
     elif parameter.annotation in (int, "int"):
         wanted = None if number and isinstance(value, int) else "a whole number"
-    elif isinstance(default, int | float | Annealed):
+    elif isinstance(default, int | float | Annealed | ByFanIn):
         wanted = None if number else "a number"
     elif isinstance(default, str):
         wanted = None if isinstance(value, str) else "a word"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, Inverse, MovingAverage
+from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Curvature, Price
@@ -21,7 +21,7 @@ def ivon(
     b2: float = 0.999,
     draws: int = 1,
     initial: float = 0.5,
-    clip: float | None = 0.02,
+    clip: float | ByFanIn | None = ByFanIn(0.02),
     curvature: Curvature | None = None,
     momentum: Any = None,
 ) -> Rule:
@@ -52,7 +52,8 @@ def ivon(
         b2: β₂, the decay of the averaged curvature.
         draws: how many Monte Carlo draws a step.
         initial: h₀, the curvature a row at the start.
-        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
+            is smaller in kernels of many inputs; None where steps are not clipped.
         curvature: what stands for the Hessian at a draw; Price's identity where none is given,
             `lamu.objective.curvature.SquaredGradient()` for the positive, biased variant.
         momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.

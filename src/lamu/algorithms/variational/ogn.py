@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, Inverse, MovingAverage
+from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import Delta
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
@@ -19,7 +19,7 @@ def ogn(
     b1: float = 0.9,
     b2: float = 0.999,
     initial: float = 0.5,
-    clip: float | None = 0.02,
+    clip: float | ByFanIn | None = ByFanIn(0.02),
 ) -> Rule:
     r"""Online Gauss–Newton: Adam with squares of single rows' gradients, and without the square root.
 
@@ -40,7 +40,8 @@ def ogn(
         b1: β₁, the decay of the averaged gradient.
         b2: β₂, the decay of the averaged curvature.
         initial: h₀, the curvature a row at the start.
-        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
+            is smaller in kernels of many inputs; None where steps are not clipped.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights, which at a mode is Laplace's with the

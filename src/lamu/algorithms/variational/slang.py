@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, Inverse, MovingAverage
+from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Compressed
 from lamu.objective.curvature import LowRankGradients
@@ -23,7 +23,7 @@ def slang(
     draws: int = 1,
     directions: int | None = None,
     initial: float = 0.5,
-    clip: float | None = 0.02,
+    clip: float | ByFanIn | None = ByFanIn(0.02),
     period: int = 10,
 ) -> Rule:
     r"""SLANG: structured, low-rank approximate natural gradients, for a Gaussian that holds the strongest correlations.
@@ -58,7 +58,8 @@ def slang(
         draws: how many Monte Carlo draws a step.
         directions: how many directions are kept of a batch's gradients; the rank where it is None.
         initial: h₀, the curvature a row at the start.
-        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
+            is smaller in kernels of many inputs; None where steps are not clipped.
         period: every how many steps the curvature is taken, and moved as far as that many would; 1 is the paper's.
 
     Returns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, Damped, Inverse, MovingAverage
+from lamu.departures import ByFanIn, Clipped, Damped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
@@ -20,7 +20,7 @@ def vogn(
     b2: float | None = 0.999,
     draws: int = 1,
     initial: float = 0.5,
-    clip: float | None = 0.02,
+    clip: float | ByFanIn | None = ByFanIn(0.02),
     damping: float = 0.0,
     structure: Any = Diagonal,
     momentum: Any = None,
@@ -57,7 +57,8 @@ def vogn(
         b2: β₂, the decay of the averaged curvature; None for 1 − α, which is the rule's one rate.
         draws: how many Monte Carlo draws a step.
         initial: h₀, the curvature a row at the start.
-        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
+        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
+            is smaller in kernels of many inputs; None where steps are not clipped.
         damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
         structure: the operator class of the precision.
         momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
