@@ -9,11 +9,13 @@ import jax
 
 from lamu.networks.interface import Network
 from lamu.networks.interface import outputs as outputs_of
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, Params
 
 __all__ = ["holds_convolutions", "loops_well"]
 
 
+@once_a_shape
 def holds_convolutions(network: Network, x: Any, outputs: int) -> bool:
     """Whether a network convolves by the compiler's own operation, `jax.lax.conv_general_dilated`.
 

@@ -16,6 +16,7 @@ from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.protocol import Info
 from lamu.record import record, static
+from lamu.shapes import once_a_shape
 from lamu.typing import Array, RandomKey
 
 __all__ = ["draw_of", "handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start"]
@@ -44,6 +45,7 @@ def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) ->
     return opened(algorithm).init(key, objective, batch)
 
 
+@once_a_shape
 def draw_of(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> Any:
     """Returns the shapes of the draw that a step yields (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
     key = jax.eval_shape(lambda: jax.random.key(0))
