@@ -9,7 +9,8 @@ Carlo standard error of every mean is at most 0.02 posterior standard deviations
 squares is inside the Bonferroni bound at 1 % (errors of both sides by ArviZ, those of squares from the reference
 draws), and R-hat is at most 1.01. One posterior has no variance by which to judge: in one_comp_mm_elim_abs the
 likelihood knows the ratio of V_m and K_m alone once both are large, so that under their Cauchy priors the density of
-K_m falls like its third power, and errors of its mean shrink with no rate. Times are of this machine as it is; a peer beside which other work runs is no peer.
+K_m falls like its third power: its mean exists, and no standard error of it. Times are of this machine as it is; a
+peer beside which other work runs is no peer.
 """
 
 from __future__ import annotations
