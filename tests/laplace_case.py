@@ -76,3 +76,9 @@ def linear_mode(delta: float) -> Posterior:
     mode = np.linalg.solve(DESIGN.T @ DESIGN / 0.25 + delta * np.eye(4), DESIGN.T @ TARGET / 0.25)
     layer = {"bias": jnp.asarray(mode[:1]), "kernel": jnp.asarray(mode[1:, None])}
     return Posterior(REGRESSION, Point({"network": {"layers": {0: layer}}, "likelihood": {}}), {}, Sampled(), KEY)
+
+
+def dense(posterior: Any) -> np.ndarray:
+    """Returns the precision of the weights as an explicit matrix."""
+    gaussian = posterior.belief.factors["network"]
+    return np.asarray(gaussian.precision.dense(gaussian.mean))

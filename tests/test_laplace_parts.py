@@ -59,13 +59,9 @@ from tests.laplace_case import (
     Case,
     N,
     X,
+    dense,
     rng,
 )
-
-
-def dense(posterior: Any) -> np.ndarray:
-    gaussian = posterior.belief.factors["network"]
-    return np.asarray(gaussian.precision.dense(gaussian.mean))
 
 
 def blocks_of(matrix: np.ndarray, *sizes: int) -> np.ndarray:

@@ -43,6 +43,7 @@ from tests.laplace_case import (
     TARGET,
     N,
     X,
+    dense,
 )
 
 

@@ -12,11 +12,12 @@ import pytest
 import lamu
 from lamu.algorithms.post_hoc import at_mode
 from lamu.algorithms.post_hoc.evaluated import evaluated
+from lamu.data import Arrays
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader import linearise
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
-from lamu.operators import Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.record import record
 from lamu.running import blocks
 from lamu.running.pieces import scan_whole
@@ -118,6 +119,19 @@ def test_the_curvature_and_the_energy_share_a_forward_pass(recipe: Any, structur
     objective = evaluated(Objective(model, 6), {})
     asked = (structure, GaussNewton(), objective, point.mean, batch, jax.random.key(0))
     assert str(at_mode._batch_at_mode.trace(*asked).jaxpr).count(" tanh ") == 2
+
+
+@pytest.mark.parametrize("structure", [Dense, Diagonal, Layerwise()], ids=str)
+@pytest.mark.parametrize("recipe", [lamu.algorithms.laplace, lamu.algorithms.last_layer], ids=["all", "head"])
+def test_the_energy_at_the_mode_counts_an_offset_once(recipe: Any, structure: Any) -> None:
+    generator = np.random.default_rng(0)
+    data = {"x": generator.normal(size=(6, 3)), "y": np.arange(6) % 2, "offset": generator.normal(size=6)}
+    model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Bernoulli(), lamu.priors.Normal(1.0))
+    point = lamu.fit(model, data, lamu.algorithms.adam(1e-2), epochs=1, progress=False).posterior
+    model, point = recipe().weights.select(model, point)
+    found = at_mode.look_at_mode(structure, point, Objective(model, 6), Arrays.of(data))
+    rows = model.log_likelihood(point.mean, {}, Arrays.of(data).full())[0]
+    np.testing.assert_allclose(found.likelihood, -jnp.sum(rows), rtol=1e-5)
 
 
 def test_a_precision_that_is_singular_to_rounding_is_refused() -> None:

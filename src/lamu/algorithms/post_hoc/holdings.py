@@ -97,8 +97,8 @@ def batch_curvature(
 ) -> tuple[Any, Array]:
     r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), and f.
 
-    The outputs f `[batch, outputs]` are those that the curvature was taken at, so that nobody needs a second forward
-    pass; a row of padding has those of a real row.
+    The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
+    nobody needs a second forward pass; a row of padding has those of a real row.
 
     Args:
         structure: the operator class of the precision, or a record that stands for it.
@@ -125,10 +125,11 @@ def batch_curvature(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
             "use last_layer(), or the structure Layerwise() or Diagonal"
         )
+    f = objective.model.outputs(params, {}, loss.batch.x)[0]
     if isinstance(curvature, GaussNewton):
-        return curvature.matrix(loss, theta, structure).scale(count), loss.outputs(theta)
+        return curvature.matrix(loss, theta, structure).scale(count), f
     belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
-    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), loss.outputs(theta)
+    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f
 
 
 def settle(total: Any, count: Any) -> Any:

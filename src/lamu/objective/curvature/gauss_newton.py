@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.data.batch import with_offset
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.information import information_root
@@ -75,7 +76,7 @@ def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     r"""Squares of \(\nabla_\theta\, u_{ik} \cdot f(\theta, x_i)\), \(\sum_k u_{ik} u_{ik}^\top = r_i\Lambda_i\)."""
     dispersion = loss.space.join(theta, loss.rest)["likelihood"]
     read = linearise(loss.of_row, theta, loss.batch.x)
-    f = read.outputs
+    f = with_offset(read.outputs, loss.batch.offset)
     roots = information_root(loss.objective.model.likelihood, dispersion, f)
     roots = roots * jnp.sqrt(loss.objective.row_factor(loss.batch)).astype(f.dtype)[:, None, None]
     roots = jnp.moveaxis(roots, 2, 0)
