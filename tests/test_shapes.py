@@ -33,9 +33,10 @@ def test_an_answer_is_found_once_for_a_shape_a_dtype_and_a_value() -> None:
     assert size({"v": w["w"]}, 4) == 3, "another structure is another question"
     assert size({"w": jnp.zeros((3, 2))}, 4) == 4, "another shape is another question"
     assert size({"w": jnp.zeros((2, 3), jnp.int32)}, 4) == 5, "another dtype is another question"
+    assert size(w, rows=4) == size(w, rows=4) == 6, "an argument by its name was refused, or asked about again"
     own = {"w": {1, 2}}  # a set: a leaf that has no hash, and may change
-    assert size(own, 4) == 6, "what cannot be told from another was refused"
-    assert size(own, 4) == 7, "what cannot be told from another was remembered"
+    assert size(own, 4) == 7, "what cannot be told from another was refused"
+    assert size(own, 4) == 8, "what cannot be told from another was remembered"
 
 
 @pytest.mark.parametrize(("warmup", "draws"), [(48, 48), (32, 64)])

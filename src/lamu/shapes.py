@@ -22,7 +22,7 @@ def once_a_shape(function: Callable[..., Answer]) -> Callable[..., Answer]:
     Arrays count by shape and dtype, everything else by value. JAX's default float is a part of the question.
 
     Args:
-        function: of pytrees, given by position; what it returns must not depend on the arrays' numbers.
+        function: of pytrees; what it returns must not depend on the arrays' numbers.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -35,15 +35,15 @@ def once_a_shape(function: Callable[..., Answer]) -> Callable[..., Answer]:
     known: OrderedDict[Any, Answer] = OrderedDict()
 
     @functools.wraps(function)
-    def remembered(*arguments: Any) -> Answer:
-        leaves, structure = jax.tree.flatten(arguments)
+    def remembered(*arguments: Any, **named: Any) -> Answer:
+        leaves, structure = jax.tree.flatten((arguments, named))
         question = (structure, tuple(map(_told, leaves)), jnp.result_type(float))
         try:
             hash(question)
         except TypeError:  # somebody's own object, which cannot be told from another
-            return function(*arguments)
+            return function(*arguments, **named)
         if question not in known:
-            known[question] = function(*arguments)
+            known[question] = function(*arguments, **named)
             if len(known) > _MOST:
                 known.popitem(last=False)
         known.move_to_end(question)
