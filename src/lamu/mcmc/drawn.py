@@ -6,7 +6,9 @@ import warnings
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu.density import in_its_own_space
 from lamu.families import Draws
@@ -48,8 +50,7 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
     """
     if trace is None:
         raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
-    on_disk = any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(trace))
-    chains_first = _swapped(trace) if on_disk else jax.jit(_swapped)(trace)
+    chains_first = jax.tree.map(_swapped, trace)
     if isinstance(chains_first, Visited):
         belief = Draws(chains_first.position, chains_first.statistics)
     else:
@@ -61,6 +62,8 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
     return in_its_own_space(Posterior(objective.model, belief, network_state, Sampled(), key))
 
 
-def _swapped(trace: Any) -> Any:
-    """Returns the trace with the chains first; of files a view."""
-    return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
+def _swapped(leaf: Any) -> Any:
+    """Returns draws with the chains first: of files a view; of an array a copy by NumPy, as programs take a while."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.swapaxes(0, 1)
+    return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jnp.asarray(np.asarray(leaf).swapaxes(0, 1))
