@@ -116,7 +116,7 @@ def against_peers(seed: int) -> None:
     jax.config.update("jax_enable_x64", False)
     import arviz
     import blackjax  # noqa: F401  so that nobody's first run counts an import
-    import numpyro.infer  # noqa: F401
+    import numpyro.infer  # noqa: F401  the same: imported here, used by name below
 
     x, y = lamu.data.load("breast_cancer")
     x = jnp.asarray((x - x.mean(axis=0)) / x.std(axis=0), jnp.float32)
