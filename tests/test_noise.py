@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+import lamu
 from lamu import noise, tree
 from lamu.noise import bits, normal
 
@@ -181,3 +182,20 @@ def test_too_many_words() -> None:
 def test_leaves_of_a_tree_differ() -> None:
     drawn = tree.normal(jax.random.key(0), {"a": jnp.zeros(1000), "b": jnp.zeros(1000)})
     assert abs(float(jnp.mean(drawn["a"] * drawn["b"]))) < 6 / np.sqrt(1000)
+
+
+@pytest.mark.parametrize("name", ["ivon", "vogn", "bayes_by_backprop"])
+def test_a_draw_is_made_once_and_not_at_every_use_of_it(name) -> None:
+    """Compilers fuse what is cheap into each of its uses: a bias's noise, into every row that the bias is added to."""
+    with jax.enable_x64(False):
+        model = lamu.Model(lamu.networks.MLP((8, 8)), lamu.likelihoods.Categorical(3))
+        batch = lamu.data.Batch.of(jnp.zeros((32, 4)), jnp.zeros(32, jnp.int32))
+        objective, algorithm = lamu.objective.Objective(model, 1000), getattr(lamu.algorithms, name)()
+
+        def steps(state):
+            body = lambda state, t: algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, batch, objective)
+            return jax.lax.scan(body, state, jnp.arange(5))
+
+        state = algorithm.init(jax.random.key(0), objective, batch)
+        program = jax.jit(steps).lower(state).compile().as_text()
+    assert program.count("constant(1.50140") == 6, "the first constant of the quantile, once a leaf"
