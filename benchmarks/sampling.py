@@ -159,11 +159,12 @@ def against_peers(seed: int) -> None:
 
 
 def _ours(log_density: Any, start: Any, warmup: int, draws: int) -> Any:
-    density = lamu.LogDensity(log_density, start)
+    fit, nuts = lamu.fit, lamu.mcmc.nuts  # the lazy door opens here, as the peers are imported above
 
     def run(seed: int) -> Any:
-        sampler = lamu.mcmc.nuts(chains=4, warmup=warmup, draws=draws)
-        return lamu.fit(density, None, sampler, seed=seed, progress=False).posterior.samples["network"]
+        density = lamu.LogDensity(log_density, start)
+        sampler = nuts(chains=4, warmup=warmup, draws=draws)
+        return fit(density, None, sampler, seed=seed, progress=False).posterior.samples["network"]
 
     return run
 

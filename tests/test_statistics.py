@@ -48,9 +48,9 @@ def test_the_question_names_the_three_answers() -> None:
 def test_the_question_comes_before_any_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No first state, no gradient, no pass over the data: for algorithms that take one, and for those that do not."""
     algorithm, worked = getattr(lamu.algorithms, name)(), []
+    model = trained().model.starting_at(trained().mean, trained().network_state)
     for place in ("lamu.loop.start", "lamu.loop.look_at_slope", "lamu.data.arrays.Arrays.batches"):
         monkeypatch.setattr(place, lambda *_, place=place: worked.append(place))
-    model = trained().model.starting_at(trained().mean, trained().network_state)
     with pytest.raises(ValueError, match="choose statistics="):
         lamu.fit(model, (X, Y), algorithm, epochs=0)
     assert worked == []

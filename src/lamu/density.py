@@ -7,8 +7,10 @@ N = 1, a mean over rows is a sum, and the concentration κ is 1/T. The pytree st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -202,19 +204,23 @@ def total(terms: Any) -> Array:
     return sum((jnp.reshape(leaf, ()).astype(wide) for leaf in leaves[1:]), jnp.reshape(leaves[0], ()).astype(wide))
 
 
+@partial(jax.jit, static_argnums=0)
+def _terms(log_density: Any, start: Params) -> Any:
+    """Returns what the density says, by one program: every operation by itself is one of its own to compile."""
+    return log_density(start)
+
+
 def _require_finite(log_density: Any, start: Params) -> None:
     """Raises where the density is no number, or none that is finite, at the start."""
-    # Without compilation: the first thing that a person wants of a wrong density is its name.
-    terms = log_density(jax.tree.map(jnp.asarray, start))
+    terms = _terms(log_density, jax.tree.map(jnp.asarray, start))
     named = dict(zip(tree.paths(terms), jax.tree.leaves(terms), strict=True))
     if not named or any(jnp.size(value) != 1 for value in named.values()):
         found = {path: jnp.shape(value) for path, value in named.items()}
         raise TypeError(f"log_density returns {found or 'nothing'} at init; it must return one number, or named ones")
     if any(isinstance(value, Tracer) for value in named.values()):
         return
-    bad = {
-        path: float(jnp.reshape(value, ())) for path, value in named.items() if not bool(jnp.all(jnp.isfinite(value)))
-    }
+    numbers = {path: float(np.asarray(value).reshape(())) for path, value in named.items()}
+    bad = {path: value for path, value in numbers.items() if not math.isfinite(value)}
     if bad:
         where = ", ".join(f"{path or 'log_density'} is {value}" for path, value in bad.items())
         raise ValueError(

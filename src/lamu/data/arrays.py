@@ -108,7 +108,7 @@ class Arrays:
         y = _on_device("y", y, x.dtype if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y))
         offset = None if offset is None else _on_device("offset", offset, x.dtype)
         if weight is None:
-            return cls(x=x, y=y, weight=jnp.ones(len(x), x.dtype), offset=offset)
+            return cls(x=x, y=y, weight=jax.device_put(np.ones(len(x), x.dtype)), offset=offset)
         weight = _on_device("weight", weight, x.dtype)
         if bool(jnp.any(weight < 0)) or not bool(jnp.any(weight > 0)):
             raise ValueError(f"weights must not be negative nor all zero; the smallest is {float(jnp.min(weight)):g}")
@@ -292,11 +292,13 @@ def _whole(y: Any) -> Any:
 
 def _on_device(name: str, values: Any, dtype: Any) -> Array:
     """Returns the array in the dtype, once nothing in it is NaN, infinite, or too large for the dtype."""
+    # What comes from the host is looked at there: JAX would compile a program for every shape of it.
+    there = isinstance(values, jax.Array)
     with np.errstate(over="ignore"):
-        array = jnp.asarray(values).astype(dtype) if isinstance(values, jax.Array) else _convert(values, dtype)
+        array: Any = values.astype(dtype) if there else values.astype(jax.dtypes.canonicalize_dtype(dtype))
     if jnp.issubdtype(array.dtype, jnp.floating):
-        finite = jnp.isfinite(array)
-        if not bool(jnp.all(finite)):
+        finite = jnp.isfinite(array) if there else np.isfinite(array)
+        if not bool(finite.all()):
             bad = np.argwhere(~np.asarray(finite))
             first = tuple(bad[0].tolist())
             count = f"{len(bad)} places" if len(bad) > 1 else "1 place"
@@ -304,17 +306,13 @@ def _on_device(name: str, values: Any, dtype: Any) -> Array:
                 f"{name} is NaN or infinite in {array.dtype} in {count}, "
                 f"first {np.asarray(values)[first]} in row {first[0]}{_within(first)}; replace it or drop the row"
             )
-    return array
+    return array if there else jax.device_put(array)
 
 
 def _within(index: tuple[int, ...]) -> str:
     if len(index) == 1:
         return ""
     return f", column {index[1]}" if len(index) == 2 else f" at {index[1:]}"
-
-
-def _convert(values: np.ndarray, dtype: Any) -> Array:
-    return jnp.asarray(values.astype(jax.dtypes.canonicalize_dtype(dtype)))
 
 
 def _positive(size: int) -> None:

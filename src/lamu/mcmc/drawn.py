@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -66,4 +65,4 @@ def _swapped(leaf: Any) -> Any:
     """Returns draws with the chains first: of files a view; of an array a copy by NumPy, as programs take a while."""
     if isinstance(leaf, np.ndarray):
         return leaf.swapaxes(0, 1)
-    return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jnp.asarray(np.asarray(leaf).swapaxes(0, 1))
+    return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jax.device_put(np.asarray(leaf).swapaxes(0, 1))

@@ -54,7 +54,7 @@ class DrawsInMemory:
         """All of them, leaves `[draws, ...]`; None where there is none."""
         if not self._parts:
             return None
-        leaves = [jnp.asarray(np.concatenate(parts)) for parts in zip(*self._parts, strict=True)]
+        leaves = [jax.device_put(np.concatenate(parts)) for parts in zip(*self._parts, strict=True)]
         return jax.tree.unflatten(self._structure, leaves)
 
     def arrays(self) -> dict[str, np.ndarray]:
