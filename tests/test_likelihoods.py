@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Scaled
+from lamu.likelihoods.bernoulli import log_sigmoid
 from lamu.record import decode, encode
 
 
@@ -187,3 +189,18 @@ def test_float32_runs_without_x64() -> None:
             params = likelihood.init(y)
             assert likelihood.log_prob(params, f, y).dtype == jnp.float32
             assert likelihood.log_prior(params).dtype == jnp.float32
+
+
+def test_the_logistic_derivatives_are_the_functions_themselves() -> None:
+    """Three derivatives beside SciPy's, at zero and far out too, forward and backward; and one exponential for two."""
+    f = jnp.array([0.0, 1e-9, -0.7, 3.0, -3.0, 60.0, -200.0, 1e5, -1e5])
+    z = np.asarray(f)
+    down, product = special.expit(-z), special.expit(z) * special.expit(-z)
+    expected = [special.log_expit(z), down, -product, product * np.tanh(z / 2)]
+    backward = forward = log_sigmoid
+    for values in expected:
+        for derivative in (backward, forward):
+            np.testing.assert_allclose(jax.vmap(derivative)(f), values, rtol=1e-13, atol=1e-15)
+        backward, forward = jax.grad(backward), jax.jacfwd(forward)
+    program = jax.jit(jax.value_and_grad(lambda f: jnp.sum(log_sigmoid(f)))).lower(f).compile()
+    assert program.as_text().count("exponential(") == 1
