@@ -1,8 +1,8 @@
 """Samplers on three targets in two dimensions: what each does in its first steps, and what it has seen in the end.
 
 A banana (curved), a mixture (three modes), and a funnel (a scale that changes a hundredfold), each sampled by a random
-walk, Langevin steps with and without their test, Hamiltonian Monte Carlo, NUTS, and the stochastic-gradient samplers
-with an exact gradient. Lines join the first draws of one chain; dots are all draws of four chains. With `--frames 12`
+walk, Langevin steps with and without their test, Hamiltonian Monte Carlo, NUTS, replicas at three temperatures,
+and the stochastic-gradient samplers with an exact gradient. Lines join the first draws of one chain; dots are all draws of four chains. With `--frames 12`
 it writes as many pictures besides, in which the lines grow, to be played one after the other.
 
     python examples/samplers_in_2d.py
@@ -61,6 +61,9 @@ def samplers(step):
         "ULA": lamu.mcmc.ula(**of, step_size=0.3 * step),
         "HMC": lamu.mcmc.hmc(**of, step_size=0.3 * step, path_length=4.0),
         "NUTS": lamu.mcmc.nuts(chains=CHAINS, warmup=64, draws=DRAWS),
+        "replicas": lamu.mcmc.parallel_tempering(
+            **of, step_size=0.3 * step, temperatures=(1.0, 3.0, 9.0), kernel=lamu.mcmc.hmc(path_length=4.0).kernel
+        ),
         "SGLD": lamu.mcmc.sgld(0.03, **thin),
         "SGHMC": lamu.mcmc.sghmc(0.03, **thin),
     }

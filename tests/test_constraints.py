@@ -202,3 +202,16 @@ def test_terms_are_summed_in_the_widest_dtype() -> None:
     with lenient():
         assert total({"a": jnp.float32(1.0), "b": jnp.float64(2.0)}).dtype == jnp.float64
     assert float(total(jnp.ones((1, 1)))) == 1.0
+
+
+def test_what_is_frozen_stays_in_a_samplers_density() -> None:
+    """Of the density of σ and μ with σ held the draws of μ are normal about one, held to 4.5 standard errors."""
+    import arviz
+
+    held = DENSITY.freeze(DENSITY.init(jax.random.key(0), lamu.data.Batch.of(*nothing()))[0], "sigma")
+    posterior = lamu.fit(held, None, lamu.mcmc.hmc(chains=4, warmup=320, draws=512), seed=2).posterior
+    mu = np.asarray(posterior.samples["network"]["mu"])
+    for values, expected in ((mu, 1.0), ((mu - 1.0) ** 2, 1.0)):
+        assert abs(values.mean() - expected) < 4.5 * values.std() / float(arviz.ess(values)) ** 0.5
+    stochastic = lamu.mcmc.sghmc(0.1, chains=2, warmup=10, draws=10, thinning=1)
+    assert np.isfinite(lamu.fit(held, None, stochastic, temperature=0.5).posterior.samples["network"]["mu"]).all()

@@ -54,6 +54,7 @@ def sampled(make: Callable[..., Any], **options: Any) -> Fitter:
 nuts = sampled(lamu.mcmc.nuts)
 nuts_row = row("mcmc", "nuts", nuts)
 row("mcmc", "hmc", sampled(lamu.mcmc.hmc))
+row("mcmc", "parallel_tempering", sampled(lamu.mcmc.parallel_tempering, temperatures=(1.0, 3.0)), "long")
 row("mcmc", "mala", sampled(lamu.mcmc.mala), "long")
 row("mcmc", "random_walk", sampled(lamu.mcmc.random_walk), "long")
 row("mcmc", "ula", sampled(lamu.mcmc.ula), "long")

@@ -59,7 +59,7 @@ from lamu.algorithms import (
 )
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
-from lamu.mcmc import hmc, mala, minibatch_mh, nuts, psgld, random_walk, sghmc, sgld, sgnht, ula
+from lamu.mcmc import hmc, mala, minibatch_mh, nuts, parallel_tempering, psgld, random_walk, sghmc, sgld, sgnht, ula
 from lamu.networks import MLP, BatchNorm, Dropout
 from lamu.operators import Dense, Layerwise, MatrixFreeOf
 from lamu.predictives import linearised, rows, sampled
@@ -184,6 +184,7 @@ FITS = {
     "conjugate": ("regression scales widens", Fitted(linear(known), (X, Y), conjugate())),
     "nuts": ("regression", Fitted(linear(learned), (X, Y), nuts(chains=2, warmup=60, draws=30))),
     "hmc": ("regression long", Fitted(linear(learned), (X, Y), hmc(chains=2, warmup=60, draws=30))),
+    "parallel_tempering": ("regression long", Fitted(linear(learned), (X, Y), parallel_tempering(2, 60, 30))),
     "mala": ("regression long", Fitted(linear(learned), (X, Y), mala(chains=2, warmup=60, draws=30))),
     "ula": ("regression long", Fitted(linear(learned), (X, Y), ula(chains=2, warmup=60, draws=30))),
     "random_walk": ("regression long", Fitted(linear(learned), (X, Y), random_walk(2, 60, 30))),

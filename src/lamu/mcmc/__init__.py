@@ -13,6 +13,7 @@ from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
 from lamu.mcmc.stochastic_langevin import psgld, sgld
 from lamu.mcmc.subsampling import DelayedAcceptance, SequentialTest, minibatch_mh
 from lamu.mcmc.table import registry
+from lamu.mcmc.tempering import parallel_tempering
 from lamu.mcmc.trust import UnreliableChains
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "mala",
     "minibatch_mh",
     "nuts",
+    "parallel_tempering",
     "psgld",
     "random_walk",
     "registry",

@@ -62,8 +62,9 @@ def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callabl
         loss = objective.mean_loss(params, batch, network_state)[0]
         if not tempered:
             return loss
+        volume = lambda params: network.log_volume(objective.model.complete(params["network"]))
         share = (objective.temperature - objective.likelihood_power) / objective.data_size
-        return loss - tree.cast(share, loss) * network.log_volume(params["network"]).astype(loss.dtype)
+        return loss - tree.cast(share, loss) * volume(params).astype(loss.dtype)
 
     return value
 

@@ -49,10 +49,11 @@ class Target:
         Args:
             params: all free parameters.
         """
-        network, likely = self.objective.model.network, self.objective.likelihood_power * self.objective.concentration
-        if isinstance(network, Given):
+        model, likely = self.objective.model, self.objective.likelihood_power * self.objective.concentration
+        if isinstance(model.network, Given):
             # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
-            return network.log_target(params["network"], likely).astype(jnp.result_type(float))
+            value = model.network.log_target(model.complete(params["network"]), likely)
+            return value.astype(jnp.result_type(float))
         return self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
 
     def rows(self, params: Params, chosen: Array) -> Array:
@@ -76,11 +77,12 @@ class Target:
             params: all free parameters.
         """
         prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
-        network = self.objective.model.network
-        if not isinstance(network, Given) or not network.constraints.table:
+        model = self.objective.model
+        if not isinstance(model.network, Given) or not model.network.constraints.table:
             return prior
         tempered = self.objective.likelihood_power / self.objective.temperature
-        return prior + (1.0 - tempered) * network.log_volume(params["network"]).astype(prior.dtype)
+        volume = model.network.log_volume(model.complete(params["network"]))
+        return prior + (1.0 - tempered) * volume.astype(prior.dtype)
 
     @property
     def _per_row(self) -> Any:

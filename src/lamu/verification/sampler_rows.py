@@ -13,9 +13,10 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.mcmc.diffusions import mala, ula
 from lamu.mcmc.hamiltonian import hmc
-from lamu.mcmc.metropolis import random_walk
+from lamu.mcmc.metropolis import RandomWalk, random_walk
 from lamu.mcmc.subsampling import SequentialTest, minibatch_mh
 from lamu.mcmc.target import Target
+from lamu.mcmc.tempering import parallel_tempering
 from lamu.promotion import lenient
 from lamu.verification import problems
 from lamu.verification.check import Check
@@ -28,7 +29,14 @@ STEPS, STEP_SIZE = 20, 0.12
 
 def sampler_rows() -> dict[str, Callable[[], Check]]:
     """Returns the checks by the public name of the sampler; each is a function without arguments."""
-    return {"random_walk": _random_walk, "mala": _mala, "ula": _ula, "hmc": _hmc, "minibatch_mh": _minibatch_mh}
+    return {
+        "random_walk": _random_walk,
+        "mala": _mala,
+        "ula": _ula,
+        "hmc": _hmc,
+        "parallel_tempering": _parallel_tempering,
+        "minibatch_mh": _minibatch_mh,
+    }
 
 
 def _random_walk() -> Check:
@@ -78,6 +86,29 @@ def _hmc() -> Check:
     return Check("hmc", f"blackjax.hmc, the same keys, {STEPS} paths of random length", deviation, 1e-10)
 
 
+def _parallel_tempering() -> Check:
+    """Two random walks and their exchange, by hand."""
+    problem, hot = problems.regression(), 3.0
+    sampler = parallel_tempering(1, 0, STEPS, (1.0, hot), RandomWalk(), step_size=STEP_SIZE)
+    start, found = _walk(sampler, problem)
+    density, deviation = _density(problem), 0.0
+    at = [_flat(start), _flat(start)]
+    for key, mine in zip(_keys(), found, strict=True):
+        move_key, exchange_key = jax.random.split(key)
+        for k, (own, temperature) in enumerate(zip(jax.random.split(move_key), (1.0, hot), strict=True)):
+            noise_key, accept_key = jax.random.split(own)
+            noise = np.asarray(jax.random.normal(noise_key, at[k].shape, jnp.float64))
+            new = at[k] + STEP_SIZE * np.sqrt(temperature) * noise
+            u = float(jax.random.uniform(accept_key, dtype=jnp.float64))
+            at[k] = new if np.log(u) < (density(new) - density(at[k])) / temperature else at[k]
+        level = float(jax.random.uniform(jax.random.split(exchange_key)[1], (2,), jnp.float64)[0])
+        if np.log(level) < (1.0 - 1.0 / hot) * (density(at[1]) - density(at[0])):
+            at.reverse()
+        deviation = max(deviation, float(np.max(np.abs(at[0] - mine))))
+    known = f"NumPy by hand on linear regression, {STEPS} transitions of two replicas"
+    return Check("parallel_tempering", known, deviation, 1e-10)
+
+
 def _beside_hand(
     name: str, sampler: Any, problem: Problem, move: Callable[..., np.ndarray], splits: int = 2, coin: int = 1
 ) -> Check:
@@ -93,10 +124,7 @@ def _beside_hand(
 
 def _tested(problem: Problem, drift: bool = False) -> Callable[..., np.ndarray]:
     """Returns a transition of Metropolis and Hastings, by hand."""
-
-    def density(theta: np.ndarray) -> float:
-        residual = problem.y - problem.design @ theta
-        return float(-0.5 * residual @ residual / problem.scale**2 - 0.5 * problem.precision * theta @ theta)
+    density = _density(problem)
 
     def proposed(there: np.ndarray, here: np.ndarray) -> float:
         away = there - (_drift(problem, here, np.zeros_like(here)) if drift else here)
@@ -107,6 +135,16 @@ def _tested(problem: Problem, drift: bool = False) -> Callable[..., np.ndarray]:
         return new if np.log(u) < density(new) - density(at) + proposed(at, new) - proposed(new, at) else at
 
     return move
+
+
+def _density(problem: Problem) -> Callable[[np.ndarray], float]:
+    """Returns the log of the target, by hand."""
+
+    def density(theta: np.ndarray) -> float:
+        residual = problem.y - problem.design @ theta
+        return float(-0.5 * residual @ residual / problem.scale**2 - 0.5 * problem.precision * theta @ theta)
+
+    return density
 
 
 def _drift(problem: Problem, at: np.ndarray, z: np.ndarray) -> np.ndarray:
