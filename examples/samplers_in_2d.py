@@ -1,9 +1,9 @@
 """Samplers on three targets in two dimensions: what each does in its first steps, and what it has seen in the end.
 
 A banana (curved), a mixture (three modes), and a funnel (a scale that changes a hundredfold), each sampled by a random
-walk, Langevin steps with and without their test, Hamiltonian Monte Carlo, NUTS, replicas at three temperatures,
-and the stochastic-gradient samplers with an exact gradient. Lines join the first draws of one chain; dots are all draws of four chains. With `--frames 12`
-it writes as many pictures besides, in which the lines grow, to be played one after the other.
+walk, Langevin steps with and without their test, Hamiltonian Monte Carlo, NUTS, replicas at three temperatures, and the
+stochastic-gradient samplers with an exact gradient. Lines join the first draws of one chain; dots are all draws of four
+chains. With `--frames 12` it writes as many pictures besides, in which the lines grow, to be played one after another.
 
     python examples/samplers_in_2d.py
     python examples/samplers_in_2d.py --out pictures --frames 12
