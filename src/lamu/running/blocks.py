@@ -111,9 +111,15 @@ def array_blocks(
     model, example = objective.model, rows.example(1)
     in_scans = loops_well(model.network, example.x, model.likelihood.outputs(example.y))
     in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
+    # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
+    short = _SHORT if rows.count > 1 else 2 * _SHORT
     start = done
     while start < total:
-        length, every = (_cut_in_stages if in_stages else _cut)(traits, per_epoch, start, total)
+        length, every = (
+            _cut_in_stages(traits, short, per_epoch, start, total)
+            if in_stages
+            else _cut(traits, per_epoch, start, total)
+        )
 
         def run(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Info]:
             if not in_scans:
@@ -159,14 +165,14 @@ def _cut(traits: Traits, per_epoch: int, start: int, total: int) -> tuple[int, i
     return min(at_once - within % at_once, max(at_once, per_epoch) - within, total - start), 1
 
 
-def _cut_in_stages(traits: Traits, per_epoch: int, start: int, total: int) -> tuple[int, int]:
+def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total: int) -> tuple[int, int]:
     """A sampler's blocks lie within a stage, and those that keep draws are whole numbers of kept draws."""
     left = stage_end(traits, start, total) - start
-    most = max(_SHORT, min(per_epoch, _LONG))
+    most = max(short, min(per_epoch, _LONG))
     if traits.thinning == 1 and not traits.cycle:
         # One length for the warm-up and the draws, so that one program serves both.
         common = _largest_divisor(math.gcd(traits.warmup, total - traits.warmup), most)
-        if common >= _SHORT // 4 and left % common == 0:
+        if common >= short // 4 and left % common == 0:
             return common, int(collects(traits, start))
     if not collects(traits, start):
         return _even(left, most), 0
