@@ -5,7 +5,7 @@
     python -m benchmarks.variational --data uci --only yacht vogn ivon
     python -m benchmarks.variational --data uci --nuts 2        and long chains on the first two (minutes each)
     python -m benchmarks.variational --data fashion             Fashion-MNIST, a ConvNet (benchmarks/images.py)
-    python -m benchmarks.variational --data cifar --ablate      CIFAR-10, a ResNet-20, and VOGN's choices one by one
+    python -m benchmarks.variational --data cifar --ablate      CIFAR-10, a ResNet, and VOGN's choices one by one
 
 One hidden layer of 50. Settings are one a recipe, the same for all sets, not one a set; `mc_dropout` alone chooses its
 rate of dropout, on a fifth of a split's training rows, as its paper does, and sees every row 40 times. The anchor is
