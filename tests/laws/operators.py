@@ -34,6 +34,7 @@ from lamu.operators import (
     OutputCholesky,
     OutputEigen,
     Scalar,
+    Scaled,
     Structure,
 )
 from lamu.record import record
@@ -211,6 +212,12 @@ def build_low_rank_eigen(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     return cls(columns, plain.values, jnp.asarray(eigenvalues, ravel_pytree(like)[0].dtype))
 
 
+def build_scaled(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    """Three times a third of it."""
+    third = build_dense(Dense, matrix / 3, like)
+    return cls.of(third, 3.0)
+
+
 def build_parts(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     """A block for the layer and one for the number."""
     dtype = ravel_pytree(like)[0].dtype
@@ -311,6 +318,7 @@ low_rank = row(
 low_rank_eigen = row(
     "operators", "LowRankEigen", LowRankEigen, "long", build=build_low_rank_eigen, keep=keep_low_rank, delta=dense
 )
+scaled = row("operators", "Scaled", Scaled, build=build_scaled, keep=lambda a: a, delta=dense)
 outputs = row(
     "operators",
     "OutputBlocks",

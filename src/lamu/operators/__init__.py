@@ -13,6 +13,7 @@ from lamu.operators.low_rank_covariance import LowRankCovariance
 from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
+from lamu.operators.scaled import Scaled
 
 __all__ = [
     "BlockDiagonal",
@@ -37,6 +38,7 @@ __all__ = [
     "OutputCholesky",
     "OutputEigen",
     "Scalar",
+    "Scaled",
     "Structure",
     "leading",
 ]

@@ -12,6 +12,7 @@ from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.scalar import Scalar
+from lamu.operators.scaled import Scaled
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -308,9 +309,9 @@ class LowRankEigen:
         product = jnp.matmul(solved, matrix, precision=_EXACT)
         return Dense((product + product.T) / 2)
 
-    def scale(self, factor: Number) -> LowRankEigen:
-        """Returns factor · S, for a factor that is not negative: λ does not change."""
-        return LowRankEigen(_scale_root(self.root, factor), tree.scale(self.values, factor), self.eigenvalues)
+    def scale(self, factor: Number) -> Scaled:
+        """Returns factor · S, for a positive factor, without a copy of U."""
+        return Scaled.of(self, factor)
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every d is positive and U finite."""

@@ -9,6 +9,7 @@ from lamu import tree
 from lamu.operators.dense import Dense
 from lamu.operators.interface import Operator
 from lamu.operators.low_rank import LowRank, LowRankEigen
+from lamu.operators.scaled import Scaled
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -92,10 +93,9 @@ class LowRankCovariance:
         product = jnp.matmul(spread, matrix, precision=jax.lax.Precision.HIGHEST)
         return Dense((product + product.T) / 2)
 
-    def scale(self, factor: Number) -> LowRankCovariance:
-        """Returns factor · S: the covariance divided by a positive factor."""
-        # The reciprocal in the dtype of the leaves: a narrower factor would have fewer digits than they.
-        return LowRankCovariance(self.covariance.scale(1 / tree.cast(factor, jax.tree.leaves(self.covariance)[0])))
+    def scale(self, factor: Number) -> Scaled:
+        """Returns factor · S, for a positive factor."""
+        return Scaled.of(self, factor)
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every d is positive and U finite."""
