@@ -42,7 +42,7 @@ def slang(
     of the forward pass; cutting [U, G] at once would cost L of each, and gains less than a tenth of a nat on a logistic
     regression of fifteen coordinates. No row's gradient is held.
 
-    Cost: one gradient, one draw and some eight readings of U; and every `period` steps, for the curvature of all of
+    Cost: one gradient, one draw and four readings of U; and every `period` steps, for the curvature of all of
     them, a product for the diagonal, as `vogn`, the rows' inner products and `directions` products of the backward
     pass. Memory: L copies of the parameters, and as many again in passing.
 
