@@ -10,6 +10,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 install_import_hook("lamu", "beartype.beartype")
 
 import jax  # noqa: E402  (the import hook must stand before anything that could import the package)
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -31,6 +33,23 @@ def share_the_compilers_context() -> None:
 
 
 share_the_compilers_context()
+
+
+GENERATORS: dict[str, list[tuple[np.random.Generator, dict]]] = {}
+
+
+def pytest_collection_finish(session) -> None:
+    """Remembers where every test file's own generators stand, before any test has drawn from them."""
+    for module in {item.module for item in session.items if hasattr(item, "module")}:
+        own = [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
+        GENERATORS[module.__name__] = [(generator, generator.bit_generator.state) for generator in own]
+
+
+@pytest.fixture(autouse=True)
+def generators_start_anew(request) -> None:
+    """Lets no test draw other numbers because others ran before it: which do, is the scheduler's choice."""
+    for generator, state in GENERATORS.get(getattr(request.module, "__name__", ""), []):
+        generator.bit_generator.state = state
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -126,3 +126,10 @@ def test_what_is_no_ladder(ladder) -> None:
 def test_rows_know_no_whole_density() -> None:
     with pytest.raises(TypeError, match="looks at some rows only"):
         parallel_tempering(kernel=lamu.mcmc.minibatch_mh().kernel)
+
+
+def test_replicas_that_do_not_exchange_are_told() -> None:
+    """A hundred normal numbers at temperatures a thousandfold apart have no place in common."""
+    many = lamu.LogDensity(lambda u: -0.5 * jnp.sum(u**2), jnp.zeros(100))
+    with pytest.warns(lamu.mcmc.UnreliableChains, match="put more temperatures between them"):
+        lamu.fit(many, None, parallel_tempering(2, 64, 128, (1.0, 1000.0)))

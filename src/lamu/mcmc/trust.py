@@ -12,7 +12,7 @@ from lamu import tree
 __all__ = ["UnreliableChains", "complaints", "split_r_hat"]
 
 _FEWEST = 100  # draws a chain; fewer say little of how a chain moves
-_REFUSES, _TAKES_ALL, _DIVERGES, _DISAGREE = 0.01, 0.999, 0.01, 1.1
+_REFUSES, _TAKES_ALL, _DIVERGES, _DISAGREE, _EXCHANGES = 0.01, 0.999, 0.01, 1.1, 0.02
 _MOST = 10_000  # coordinates looked at
 
 
@@ -46,6 +46,7 @@ def complaints(belief: Any, model: Any) -> list[str]:
     statistics = {name: np.asarray(values) for name, values in (belief.statistics or {}).items()}
     values = _coordinates(leaves)
     found = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
+    found += _loneliness(statistics)
     return found or _disagreement(statistics, values, model)
 
 
@@ -130,6 +131,17 @@ def _divergences(statistics: dict[str, np.ndarray]) -> list[str]:
     return [
         f"{100 * share:.1f} % of the paths diverged, so places of high curvature were not visited; raise "
         "target_acceptance (0.95 or 0.99), or write the model in other parameters (a funnel: not centred)"
+    ]
+
+
+def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
+    """Replicas that never change places tell the coldest one nothing."""
+    share = float(statistics["exchange"].mean()) if "exchange" in statistics else 1.0
+    if share >= _EXCHANGES:
+        return []
+    return [
+        f"{100 * share:.2g} % of the exchanges between temperatures were accepted, so the hot replicas told the "
+        "coldest nothing; put more temperatures between them"
     ]
 
 
