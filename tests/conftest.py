@@ -10,8 +10,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 install_import_hook("lamu", "beartype.beartype")
 
 import jax  # noqa: E402  (the import hook must stand before anything that could import the package)
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import numpy as np  # noqa: E402  (beside it, as the linter sorts them)
+import pytest  # noqa: E402  (the same)
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

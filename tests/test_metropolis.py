@@ -218,6 +218,9 @@ def test_fit_warns_of_a_step_that_refuses_everything_and_names_a_bad_gradient() 
     cornered = lamu.LogDensity(lambda t: -jnp.sqrt(t["a"] ** 2) - t["b"] ** 2, {"a": 0.0, "b": 1.0})
     with pytest.warns(UnreliableChains, match="gradient of the log density is not finite there in 'a'"):
         lamu.fit(cornered, None, lamu.mcmc.hmc(chains=2, warmup=0, draws=128, step_size=0.1))
+    held = cornered.freeze({"network": {"a": jnp.zeros(()), "b": jnp.ones(())}}, "b")
+    with pytest.warns(UnreliableChains, match="gradient of the log density is not finite there in 'a'"):
+        lamu.fit(held, None, lamu.mcmc.hmc(chains=2, warmup=0, draws=128, step_size=0.1))
     with pytest.warns(UnreliableChains, match="hardly move"):
         lamu.fit(LINE, None, lamu.mcmc.random_walk(chains=2, warmup=0, draws=128, step_size=1e-5))
 

@@ -107,11 +107,21 @@ def test_without_replicas_chains_stay_on_their_side() -> None:
     assert np.all(side == side[:, :1]), "what a warm-up does with its first, large steps is another thing"
 
 
+RATE = lamu.LogDensity(lambda s: -s, 1.0, constraints={"*": "positive"})
+
+
 def test_heat_divides_no_jacobian() -> None:
-    """A scale whose law is exponential: at every temperature of the run its mean is that of a tempered density."""
-    density = lamu.LogDensity(lambda s: -s, 1.0, constraints={"*": "positive"})
+    """Of s = exp(u) with the density exp(−s): −s/(T_k T) + u at temperature k."""
+    target = Target(Objective(RATE, 1.0, temperature=0.5), Batch.of(*nothing()), {})
+    at = {"network": jnp.full(3, 0.7), "likelihood": {}}
+    found = Replicas(RandomWalk(), LADDER)._begun(at, target).log_density
+    np.testing.assert_allclose(found, -np.exp(0.7) / (0.5 * np.array(LADDER)) + 0.7, rtol=1e-12)
+
+
+def test_the_coldest_has_the_runs_own_temperature() -> None:
+    """An exponential scale at T = 1/2 has the mean 1/2."""
     sampler = parallel_tempering(8, 320, 512, (1.0, 2.0, 4.0))
-    found = np.asarray(lamu.fit(density, None, sampler, temperature=0.5).posterior.samples["network"])
+    found = np.asarray(lamu.fit(RATE, None, sampler, temperature=0.5).posterior.samples["network"])
     error = found.mean(axis=1).std(ddof=1) / np.sqrt(len(found))
     assert abs(found.mean() - 0.5) < 4.5 * error, "exp(−2s): a false alarm with probability 0.003 by its t law, 7 d.f."
     assert error < 0.05

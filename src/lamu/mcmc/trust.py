@@ -104,7 +104,9 @@ def _bad_gradient(belief: Any, model: Any, chain: int) -> str | None:
     if not isinstance(model.network, Given):
         return None
     at = jax.tree.map(lambda leaf: leaf[chain, -1], belief.samples["network"])
-    gradient = jax.grad(lambda u: model.network.apply(u, {}, np.zeros((1, 1)), None, False)[0][0, 0])(at)
+    gradient = jax.grad(lambda u: model.network.apply(model.complete(u), {}, np.zeros((1, 1)), None, False)[0][0, 0])(
+        at
+    )
     bad = [path for path, leaf in zip(tree.paths(gradient), jax.tree.leaves(gradient), strict=True)
            if not np.isfinite(np.asarray(leaf)).all()]  # fmt: skip
     return f"the gradient of the log density is not finite there in {', '.join(map(repr, bad))}" if bad else None
