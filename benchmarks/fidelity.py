@@ -12,8 +12,10 @@ more at ten times the cost of SGD.
 
     python -m benchmarks.fidelity --quick          digits, a perceptron of 1,500 weights: minutes
     python -m benchmarks.fidelity --quick --choose the five published methods' steps, by training rows alone
-    python -m benchmarks.fidelity                  2,000 images of Fashion-MNIST (LAMU_DATA), a small ConvNet: hours
+    python -m benchmarks.fidelity                  500 images of Fashion-MNIST (LAMU_DATA), a small ConvNet: an hour
+    python -m benchmarks.fidelity --rows 2000      more of them
     python -m benchmarks.fidelity --only sghmc,sgld --seed 1 --effort 0.25
+    python -m benchmarks.fidelity --keep FOLDER    write the two references there, or read them if they are
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,14 +79,14 @@ def quick(effort: float) -> Problem:
     return Problem(model.standardised(*rows), *rows, x[500:], y[500:], 50, long(200), long(300), long(200))
 
 
-def fashion(effort: float) -> Problem:
+def fashion(effort: float, rows: int = 500) -> Problem:
     """A subset of Fashion-MNIST, by a ConvNet with filter-response normalisation."""
     with np.load(folder() / "images" / "fashion_mnist.npz") as archive:
         parts = [archive[name] for name in ("X_train", "y_train", "X_test", "y_test")]
-    x, to = ((part.astype(np.float32) / 255.0 - 0.5) / 0.25 for part in (parts[0][:2000], parts[2][:2000]))
+    x, to = ((part.astype(np.float32) / 255.0 - 0.5) / 0.25 for part in (parts[0][:rows], parts[2][:2000]))
     network = lamu.networks.ConvNet((4, 8), widths=(32,), kernel=3, normalise=lamu.networks.FilterResponse())
     model = lamu.Model(network, lamu.likelihoods.Categorical(10), Normal(0.4))
-    y, at = parts[1][:2000].astype(np.int32), parts[3][:2000].astype(np.int32)
+    y, at = parts[1][:rows].astype(np.int32), parts[3][:2000].astype(np.int32)
     long = lambda n: max(round(n * effort), 8)
     return Problem(model, x, y, to, at, 100, long(300), long(300), long(200))
 
@@ -120,15 +123,27 @@ def methods(problem: Problem, factor: float = 1.0) -> dict[str, Callable[[], Any
     }
 
 
-def fitted(problem: Problem, algorithm: Any, seed: int) -> tuple[Any, float]:
-    """Returns the predictive of the test rows, and the seconds that it took."""
+def fitted(problem: Problem, algorithm: Any, seed: int, kept: Path | None = None) -> tuple[Any, float]:
+    """Returns the predictive of the test rows, and the seconds that it took.
+
+    Args:
+        problem: the data and the model.
+        algorithm: what fits it.
+        seed: of everything random.
+        kept: where the posterior is kept, and read from where it is there; None for nowhere.
+    """
     begin = time.perf_counter()
-    options = {} if algorithm.traits.length is not None else {"epochs": problem.epochs}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", M.UnreliableChains)  # the table says how far they are off
-        posterior = lamu.fit(
-            problem.model, (problem.x, problem.y), algorithm, batch_size=problem.batch, seed=seed, **options
-        ).posterior
+    if kept is not None and kept.exists():
+        posterior = lamu.load(kept)
+    else:
+        options = {} if algorithm.traits.length is not None else {"epochs": problem.epochs}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", M.UnreliableChains)  # the table says how far they are off
+            posterior = lamu.fit(
+                problem.model, (problem.x, problem.y), algorithm, batch_size=problem.batch, seed=seed, **options
+            ).posterior
+        if kept is not None:
+            posterior.save(kept)
     pred = posterior.predict(problem.to, samples=DRAWS)
     np.asarray(pred.mean)
     return pred, time.perf_counter() - begin
@@ -176,17 +191,22 @@ def main() -> None:
     parser.add_argument("--only", default="", help="methods, separated by commas; the references are always run")
     parser.add_argument("--effort", type=float, default=1.0, help="the share of all lengths")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=500, help="of Fashion-MNIST, to train on")
+    parser.add_argument("--keep", type=Path, help="a folder for the two references")
     given = parser.parse_args()
-    problem = (quick if given.quick else fashion)(given.effort)
+    problem = quick(given.effort) if given.quick else fashion(given.effort, given.rows)
     if given.choose:
         choose(problem, given.seed)
         return
     chains = {"chains": 2, "warmup": problem.warmup, "draws": problem.draws, "most": 64}
     print(f"{len(problem.y)} rows, {len(problem.at)} test rows, {problem.epochs} epochs of batches of {problem.batch}")
     print(f"{'':20} {'accuracy':>9} {'agreement':>9} {'TV':>7}   {'published: the same three':27}", flush=True)
-    reference, seconds = fitted(problem, M.hmc(**chains), given.seed)
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    kept = [None, None] if given.keep is None else [given.keep / name for name in ("reference", "hmc")]
+    reference, seconds = fitted(problem, M.hmc(**chains), given.seed, kept[0])
     print(line("the reference", reference, reference, problem.at, seconds), flush=True)
-    pred, seconds = fitted(problem, M.hmc(**chains), given.seed + 1000)
+    pred, seconds = fitted(problem, M.hmc(**chains), given.seed + 1000, kept[1])
     floor = lamu.scores.total_variation(pred, reference)
     print(line("hmc", pred, reference, problem.at, seconds), flush=True)
     found, agreements = {}, {}

@@ -91,7 +91,7 @@ class Chains:
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ChainsState:
         """Returns every chain at a start of its own."""
         params, network_state = objective.model.init(key, batch)
-        target = Target(objective, batch, network_state)
+        target = Target.of(objective, batch, network_state, params, self._gradients)
         # Warm-ups keep their books in JAX's default float, so the chains must run in it, whatever the data are in.
         dtype = jnp.result_type(float)
 
@@ -108,7 +108,8 @@ class Chains:
 
     def step(self, key: RandomKey, state: ChainsState, batch: Batch, objective: Objective) -> tuple[ChainsState, Info]:
         """Returns every chain after one transition; the draw is the chains' new positions, with their statistics."""
-        target = Target(objective, batch, state.network_state)
+        one = jax.tree.map(lambda leaf: leaf[0], state.chains.position)
+        target = Target.of(objective, batch, state.network_state, one, self._gradients)
         keys = jax.random.split(key, self.chains)
         if state.adaptation is None:
             chains, adaptation, statistics = jax.vmap(lambda k, c: self._held(k, c, target))(keys, state.chains)
@@ -134,6 +135,11 @@ class Chains:
         bad = [i for i, value in enumerate(state.chains.log_density) if not bool(jnp.isfinite(value))]
         where = f"the log density is not finite where chains {bad} are" if bad else "the log density left the numbers"
         return f"{where}; start the chains where it is (the density's init, the model's start, or start=)"
+
+    @property
+    def _gradients(self) -> int:
+        """How many are taken side by side."""
+        return self.chains * getattr(self.kernel, "replicas", 1)
 
     def _held(self, key: RandomKey, chain: Any, target: Target) -> tuple[Any, None, dict[str, Any]]:
         size = jnp.asarray(self.step_size, jnp.result_type(float))

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from lamu.data.batch import Batch
 from lamu.density import Given
 from lamu.objective import Objective
-from lamu.record import record
+from lamu.objective.parts import in_parts, parts_of
+from lamu.record import record, static
 from lamu.typing import Array, Params
 
 __all__ = ["Target"]
@@ -27,6 +28,7 @@ class Target:
         objective: the loss.
         batch: all the data.
         network_state: the network's state, which no draw changes.
+        parts: in how many parts the rows are summed.
 
     Examples:
         >>> import jax.numpy as jnp, lamu
@@ -42,6 +44,22 @@ class Target:
     objective: Objective
     batch: Batch
     network_state: Any
+    parts: int = static(default=1)
+
+    @classmethod
+    def of(cls, objective: Objective, batch: Batch, network_state: Any, params: Params, runs: int) -> Target:
+        """Returns the target, its rows summed in parts where a gradient of all of them would hold too much.
+
+        Args:
+            objective: the loss.
+            batch: all the data.
+            network_state: the network's state.
+            params: the free parameters of one run.
+            runs: how many gradients are taken side by side.
+        """
+        if isinstance(objective.model.network, Given):
+            return cls(objective, batch, network_state)
+        return cls(objective, batch, network_state, parts_of(objective.model, batch, network_state, params, runs))
 
     def __call__(self, params: Params) -> Array:
         """Returns the log of the target.
@@ -54,7 +72,14 @@ class Target:
             # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
             value = model.network.log_target(model.complete(params["network"]), likely)
             return value.astype(jnp.result_type(float))
-        return self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
+        if self.parts == 1:
+            return self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
+        total = in_parts(self._log_likelihood, params, self.batch, self.parts).astype(jnp.result_type(float))
+        prior = self.objective.model.log_prior(params).astype(total.dtype)
+        return self._per_row * total + prior / self.objective.temperature
+
+    def _log_likelihood(self, params: Params, some: Batch) -> Array:
+        return some.total(self.objective.model.log_likelihood(params, self.network_state, some)[0])
 
     def rows(self, params: Params, chosen: Array) -> Array:
         r"""Returns what some rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each.

@@ -45,6 +45,11 @@ class Replicas:
         """How it moves, in words."""
         return f"{self.kernel.geometry}, at {len(self.temperatures)} temperatures"
 
+    @property
+    def replicas(self) -> int:
+        """K, how many of them a chain has, side by side."""
+        return len(self.temperatures)
+
     def begin(self, position: Params, target: Target) -> Chain:
         """Returns a chain whose replicas are all in one place."""
         here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(self.temperatures), *jnp.shape(leaf))), position)
