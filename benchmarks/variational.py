@@ -10,8 +10,9 @@
 One hidden layer of 50. Settings are one a recipe, the same for all sets, not one a set; `mc_dropout` alone chooses its
 rate of dropout, on a fifth of a split's training rows, as its paper does, and sees every row 40 times. The anchor is
 the same network's most probable parameters with the noise that suits a tenth of the training rows which they have not
-seen. NUTS samples the same network with the same prior and noise: two chains of 500 draws after 500 of warm-up. Log
-likelihoods are means over test rows, in nats and the target's own units; errors are standard errors over splits.
+seen. NUTS samples the same network with the same prior and noise: two chains of 500 draws (`--draws`) after as many of
+warm-up. Log likelihoods are means over test rows, in nats and the target's own units; errors are standard errors over
+splits.
 Published rows come from the papers' tables: dropout's and the deep ensemble's were read there, those of Bayes by
 backprop and SLANG are quoted from memory of the papers and gate nothing.
 """
@@ -22,6 +23,7 @@ import argparse
 import logging
 import math
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,24 +174,29 @@ def estimate(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def sampled(x: np.ndarray, y: np.ndarray, to: np.ndarray, at: np.ndarray, seed: int) -> tuple[float, float]:
-    """Returns RMSE and mean log density of the test rows under long chains."""
+def sampled(case: Case, draws: int) -> tuple[float, float, float, float]:
+    """Returns RMSE and mean log density of the test rows under long chains, and R-hat of f there: median, largest."""
+    x, y, to, at, seed = case
     model = lamu.Model(lamu.networks.MLP((50,)), lamu.likelihoods.Gaussian(), PRIOR).standardised(x, y)
-    fit = lamu.fit(model, (x, y), lamu.mcmc.nuts(chains=2, warmup=500, draws=500), seed=seed)
-    return scores(fit, to, at, draws=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lamu.mcmc.UnreliableChains)  # R-hat is printed
+        fit = lamu.fit(model, (x, y), lamu.mcmc.nuts(chains=2, warmup=draws, draws=draws), seed=seed)
+    r_hat = lamu.mcmc.diagnose(fit.posterior, to).r_hat["f"]
+    return *scores(fit, to, at, draws=1000), float(np.median(r_hat)), float(np.max(r_hat))
 
 
-def uci(sets: list[str], names: list[str], splits: int, long: int) -> None:
+def uci(sets: list[str], names: list[str], splits: int, long: int, draws: int) -> None:
     """Prints, for each set and recipe, RMSE and log likelihood beside the anchor's and the published ones."""
     for name in sets:
         cases = cases_of(name, splits)
         anchor = np.array([tuned_map(*case).mean() for case in cases])
         print(f"{name}: MAP with tuned noise, log likelihood {anchor.mean():.3f}, {len(cases)} splits", flush=True)
-        chains = np.array([sampled(*case) for case in cases[:long]]).reshape(-1, 2)
+        chains = np.array([sampled(case, draws) for case in cases[:long]]).reshape(-1, 4)
         if long:
             print(
                 f"    {'NUTS':18} RMSE {chains[:, 0].mean():6.3f}, log likelihood {chains[:, 1].mean():7.3f}, "
-                f"the first {len(chains)}",
+                f"the first {len(chains)}; R-hat of f at test rows {chains[:, 2].mean():.2f} in the median, at most "
+                f"{chains[:, 3].max():.2f}",
                 flush=True,
             )
         for recipe in names:
@@ -222,6 +229,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="sets and recipes; all where none is named")
     parser.add_argument("--splits", type=int, default=20, help="uci: the first few")
     parser.add_argument("--nuts", type=int, default=0, help="uci: splits on which to run long chains")
+    parser.add_argument("--draws", type=int, default=500, help="uci: of a long chain, after as many of warm-up")
     parser.add_argument("--epochs", type=int, help="images: passes over the data; 10 for fashion, 20 for cifar")
     parser.add_argument("--seed", type=int, default=0, help="images: of weights, order and noise")
     parser.add_argument("--depth", type=int, default=20, help="cifar: of the ResNet")
@@ -242,7 +250,7 @@ def main() -> None:
         return
     sets = [name for name in SETS if name in given.only] or list(SETS)
     names = [name for name in CONTESTANTS if name in given.only] or list(CONTESTANTS)
-    uci(sets, names, given.splits, given.nuts)
+    uci(sets, names, given.splits, given.nuts, given.draws)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ class Network(Protocol):
     Parameters and state are plain nested dictionaries with stable names, because priors, frozen leaves and saved files
     address leaves by path.
 
+    Outside of training no row may see another, nor how many there are: predictions and sums over many rows take some of
+    them at a time.
+
     Two more facts are optional. A network whose rows meet (batch statistics) declares `masked = True`; its `apply` then
     takes a last argument `mask`, one for a real row and zero for a padded one, shape `[batch]`, or None where every row
     is real. A network that reads some columns of x as codes of categories names them in `codes`, a tuple of column
