@@ -1,4 +1,4 @@
-"""Rows of a full-batch sampler taken in parts: the same sum and gradient, less held, nothing computed twice."""
+"""Rows taken in parts, by samplers and by training steps: the same sums, less held, nothing computed twice."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 import lamu
 from lamu import memory
 from lamu.data import Batch
+from lamu.families import Gaussian
 from lamu.mcmc.target import Target
-from lamu.objective import Objective, parts
+from lamu.objective import BatchLoss, Objective, Weights, parts
+from lamu.objective.curvature import SquaredGradients
 from lamu.objective.parts import parts_of
+from lamu.operators import Diagonal
 
 ROWS = 23  # no multiple of the parts below
 
@@ -122,3 +125,94 @@ def test_a_sampler_takes_parts_and_samples_the_same(monkeypatch) -> None:
         cut = drawn()
     assert float(np.ptp(np.asarray(whole["network"]["layers"][0]["kernel"])[:, :, 0, 0])) > 0
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), cut, whole)
+
+
+class Counted:
+    """A network of the user's own, which is not linear, and draws noise where it trains."""
+
+    linear = False
+    head = "w"
+
+    def __init__(self, noisy: bool) -> None:
+        self.noisy = noisy
+
+    def init(self, key, x, outputs):
+        return {"w": 0.1 * jax.random.normal(key, (x.shape[1], outputs), x.dtype)}, {}
+
+    def apply(self, params, state, x, key, train):
+        f = jnp.tanh(x @ params["w"])
+        if self.noisy and train:
+            f = f + jax.random.normal(key, (1, f.shape[1]), f.dtype)  # the same for all rows
+        return f, state
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A cache of a few bytes, so that every network is in parts that can be."""
+    monkeypatch.setattr(parts, "_HELD", {})
+    monkeypatch.setattr(parts, "_HELD_ELSEWHERE", 20)
+
+
+def loss_of(network, rows: int = 23):
+    generator = np.random.default_rng(3)
+    x, y = generator.normal(size=(rows, 3)), generator.normal(size=rows)
+    model = lamu.Model(network, lamu.likelihoods.Gaussian(), lamu.priors.Normal(0.7))
+    batch = Batch.of(x, y, offset=generator.normal(size=rows))
+    batch = replace(batch, weight=jnp.asarray(generator.uniform(0.5, 2.0, rows)), mask=batch.mask.at[7].set(0.0))
+    params, state = model.init(jax.random.key(0), batch)
+    return BatchLoss(Objective(model, 50.0), batch, state, Weights(), params["likelihood"], True), params["network"]
+
+
+def test_a_training_step_is_the_same_in_parts(monkeypatch) -> None:
+    """Value, gradient, the dispersion's, and the squares of single rows' gradients, at any number of parts."""
+    with jax.enable_x64(True):
+        loss, theta = loss_of(lamu.networks.MLP((5,)))
+        belief = Gaussian(theta, Diagonal(jax.tree.map(jnp.ones_like, theta)))
+        measure = lambda: (
+            loss.gradient(theta, jax.random.key(2)),
+            SquaredGradients().evaluate(loss, theta, belief, Diagonal, jax.random.key(2)),
+        )
+        whole = measure()
+        monkeypatch.setattr(parts, "_HELD", {})
+        for held in (1, 300):
+            monkeypatch.setattr(parts, "_HELD_ELSEWHERE", held)
+            assert loss.parts(theta, jax.random.key(2)) > 1
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), measure(), whole)
+
+
+def test_rows_that_meet_or_share_noise_stay_together(small) -> None:
+    """Batch statistics, and noise that one draw makes for all rows; with nothing to draw the same network is cut."""
+    key = jax.random.key(5)
+    for network, cut in (
+        (Counted(noisy=False), True),
+        (Counted(noisy=True), False),
+        (lamu.networks.MLP((5,)), True),
+        (lamu.networks.MLP((5,), dropout=lamu.networks.Dropout(0.1)), False),
+        (lamu.networks.MLP((5,), normalise=lamu.networks.BatchNorm()), False),
+    ):
+        loss, theta = loss_of(network)
+        assert (loss.parts(theta, key) > 1) is cut, network
+        assert np.isfinite(float(loss.gradient(theta, key).value))
+
+
+def test_a_slope_in_the_rows_is_refused_not_forgotten(small) -> None:
+    loss, theta = loss_of(lamu.networks.MLP((5,)))
+    with pytest.raises(TypeError, match="no derivative in its rows"):
+        jax.grad(lambda x: replace(loss, batch=replace(loss.batch, x=x)).value(theta, loss.rest, None)[0])(loss.batch.x)
+
+
+@pytest.mark.parametrize("algorithm", [lamu.algorithms.vogn, lamu.algorithms.ivon, lamu.algorithms.adam])
+def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
+    x, y = lamu.data.load("diabetes")
+    x, y = np.asarray(x[:64], np.float64), np.asarray(y[:64], np.float64)
+    model = lamu.Model(lamu.networks.MLP((6,)), lamu.likelihoods.Gaussian(), lamu.priors.Normal(1.0)).standardised(x, y)
+
+    def last():
+        jax.clear_caches()
+        return lamu.fit(model, (x, y), algorithm(), epochs=3, batch_size=24, seed=1).state
+
+    with jax.enable_x64(True):
+        whole = last()
+        monkeypatch.setattr(parts, "_HELD", {})
+        monkeypatch.setattr(parts, "_HELD_ELSEWHERE", 300)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), last(), whole)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu.data.batch import Batch
 from lamu.density import Given
 from lamu.objective import Objective
-from lamu.objective.parts import in_parts, parts_of
+from lamu.objective.parts import parts_of
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
@@ -72,14 +72,8 @@ class Target:
             # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
             value = model.network.log_target(model.complete(params["network"]), likely)
             return value.astype(jnp.result_type(float))
-        if self.parts == 1:
-            return self.objective.log_target(params, self.batch, self.network_state).astype(jnp.result_type(float))
-        total = in_parts(self._log_likelihood, params, self.batch, self.parts).astype(jnp.result_type(float))
-        prior = self.objective.model.log_prior(params).astype(total.dtype)
-        return self._per_row * total + prior / self.objective.temperature
-
-    def _log_likelihood(self, params: Params, some: Batch) -> Array:
-        return some.total(self.objective.model.log_likelihood(params, self.network_state, some)[0])
+        value = self.objective.log_target(params, self.batch, self.network_state, self.parts)
+        return value.astype(jnp.result_type(float))
 
     def rows(self, params: Params, chosen: Array) -> Array:
         r"""Returns what some rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each.

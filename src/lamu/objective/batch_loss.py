@@ -11,6 +11,7 @@ from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.objective.objective import Objective
+from lamu.objective.parts import parts_of
 from lamu.objective.space import Everything, Weights
 from lamu.priors import Belief
 from lamu.record import record, static
@@ -74,7 +75,10 @@ class BatchLoss:
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the mean loss in nats a row and the network's new state."""
         params = self.space.join(coordinates, rest)
-        value, state = self.objective.negative_log_likelihood(params, self.batch, self.network_state, key, train=True)
+        parts = self.parts(coordinates, key)
+        value, state = self.objective.negative_log_likelihood(
+            params, self.batch, self.network_state, key, train=True, parts=parts
+        )
         if self.conjugate:
             prior = -self.objective.model.likelihood.log_prior(params["likelihood"]) / self.objective.data_size
         else:
@@ -146,6 +150,17 @@ class BatchLoss:
         dispersion = self.space.join(coordinates, self.rest)["likelihood"]
         weight = self.objective.row_factor(self.batch).astype(f.dtype)
         return self.objective.model.likelihood.information(dispersion, f) * weight[:, None, None]
+
+    def parts(self, coordinates: Params, key: RandomKey | None, runs: int = 1) -> int:
+        """Returns in how many parts a pass takes the rows, so that what one holds fits a cache; mostly one.
+
+        Args:
+            coordinates: the coordinates.
+            key: for random layers.
+            runs: how many gradients' worth is held side by side.
+        """
+        params = self.space.join(coordinates, self.rest)
+        return parts_of(self.objective.model, self.batch, self.network_state, params, runs, key, train=True)
 
     def _outputs(self, coordinates: Params, x: Array) -> Array:
         params = self.space.join(coordinates, self.rest)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from lamu.data.batch import Batch
 from lamu.model import Model
+from lamu.objective.parts import in_parts
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -61,30 +62,56 @@ class Objective:
         return self.data_size / self.temperature
 
     def negative_log_likelihood(
-        self, params: Params, batch: Batch, state: Any, key: RandomKey | None = None, train: bool = False
+        self,
+        params: Params,
+        batch: Batch,
+        state: Any,
+        key: RandomKey | None = None,
+        train: bool = False,
+        parts: int = 1,
     ) -> tuple[Array, Any]:
         """Returns the batch's estimate of −p Σ w log p(y | x, θ) / N in nats a row, and the network's new state.
 
         The estimate divides by the real rows of the batch, which is what N/B times the batch's sum, over N, comes to.
+
+        Args:
+            params: the free parameters.
+            batch: the rows.
+            state: the network's state.
+            key: for random layers.
+            train: training mode.
+            parts: in how many parts the rows are taken, as `lamu.objective.parts.parts_of` says; with more than one the
+                state stays as it is.
         """
-        values, state = self.model.log_likelihood(params, state, batch, key, train)
-        count = jnp.maximum(batch.count, 1).astype(values.dtype)
-        return -self.likelihood_power * batch.total(values) / count, state
+        if parts == 1:
+            values, state = self.model.log_likelihood(params, state, batch, key, train)
+            total = batch.total(values)
+        else:
+            of = lambda params, some: some.total(self.model.log_likelihood(params, state, some, key, train)[0])
+            total = in_parts(of, params, batch, parts)
+        count = jnp.maximum(batch.count, 1).astype(total.dtype)
+        return -self.likelihood_power * total / count, state
 
     def negative_log_prior(self, params: Params) -> Array:
         """Returns −log p(θ) / N in nats a row."""
         return -self.model.log_prior(params) / self.data_size
 
     def mean_loss(
-        self, params: Params, batch: Batch, state: Any, key: RandomKey | None = None, train: bool = False
+        self,
+        params: Params,
+        batch: Batch,
+        state: Any,
+        key: RandomKey | None = None,
+        train: bool = False,
+        parts: int = 1,
     ) -> tuple[Array, Any]:
-        """Returns the batch's estimate of ℓ(θ) / N in nats a row, and the network's new state."""
-        value, state = self.negative_log_likelihood(params, batch, state, key, train)
+        """Returns the batch's estimate of ℓ(θ) / N in nats a row, and the network's new state; arguments as above."""
+        value, state = self.negative_log_likelihood(params, batch, state, key, train, parts)
         return value + self.negative_log_prior(params), state
 
-    def log_target(self, params: Params, batch: Batch, state: Any) -> Array:
+    def log_target(self, params: Params, batch: Batch, state: Any, parts: int = 1) -> Array:
         """Returns −ℓ(θ) / T in nats, the posterior's log density up to a constant, for a batch that is all the data."""
-        return -self.concentration * self.mean_loss(params, batch, state)[0]
+        return -self.concentration * self.mean_loss(params, batch, state, parts=parts)[0]
 
     def row_factor(self, batch: Batch) -> Array:
         """Returns what each row counts in the mean loss, mask · weight · power / rows, shape `[batch]`."""

@@ -12,6 +12,7 @@ from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import dispersion_prior, row_losses, without_padding
+from lamu.objective.parts import rows_in_parts
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Params, RandomKey
@@ -54,7 +55,10 @@ class SquaredGradients:
         row, rows, weights = row_losses(loss, key)
         if structure is Diagonal:
             params = (theta, loss.rest)
-            value, (gradient, rest), (squares, _) = squares_and_gradient(row, params, rows, weights, (True, False))
+            read = lambda rows, weights: squares_and_gradient(row, params, rows, weights, (True, False))
+            # Inputs and cotangents are held side by side: about what two gradients hold.
+            parts = loss.parts(theta, key, runs=2)
+            value, (gradient, rest), (squares, _) = rows_in_parts(read, rows, weights, parts)
             prior, of_prior = dispersion_prior(loss, theta)
             rest = tree.add(rest, of_prior)
             return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
