@@ -195,6 +195,18 @@ def test_rows_that_meet_or_share_noise_stay_together(small) -> None:
         assert np.isfinite(float(loss.gradient(theta, key).value))
 
 
+def test_what_a_loop_makes_slow_is_not_put_into_one(small) -> None:
+    """The compiler's own convolution, whose gradient a CPU's loop makes many times slower."""
+
+    class Convolved(Counted):
+        def apply(self, params, state, x, key, train):
+            x = jax.lax.conv_general_dilated(x[:, None, :], jnp.ones((1, 1, 1), x.dtype), (1,), "SAME")
+            return super().apply(params, state, x[:, 0, :], key, train)
+
+    loss, theta = loss_of(Convolved(noisy=False))
+    assert loss.parts(theta, None) == 1
+
+
 def test_a_slope_in_the_rows_is_refused_not_forgotten(small) -> None:
     loss, theta = loss_of(lamu.networks.MLP((5,)))
     with pytest.raises(TypeError, match="no derivative in its rows"):

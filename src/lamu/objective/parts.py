@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from lamu import memory
 from lamu.data.batch import Batch
 from lamu.model import Model
+from lamu.networks import loops_well
 from lamu.shapes import once_a_shape
 from lamu.typing import Array, Params, RandomKey
 
@@ -42,8 +43,9 @@ def parts_of(
 ) -> int:
     """Returns in how many parts to take the rows of a batch, so that what a gradient of one part holds fits a cache.
 
-    One part for networks whose rows meet in training or that draw noise for all rows together. Only shapes are traced,
-    and nothing is where weights and rows are few.
+    One part in training for networks whose rows meet, or that a compiled loop makes slow (`lamu.networks.loops_well`),
+    and for networks that draw noise for all rows together. Only shapes are traced, and nothing is where weights and
+    rows are few.
 
     Args:
         model: the model.
@@ -67,6 +69,8 @@ def parts_of(
     meet = train and (bool(jax.tree.leaves(network_state)) or getattr(network, "masked", False))
     if network.linear or meet or runs * _at_a_glance(batch, params) < room:
         return 1
+    if train and not loops_well(network, batch.x, model.likelihood.outputs(batch.y)):
+        return 1  # in a loop its gradient would be many times slower; a sampler of all rows is in one already
     held, random = _held(model, batch, network_state, params, key, train)
     return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * held / room)))
 
