@@ -213,7 +213,11 @@ def test_a_slope_in_the_rows_is_refused_not_forgotten(small) -> None:
         jax.grad(lambda x: replace(loss, batch=replace(loss.batch, x=x)).value(theta, loss.rest, None)[0])(loss.batch.x)
 
 
-@pytest.mark.parametrize("algorithm", [lamu.algorithms.vogn, lamu.algorithms.ivon, lamu.algorithms.adam])
+def short():
+    return lamu.mcmc.sghmc(1e-3, chains=2, warmup=0, draws=4)
+
+
+@pytest.mark.parametrize("algorithm", [lamu.algorithms.vogn, lamu.algorithms.ivon, lamu.algorithms.adam, short])
 def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
     x, y = lamu.data.load("diabetes")
     x, y = np.asarray(x[:64], np.float64), np.asarray(y[:64], np.float64)
@@ -221,7 +225,9 @@ def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
 
     def last():
         jax.clear_caches()
-        return lamu.fit(model, (x, y), algorithm(), epochs=3, batch_size=24, seed=1).state
+        made = algorithm()
+        length = {} if made.traits.length is not None else {"epochs": 3}
+        return lamu.fit(model, (x, y), made, batch_size=24, seed=1, **length).state
 
     with jax.enable_x64(True):
         whole = last()

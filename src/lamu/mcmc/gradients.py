@@ -19,6 +19,7 @@ from lamu.density import Given
 from lamu.objective import BatchLoss, Everything, Objective
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import row_losses
+from lamu.objective.parts import parts_of
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params
 
@@ -59,7 +60,8 @@ def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callabl
     tempered = isinstance(network, Given) and bool(network.constraints.table)
 
     def value(params: Params) -> Array:
-        loss = objective.mean_loss(params, batch, network_state)[0]
+        parts = parts_of(objective.model, batch, network_state, params)
+        loss = objective.mean_loss(params, batch, network_state, parts=parts)[0]
         if not tempered:
             return loss
         volume = lambda params: network.log_volume(objective.model.complete(params["network"]))

@@ -57,9 +57,8 @@ class Target:
             params: the free parameters of one run.
             runs: how many gradients are taken side by side.
         """
-        if isinstance(objective.model.network, Given):
-            return cls(objective, batch, network_state)
-        return cls(objective, batch, network_state, parts_of(objective.model, batch, network_state, params, runs))
+        parts = parts_of(objective.model, batch, network_state, params, runs, looped=True)
+        return cls(objective, batch, network_state, parts)
 
     def __call__(self, params: Params) -> Array:
         """Returns the log of the target.

@@ -40,12 +40,12 @@ def parts_of(
     runs: int = 1,
     key: RandomKey | None = None,
     train: bool = False,
+    looped: bool = False,
 ) -> int:
     """Returns in how many parts to take the rows of a batch, so that what a gradient of one part holds fits a cache.
 
-    One part in training for networks whose rows meet, or that a compiled loop makes slow (`lamu.networks.loops_well`),
-    and for networks that draw noise for all rows together. Only shapes are traced, and nothing is where weights and
-    rows are few.
+    One part for networks whose rows meet in training, that draw noise for all rows together, or that a compiled loop
+    makes slow (`lamu.networks.loops_well`). Only shapes are traced, and nothing is where weights and rows are few.
 
     Args:
         model: the model.
@@ -55,6 +55,7 @@ def parts_of(
         runs: how many gradients are taken side by side.
         key: for random layers.
         train: training mode.
+        looped: whether the gradient is inside of a compiled loop anyway.
 
     Examples:
         >>> import jax.numpy as jnp, jax, lamu
@@ -67,10 +68,10 @@ def parts_of(
     """
     network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)
     meet = train and (bool(jax.tree.leaves(network_state)) or getattr(network, "masked", False))
-    if network.linear or meet or runs * _at_a_glance(batch, params) < room:
+    if batch.mask.shape[0] == 1 or network.linear or meet or runs * _at_a_glance(batch, params) < room:
         return 1
-    if train and not loops_well(network, batch.x, model.likelihood.outputs(batch.y)):
-        return 1  # in a loop its gradient would be many times slower; a sampler of all rows is in one already
+    if not looped and not loops_well(network, batch.x, model.likelihood.outputs(batch.y)):
+        return 1
     held, random = _held(model, batch, network_state, params, key, train)
     return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * held / room)))
 
