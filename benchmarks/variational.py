@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20, help="uci: the first few")
     parser.add_argument("--nuts", type=int, default=0, help="uci: splits on which to run long chains")
     parser.add_argument("--draws", type=int, default=500, help="uci: of a long chain, after as many of warm-up")
-    parser.add_argument("--epochs", type=int, help="images: passes over the data; 10 for fashion, 20 for cifar")
+    parser.add_argument("--epochs", type=int, help="images: passes over the data; 10 for fashion, 60 for cifar")
     parser.add_argument("--seed", type=int, default=0, help="images: of weights, order and noise")
     parser.add_argument("--depth", type=int, default=20, help="cifar: of the ResNet")
     parser.add_argument("--file", type=Path, help="cifar: an .npz of the whole set, as cifar10_small.npz is laid out")
@@ -243,7 +243,7 @@ def main() -> None:
     logging.getLogger("lamu").setLevel(logging.ERROR)
     if given.data != "uci":
         found = images.fashion() if given.data == "fashion" else images.cifar(given.file, given.depth)
-        epochs = given.epochs or {"fashion": 10, "cifar": 20}[given.data]
+        epochs = given.epochs or {"fashion": 10, "cifar": 60}[given.data]
         images.compare(found, given.only or list(images.CHOICES[given.data]), epochs, given.seed)
         if given.ablate:
             images.ablate(found, epochs, given.seed)
