@@ -4,9 +4,9 @@ One network, one prior, T = 1. The reference is Hamiltonian Monte Carlo on all t
 and other keys, says how near one can come. Every other method is judged by what it predicts for the same test rows: its
 accuracy, how often its class is the reference's (agreement), and half the L1 distance of the probabilities (total
 variation). Beside them stand the published figures, of a ResNet-20 on CIFAR-10 (Izmailov et al. 2021). The steps of the
-published five are those with the best likelihood of left-out training rows, five folds of the quick problem's, two
-of the other's, which `--choose` prints (all five folds of either); other settings are one for each method, and none was chosen by the reference but those of
-`sghmc_10x`, by that of either problem. Every method takes as many gradients of a row as a run of SGD (two chains,
+published five are those with the best likelihood of left-out training rows, by five folds on the digits and by two of
+five on Fashion-MNIST (`--choose` prints all five); other settings are one for each method, and none was chosen by the
+reference but the step of `sghmc_10x`. Every method takes as many gradients of a row as a run of SGD (two chains,
 each of its steps, take twice as many), but for the deep ensemble of five, and SGHMC, plain and cyclical, shown once
 more at ten times the cost of SGD.
 
