@@ -208,7 +208,9 @@ def main() -> None:
     print(f"{'':20} {'accuracy':>9} {'agreement':>9} {'TV':>7}   {'published: the same three':27}", flush=True)
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
-    kept = [None, None] if given.keep is None else [given.keep / name for name in ("reference", "hmc")]
+    # Of other rows, lengths or seeds they would be other references.
+    which = f"{problem.name}-{len(problem.y)}-{problem.draws}-{given.seed}"
+    kept = [None, None] if given.keep is None else [given.keep / f"{name}-{which}" for name in ("reference", "hmc")]
     reference, seconds = fitted(problem, M.hmc(**chains), given.seed, kept[0])
     print(line("the reference", reference, reference, problem.at, seconds), flush=True)
     pred, seconds = fitted(problem, M.hmc(**chains), given.seed + 1000, kept[1])

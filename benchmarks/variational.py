@@ -12,9 +12,8 @@ rate of dropout, on a fifth of a split's training rows, as its paper does, and s
 the same network's most probable parameters with the noise that suits a tenth of the training rows which they have not
 seen. NUTS samples the same network with the same prior and noise: two chains of 500 draws (`--draws`) after as many of
 warm-up. Log likelihoods are means over test rows, in nats and the target's own units; errors are standard errors over
-splits.
-Published rows come from the papers' tables: dropout's and the deep ensemble's were read there, those of Bayes by
-backprop and SLANG are quoted from memory of the papers and gate nothing.
+splits. Published rows come from the papers' tables: dropout's and the deep ensemble's were read there, those of Bayes
+by backprop and SLANG are quoted from memory of the papers and gate nothing.
 """
 
 from __future__ import annotations
