@@ -13,8 +13,8 @@ from lamu.algorithms.discrete.dropout import NoisyUnits, dropout, mc_dropout
 from lamu.algorithms.discrete.masked import Masked
 from lamu.data import Batch
 from lamu.families import Point
-from lamu.networks import MLP, BatchNorm
-from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise, holds_noise
+from lamu.networks import MLP, BatchNorm, draws_noise
+from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record
@@ -132,4 +132,5 @@ def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(TypeError):
         dropout(of=adam)
     assert isinstance(mc_dropout(), NoisyUnits)
-    assert holds_noise(lamu.networks.Standardised(MLP((3,), dropout=Dropout()), jnp.zeros(3), jnp.ones(3)))
+    noisy, x = lamu.networks.Standardised(MLP((3,), dropout=Dropout()), jnp.zeros(3), jnp.ones(3)), jnp.ones((2, 3))
+    assert draws_noise(noisy, *noisy.init(jax.random.key(0), x, 1), x)

@@ -1,32 +1,42 @@
-"""Networks f(θ, x): built-in architectures on Flax NNX, seen by the rest of the library as pure dictionaries."""
+"""Networks f(θ, x): built-in architectures, and those of Flax, Equinox or one's own, seen as pure dictionaries."""
 
 from lamu.networks.batch_norm import BatchNorm
 from lamu.networks.convolutional import ConvNet
 from lamu.networks.convolutions import holds_convolutions, loops_well
 from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
 from lamu.networks.embedded import Embedded
+from lamu.networks.equinox import Equinox
+from lamu.networks.evaluated import Evaluated
 from lamu.networks.filter_response import FilterResponse
 from lamu.networks.interface import Network, Normaliser
+from lamu.networks.linen import Linen
 from lamu.networks.multilayer import MLP, Linear
+from lamu.networks.nnx import NNX
+from lamu.networks.randomness import draws_noise
 from lamu.networks.residual import ResNet
 from lamu.networks.standardised import Standardised
 from lamu.networks.trained import Trained
 
 __all__ = [
     "MLP",
+    "NNX",
     "BatchNorm",
     "ConvNet",
     "Dropout",
     "Embedded",
+    "Equinox",
+    "Evaluated",
     "FilterResponse",
     "GaussianDropout",
     "Linear",
+    "Linen",
     "Network",
     "Normaliser",
     "ResNet",
     "Standardised",
     "Trained",
     "UnitNoise",
+    "draws_noise",
     "holds_convolutions",
     "loops_well",
 ]

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Dropout", "GaussianDropout", "UnitNoise", "holds_noise", "require_noise"]
+__all__ = ["Dropout", "GaussianDropout", "UnitNoise", "require_noise"]
 
 
 class UnitNoise(ABC):
@@ -114,25 +114,6 @@ class GaussianDropout(UnitNoise):
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
         """Returns normals of mean one and variance p/(1 − p)."""
         return 1.0 + (self.rate / (1.0 - self.rate)) ** 0.5 * jax.random.normal(key, shape, dtype)
-
-
-def holds_noise(network: Any) -> bool:
-    """Returns whether a network has noise on its units, looking into the networks that it wraps.
-
-    Args:
-        network: any network.
-
-    Examples:
-        >>> from lamu.networks import MLP
-        >>> from lamu.networks.dropout import holds_noise
-        >>> holds_noise(MLP((8,)))
-        False
-    """
-    while network is not None:
-        if getattr(network, "dropout", None) is not None:
-            return True
-        network = getattr(network, "base", None)
-    return False
 
 
 def require_noise(dropout: Any) -> None:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from lamu import memory
 from lamu.data.batch import Batch
 from lamu.model import Model
-from lamu.networks import loops_well
+from lamu.networks import draws_noise, loops_well
 from lamu.shapes import once_a_shape
 from lamu.typing import Array, Params, RandomKey
 
@@ -178,7 +178,7 @@ def _at_a_glance(batch: Batch, params: Params) -> int:
 def _held(
     model: Model, batch: Batch, network_state: Any, params: Params, key: RandomKey | None, train: bool
 ) -> tuple[int, bool]:
-    """Returns the bytes that the rows after the first add to what a gradient holds, and whether a key is used."""
+    """Returns the bytes that the rows after the first add to what a gradient holds, and whether noise is drawn."""
 
     def program(rows: int) -> Any:
         def total(params: Params, state: Any, batch: Batch, key: RandomKey | None) -> Array:
@@ -187,6 +187,6 @@ def _held(
         some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), batch)
         return jax.make_jaxpr(jax.value_and_grad(total))(params, network_state, some, key)
 
-    whole = program(batch.mask.shape[0])
-    random = key is not None and any(whole.jaxpr.invars[-1] is read for e in whole.jaxpr.eqns for read in e.invars)
-    return memory.peak(whole) - memory.peak(program(1)), random
+    weights = model.complete(params["network"])
+    random = key is not None and draws_noise(model.network, weights, network_state, batch.x, train)
+    return memory.peak(program(batch.mask.shape[0])) - memory.peak(program(1)), random

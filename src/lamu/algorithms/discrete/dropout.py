@@ -10,7 +10,7 @@ import jax
 from lamu.algorithms.discrete.masked import Masked
 from lamu.algorithms.optimisers.adam import adam
 from lamu.data.batch import Batch
-from lamu.networks.dropout import holds_noise
+from lamu.networks.randomness import draws_noise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule, Sampled
@@ -56,8 +56,10 @@ class NoisyUnits:
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns the optimiser's first state."""
-        network = objective.model.network
-        if not holds_noise(network):
+        model = objective.model
+        params, network_state = jax.eval_shape(model.init, key, batch)
+        network, weights = model.network, model.complete(params["network"])
+        if not draws_noise(network, weights, network_state, batch.x, train=True):
             raise ValueError(
                 f"the network {type(network).__name__} drops no units; give it dropout, for instance "
                 "MLP((64, 64), dropout=Dropout(0.1))"

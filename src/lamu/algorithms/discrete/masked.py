@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
 from lamu.model import Model
-from lamu.networks.dropout import holds_noise
+from lamu.networks.randomness import draws_noise
 from lamu.predictives import Mixture, PredictiveRule, Prepared
 from lamu.predictives.rows import in_room
 from lamu.record import record
@@ -37,8 +37,6 @@ class Masked(PredictiveRule):
 
     def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws, and a key for the noise of each."""
-        if not holds_noise(model.network):
-            raise TypeError(f"Masked() draws the noise of a network, and {type(model.network).__name__} has none")
         params_key, noise_key = jax.random.split(key)
         draws = _draws(belief, params_key, samples)
         keys = jax.vmap(lambda s: jax.random.fold_in(noise_key, s))(jnp.arange(samples))
@@ -59,6 +57,10 @@ class _Noisy:
         return self.model.likelihood.task
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
+        network, one = self.model.network, lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        weights = self.model.complete(jax.tree.map(one, self.draws["network"]))
+        if not draws_noise(network, weights, self.network_state, x[:1]):
+            raise TypeError(f"Masked() draws the noise of a network, and {type(network).__name__} has none")
         f = in_room(_outputs, (self.model, self.network_state, self.draws, self.keys), (x, offset), axis=1)
         return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, drawn=True)
 

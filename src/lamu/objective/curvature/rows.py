@@ -107,7 +107,8 @@ def require_rows(loss: BatchLoss) -> None:
     if jax.tree.leaves(loss.network_state) or getattr(network, "masked", False):
         raise TypeError(
             "gradients of single rows need a network without a state (batch statistics): where rows mix in training, "
-            "none has a gradient of its own; use ivon(), or a network without BatchNorm"
+            "none has a gradient of its own; use ivon(), a network without BatchNorm, or one whose statistics are "
+            "held, lamu.networks.Evaluated(network, network_state)"
         )
     batch = loss.batch
     named = {"x": batch.x, "y": batch.y, "mask": batch.mask, "weight": batch.weight, "offset": batch.offset}

@@ -1,0 +1,211 @@
+"""An Equinox module as a network."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.networks.multilayer import floating
+from lamu.record import given, record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Equinox"]
+
+
+@record
+class Equinox:
+    r"""An Equinox module, which sees one row at a time; made anew from every run's own key, or one that is trained.
+
+    Its floating arrays are what beliefs are about, under the module's own names; other arrays stay as they are. What
+    `eqx.nn.make_with_state` puts beside the module is the network's state, which training passes renew. A module whose
+    call takes a `key` gets one for every row in passes that are given one; without it `inference` is set, but for batch
+    normalisation, which infers in passes that do not train. The module itself is never changed.
+
+    It is code: a saved posterior has its name, and who loads it gives the network again,
+    `lamu.load(path, network=...)`.
+
+    Attributes:
+        make: what makes the module of a key, alone or in a pair with its `eqx.nn.State`; a call gives `[outputs]`.
+        head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
+        linear: whether f is affine in all parameters.
+        start: parameters and state that every run begins with; `Equinox.of` sets them.
+
+    Raises:
+        TypeError: for a `make` that cannot be called, or that makes no module.
+        ValueError: for a head that matches no parameter, or batch normalisations that name different axes.
+
+    Examples:
+        >>> import equinox as eqx, lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> network = lamu.networks.Equinox(lambda key: eqx.nn.MLP(4, 3, 16, 1, key=key), head="layers/1/*")
+        >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=40).posterior
+        >>> lamu.tree.paths(posterior.mean["network"])[0], lamu.scores.accuracy(posterior.predict(x), y) > 0.9
+        ('layers/0/bias', True)
+    """
+
+    make: Any = given()
+    head: str = static(default="*")
+    linear: bool = static(default=False)
+    start: Any = None
+
+    def __post_init__(self) -> None:
+        import equinox as eqx
+
+        if isinstance(self.make, eqx.Module):
+            name = type(self.make).__name__
+            raise TypeError(
+                f"the module {name} is made already, and every run wants weights of its own; give what makes it, for "
+                f"instance Equinox(lambda key: {name}(..., key=key)), or Equinox.of(module) for one that is trained"
+            )
+        if not callable(self.make):
+            raise TypeError(f"make={self.make!r} cannot be called; give for instance Equinox(lambda key: Net(key=key))")
+        tree.require_matches((self.head,), _template(self.make).names)
+
+    @classmethod
+    def of(cls, module: Any, state: Any = None, head: str = "*", linear: bool = False) -> Equinox:
+        """Returns a module that arrives trained as a network: runs begin with its weights and statistics.
+
+        Args:
+            module: the module.
+            state: its `eqx.nn.State`, where it has one.
+            head: as above.
+            linear: as above.
+
+        Raises:
+            TypeError: for what is no module.
+
+        Examples:
+            >>> import equinox as eqx, jax, lamu
+            >>> network = lamu.networks.Equinox.of(eqx.nn.Linear(3, 1, key=jax.random.key(0)), linear=True)
+            >>> network.trained
+            True
+        """
+        pair = module if state is None else (module, state)
+        return cls(lambda key: pair, head, linear, _values(pair))
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weights were brought along."""
+        return self.start is not None
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the parameters and the state: those of a new module, or of the trained one."""
+        if self.start is not None:
+            return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.start)
+        params, state = _values(self.make(key))
+        # Equinox makes doubles wherever JAX may; here parameters are as precise as the data, as everywhere.
+        double = lambda leaf: leaf.dtype == jnp.dtype("float64")
+        return jax.tree.map(lambda leaf: leaf.astype(floating(x)) if double(leaf) else leaf, (params, state))
+
+    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+        """Returns the module's outputs for every row, and its state: new in training, else as it was."""
+        like = _template(self.make)
+        module = like.module(params, noisy=key is not None, train=train)
+        keys = None
+        if key is not None and like.keyed:
+            keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(x.shape[0]))
+        options = lambda key: {} if key is None else {"key": key}
+        if like.state is None:
+            return jax.vmap(lambda x, key: module(x, **options(key)), axis_name=like.axis)(x, keys), state
+        before = jax.tree.unflatten(like.state, [state[index] for index in range(like.state.num_leaves)])
+        row = lambda x, key: module(x, before, **options(key))
+        f, after = jax.vmap(row, out_axes=(0, None), axis_name=like.axis)(x, keys)
+        return f, dict(enumerate(jax.tree.leaves(after))) if train else state
+
+
+class _Template:
+    """What is the same in all modules that a function makes."""
+
+    def __init__(self, made: Any) -> None:
+        import equinox as eqx
+
+        module, state = made if isinstance(made, tuple) else (made, None)
+        params, self._rest = eqx.partition(module, eqx.is_inexact_array)
+        leaves, self._structure = jax.tree.flatten_with_path(params)
+        self._paths = [path for path, _ in leaves]
+        self.names = _nested(self._paths, [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in leaves])
+        self.state = None if state is None else jax.tree.structure(state)
+        self.keyed = "key" in inspect.signature(type(module).__call__).parameters
+        axes = {norm.axis_name for norm in _norms(module)}
+        if len(axes) > 1:
+            raise ValueError(
+                f"the batch normalisations name the axes {axes}, and rows lie along one; give all the same"
+            )
+        self.axis = axes.pop() if axes else None
+
+    def module(self, params: Params, noisy: bool, train: bool) -> Any:
+        """Returns the module with given parameters, in a mode."""
+        import equinox as eqx
+
+        leaves = [_at(params, path) for path in self._paths]
+        whole = eqx.combine(jax.tree.unflatten(self._structure, leaves), self._rest)
+        whole = eqx.nn.inference_mode(whole, not noisy)
+        count = len(_norms(whole))
+        if not count:
+            return whole
+        return eqx.tree_at(lambda tree: [norm.inference for norm in _norms(tree)], whole, [not train] * count)
+
+
+@lru_cache(maxsize=32)
+def _template(make: Callable[[Any], Any]) -> _Template:
+    with ThreadPoolExecutor(1) as apart:  # whoever asks first may be inside of a trace, which a thread does not share
+        made = apart.submit(lambda: make(jax.random.key(0))).result()
+    _require_module(made)
+    return _Template(made)
+
+
+def _require_module(made: Any) -> None:
+    import equinox as eqx
+
+    module = made[0] if isinstance(made, tuple) else made
+    if not isinstance(module, eqx.Module) or not callable(module):
+        raise TypeError(f"{module!r} is no Equinox module that can be called; give for instance eqx.nn.MLP(...)")
+
+
+def _values(made: Any) -> tuple[Params, Any]:
+    """Returns the parameters by their names, and the state's arrays by their order."""
+    import equinox as eqx
+
+    _require_module(made)
+    module, state = made if isinstance(made, tuple) else (made, None)
+    leaves = jax.tree.leaves_with_path(eqx.filter(module, eqx.is_inexact_array))
+    params = _nested([path for path, _ in leaves], [leaf for _, leaf in leaves])
+    # Arrays of a state may be of a weak type, which the first step would make another one and compile again.
+    return params, {index: jnp.asarray(leaf, leaf.dtype) for index, leaf in enumerate(jax.tree.leaves(state))}
+
+
+def _norms(module: Any) -> list[Any]:
+    import equinox as eqx
+
+    is_norm = lambda node: isinstance(node, eqx.nn.BatchNorm)
+    return [node for node in jax.tree.leaves(module, is_leaf=is_norm) if is_norm(node)]
+
+
+def _nested(paths: list[Any], leaves: list[Any]) -> Params:
+    """Returns leaves in dictionaries of dictionaries, by the names along their paths."""
+    whole: Params = {}
+    for path, leaf in zip(paths, leaves, strict=True):
+        inside = whole
+        for part in path[:-1]:
+            inside = inside.setdefault(_name(part), {})
+        inside[_name(path[-1])] = leaf
+    return whole
+
+
+def _at(params: Params, path: Any) -> Any:
+    for part in path:
+        params = params[_name(part)]
+    return params
+
+
+def _name(part: Any) -> Any:
+    """Returns a step of a path as a key of a dictionary: an attribute's name, an index, or a dictionary's own key."""
+    return next(getattr(part, name) for name in ("name", "idx", "key") if hasattr(part, name))

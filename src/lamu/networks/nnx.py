@@ -1,0 +1,159 @@
+"""A Flax NNX module as a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.record import given, record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["NNX"]
+
+
+@record
+class NNX:
+    r"""A Flax NNX module, made anew from every run's own key, or one that arrives trained.
+
+    Its `nnx.Param` are what beliefs are about, under the module's own names; all other variables (`nnx.BatchStat`, ...)
+    are the network's state, which training passes renew. Random layers draw in passes that are given a key, and in no
+    others: the streams inside the module are not looked at. Passes that train compute batch statistics, all others use
+    them. The module itself is never changed.
+
+    It is code: a saved posterior has its name, and who loads it gives the network again,
+    `lamu.load(path, network=...)`.
+
+    Attributes:
+        make: what makes the module of `nnx.Rngs`; its call takes `[batch, ...]` and gives `[batch, outputs]`.
+        head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
+        linear: whether f is affine in all parameters.
+        start: parameters and state that every run begins with; `NNX.of` sets them.
+
+    Raises:
+        TypeError: for a `make` that cannot be called, or that makes no module.
+        ValueError: for a head that matches no parameter.
+
+    Examples:
+        >>> from flax import nnx
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> network = lamu.networks.NNX(lambda rngs: nnx.Linear(10, 1, rngs=rngs), linear=True)
+        >>> model = lamu.Model(network, lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
+        >>> posterior.mean["network"]["kernel"].shape
+        (10, 1)
+    """
+
+    make: Any = given()
+    head: str = static(default="*")
+    linear: bool = static(default=False)
+    start: Any = None
+
+    def __post_init__(self) -> None:
+        from flax import nnx
+
+        if isinstance(self.make, nnx.Module):
+            name = type(self.make).__name__
+            raise TypeError(
+                f"the module {name} is made already, and every run wants weights of its own; give what makes it, for "
+                f"instance NNX(lambda rngs: {name}(..., rngs=rngs)), or NNX.of(module) for one that is trained"
+            )
+        if not callable(self.make):
+            raise TypeError(f"make={self.make!r} cannot be called; give for instance NNX(lambda rngs: Net(rngs=rngs))")
+        tree.require_matches((self.head,), _template(self.make).params)
+
+    @classmethod
+    def of(cls, module: Any, head: str = "*", linear: bool = False) -> NNX:
+        """Returns a module that arrives trained as a network: runs begin with its weights and statistics.
+
+        Args:
+            module: the module; it is copied.
+            head: as above.
+            linear: as above.
+
+        Raises:
+            TypeError: for what is no module.
+
+        Examples:
+            >>> from flax import nnx
+            >>> import lamu
+            >>> network = lamu.networks.NNX.of(nnx.Linear(3, 1, rngs=nnx.Rngs(0)), linear=True)
+            >>> network.trained
+            True
+        """
+        from flax import nnx
+
+        if not isinstance(module, nnx.Module):
+            raise TypeError(f"{module!r} is no NNX module; give the trained module, for instance NNX.of(net)")
+        own = nnx.clone(module)
+        _, params, _, state, _ = _split(own)
+        return cls(lambda rngs: nnx.clone(own), head, linear, (nnx.to_pure_dict(params), nnx.to_pure_dict(state)))
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weights were brought along."""
+        return self.start is not None
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the parameters and the other variables: those of a new module, or of the trained one."""
+        from flax import nnx
+
+        if self.start is not None:
+            return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.start)
+        _, params, _, state, _ = _split(self.make(nnx.Rngs(key)))
+        return nnx.to_pure_dict(params), nnx.to_pure_dict(state)
+
+    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+        """Returns the module's outputs, and its other variables: new in training, else as they were."""
+        from flax import nnx
+
+        like = _template(self.make)
+        streams = _seeded(like.streams, key)
+        module = nnx.merge(like.definition, nnx.State(params), streams, nnx.State(state), like.constants)
+        module.set_attributes(deterministic=key is None, use_running_average=not train, raise_if_not_found=False)
+        f = module(x)
+        return f, nnx.to_pure_dict(_split(module)[3]) if train and state else state
+
+
+class _Template(NamedTuple):
+    """What is the same in all modules that a function makes, and parameters for their names."""
+
+    definition: Any
+    params: Any
+    streams: Any
+    constants: Any
+
+
+@lru_cache(maxsize=32)
+def _template(make: Callable[[Any], Any]) -> _Template:
+    from flax import nnx
+
+    with ThreadPoolExecutor(1) as apart:  # whoever asks first may be inside of a trace, which a thread does not share
+        module = apart.submit(lambda: make(nnx.Rngs(0))).result()
+    if not isinstance(module, nnx.Module):
+        raise TypeError(f"make gave a {type(module).__name__}, no NNX module; return the module")
+    definition, params, streams, _, constants = _split(module)
+    shapes = jax.eval_shape(lambda: nnx.to_pure_dict(params))
+    return _Template(definition, shapes, streams, constants)
+
+
+def _split(module: Any) -> Any:
+    from flax import nnx
+
+    return nnx.split(module, nnx.Param, nnx.RngState, nnx.Variable, ...)
+
+
+def _seeded(streams: Any, key: RandomKey | None) -> Any:
+    """Returns the streams from their beginnings, each with a key of its own; without a key, as they are."""
+    if key is None:
+        return streams
+    leaves, structure = jax.tree.flatten(streams)
+    keyed = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    fresh = (jax.random.fold_in(key, i) if keyed(leaf) else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves))
+    return jax.tree.unflatten(structure, fresh)
