@@ -17,7 +17,7 @@ from flax import nnx
 import lamu
 from lamu.algorithms import adam, deep_ensemble, ivon, laplace, last_layer, mc_dropout, vogn
 from lamu.mcmc import nuts
-from lamu.networks import NNX, Equinox, Evaluated, Linen, draws_noise
+from lamu.networks import NNX, Equinox, Evaluated, Linen, Tokens, draws_noise
 from lamu.objective.curvature.reader import squares_with_norms
 from tests.modules_of_others import (
     MIXED,
@@ -345,3 +345,26 @@ def test_a_linear_module_has_its_exact_posterior() -> None:
         found = lamu.fit(lamu.Model(network, gaussian), (X, y), lamu.algorithms.conjugate()).posterior
         np.testing.assert_allclose(found.predict(X).mean, exact.predict(X).mean, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(found.predict(X).std, exact.predict(X).std, rtol=1e-3)
+
+
+class Words(nn.Module):
+    """A table that is looked up in and multiplied with."""
+
+    @nn.compact
+    def __call__(self, words):
+        assert words.dtype == jnp.int32
+        table = nn.Embed(12, 4)
+        return nn.Dense(3)(nn.tanh(table.attend(table(words).mean(axis=1))))
+
+
+def test_tokens_are_looked_up_by_their_numbers() -> None:
+    words = RNG.integers(0, 12, size=(10, 5))
+    network = Tokens(Linen(Words(), head="Dense_0/*"))
+    standardised = lamu.Model(network, CLASSES).standardised(words, Y)
+    posterior = lamu.fit(standardised, (words, Y), vogn(), epochs=3).posterior
+    params = posterior.mean["network"]
+    expected = jax.nn.softmax(Words().apply({"params": params}, jnp.asarray(words, jnp.int32)))
+    point = lamu.fit(standardised.starting_at(posterior.mean), (words, Y), adam(1e-9), epochs=1).posterior
+    np.testing.assert_allclose(point.predict(words).mean, expected, rtol=1e-4)
+    kept = lamu.fit(standardised.starting_at(posterior.mean), (words, Y), last_layer(), epochs=0).posterior
+    np.testing.assert_allclose(kept.predict(words[:2]).mean, kept.predict(words).mean[:2], rtol=1e-5)

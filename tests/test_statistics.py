@@ -87,8 +87,18 @@ def test_rows_are_taken_from_all_over_the_data() -> None:
     some = RecomputedPerDraw().of(after(Frozen()), lamu.data.Arrays.of((x, np.zeros(3000)))).rule.x
     assert some.shape == (1024, 1)
     assert abs(float(some.mean()) - x.mean()) < 0.01
-    with pytest.raises(ValueError, match="the data come in batches"):
-        Recomputed().of(after(Frozen()), [])
+
+
+def test_of_a_stream_the_first_rows_are_taken() -> None:
+    """Its padding is no row; a stream shorter than that gives all that it has."""
+    x = rng.normal(size=(3000, 4))
+    batches = [lamu.data.Batch.of(jnp.asarray(x[start : start + 300]), jnp.zeros(300)) for start in range(0, 3000, 300)]
+    stream = lamu.data.Stream([batch.padded(320) for batch in batches])
+    np.testing.assert_array_equal(RecomputedPerDraw().of(after(Frozen()), stream).rule.x, x[:1024])
+    few = lamu.data.Stream(batches[:2])
+    np.testing.assert_array_equal(RecomputedPerDraw().of(after(Frozen()), few).rule.x, x[:600])
+    posterior = after(Frozen())
+    assert Recomputed().of(posterior, None) is posterior
 
 
 def test_every_draw_has_its_own_state(tmp_path: Path) -> None:

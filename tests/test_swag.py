@@ -12,7 +12,6 @@ from scipy.stats import multivariate_normal
 
 import lamu
 from lamu.algorithms import deep_ensemble, mixture, sgd, swag
-from lamu.algorithms.ensembles.batch_statistics import OfTheMean, OfTheRun
 from lamu.algorithms.ensembles.iterates import (
     Collected,
     DiagonalDeviations,
@@ -24,6 +23,7 @@ from lamu.data import Arrays, Batch
 from lamu.networks import MLP, BatchNorm
 from lamu.objective import Objective
 from lamu.operators import LowRankCovariance
+from lamu.statistics import Frozen, Recomputed
 
 rng = np.random.default_rng(3)
 N, RANK, STEPS = 12, 3, 14
@@ -149,7 +149,7 @@ def test_batch_statistics_are_those_at_the_mean() -> None:
         state, _ = step(key(t), state, batch, objective)
     mean, run = (
         replace(algorithm, statistics=each).posterior(key(5), state, objective, DATA, None)
-        for each in (OfTheMean(), OfTheRun())
+        for each in (Recomputed(), Frozen())
     )
     units = X @ np.asarray(mean.mean["network"]["layers"][0]["kernel"])
     found, other = (posterior.network_state["norms"][0] for posterior in (mean, run))

@@ -232,9 +232,10 @@ class Model:
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
         shift, scale = _moments(x)
         scale[np.asarray(jnp.all((x == 0) | (x == 1), axis=0))] = 1.0
-        codes = list(getattr(self.network, "codes", ()))
+        codes = getattr(self.network, "codes", ())
         if codes:
-            shift[codes], scale[codes] = 0.0, 1.0
+            columns = codes if codes is ... else list(codes)
+            shift[columns], scale[columns] = 0.0, 1.0
         network = Standardised(self.network, shift, scale)
         if self.likelihood.task != "regression":
             return replace(self, network=network)

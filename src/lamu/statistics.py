@@ -35,7 +35,7 @@ class Statistics(Protocol):
 
         Args:
             posterior: a posterior.
-            data: the data, arrays.
+            data: the data, or None where a state is only looked at: then nothing is recomputed.
         """
         ...
 
@@ -76,7 +76,7 @@ class Recomputed:
 
     def of(self, posterior: Posterior, data: Any) -> Posterior:
         """Returns the posterior with the state of its mean."""
-        if not jax.tree.leaves(posterior.network_state):
+        if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
         x = _some(data)
         settle = jax.jit(lambda params, state: settled_state(posterior.model, params, state, x))
@@ -98,17 +98,23 @@ class RecomputedPerDraw:
 
     def of(self, posterior: Posterior, data: Any) -> Posterior:
         """Returns the posterior that predicts by draws with states of their own."""
-        if not jax.tree.leaves(posterior.network_state):
+        if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
         return posterior.with_rule(OwnStatistics(_some(data)))
 
 
 def _some(data: Any) -> Array:
-    """Returns up to 1,024 rows, from all over the data: the first ones of a table that is sorted are of one kind."""
-    if not isinstance(data, Arrays):
-        raise ValueError("statistics are recomputed from rows of arrays, and the data come in batches; give (x, y)")
-    spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)
-    return jnp.asarray(data.take(spread).x)
+    """Returns up to 1,024 rows: from all over arrays, as a sorted table begins with one kind, and a stream's first."""
+    if isinstance(data, Arrays):
+        spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)
+        return jnp.asarray(data.take(spread).x)
+    found, count = [], 0
+    for batch in data.batches(_ROWS):
+        found.append(np.asarray(batch.x)[np.asarray(batch.mask) > 0])
+        count += len(found[-1])
+        if count >= _ROWS:
+            break
+    return jnp.asarray(np.concatenate(found)[:_ROWS])
 
 
 def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:

@@ -15,6 +15,7 @@ from lamu.networks.nnx import NNX
 from lamu.networks.randomness import draws_noise
 from lamu.networks.residual import ResNet
 from lamu.networks.standardised import Standardised
+from lamu.networks.tokens import Tokens
 from lamu.networks.trained import Trained
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Normaliser",
     "ResNet",
     "Standardised",
+    "Tokens",
     "Trained",
     "UnitNoise",
     "draws_noise",

@@ -50,7 +50,7 @@ class Evaluated:
         return self.base.head
 
     @property
-    def codes(self) -> tuple[int, ...]:
+    def codes(self) -> Any:
         """The columns that the base reads as codes of categories."""
         return getattr(self.base, "codes", ())
 

@@ -22,7 +22,7 @@ class Network(Protocol):
     Two more facts are optional. A network whose rows meet (batch statistics) declares `masked = True`; its `apply` then
     takes a last argument `mask`, one for a real row and zero for a padded one, shape `[batch]`, or None where every row
     is real. A network that reads some columns of x as codes of categories names them in `codes`, a tuple of column
-    indices: `Model.standardised` leaves those as they are.
+    indices, or `...` for all of them: `Model.standardised` leaves those as they are.
 
     Attributes:
         linear: whether f is linear (affine) in its parameters, for every x.

@@ -68,7 +68,8 @@ def parts_of(
     """
     network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)
     meet = train and (bool(jax.tree.leaves(network_state)) or getattr(network, "masked", False))
-    if batch.mask.shape[0] == 1 or network.linear or meet or runs * _at_a_glance(batch, params) < room:
+    looked_up = getattr(network, "codes", ()) is ... or not jnp.issubdtype(batch.x.dtype, jnp.floating)
+    if batch.mask.shape[0] == 1 or network.linear or meet or runs * _at_a_glance(batch, params, looked_up) < room:
         return 1
     if not looped and not loops_well(network, batch.x, model.likelihood.outputs(batch.y)):
         return 1
@@ -158,14 +159,14 @@ def _scanned(function: Callable[[Any, Any], Any], params: Any, dealt: Any) -> An
     return jax.lax.scan(add, nothing, dealt)[0]
 
 
-def _at_a_glance(batch: Batch, params: Params) -> int:
+def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
     """Returns bytes that layers as they mostly are stay below: what a weight meets and makes, at every place."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(params)]
     convolves, x = any(len(shape) > 3 for shape in shapes), batch.x
     if convolves:
         places = math.prod(x.shape[1:3])
     else:  # of sequences, of vectors, or of codes to be looked up
-        places = math.prod(x.shape[1 : x.ndim - 1 if jnp.issubdtype(x.dtype, jnp.floating) else x.ndim])
+        places = math.prod(x.shape[1 : x.ndim if looked_up else x.ndim - 1])
     values = sum(
         (math.prod(shape[:-1]) + shape[-1]) * (places if not convolves or len(shape) > 3 else 1)
         for shape in shapes

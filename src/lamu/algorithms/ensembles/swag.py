@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from lamu.algorithms.ensembles.batch_statistics import OfTheMean, OfTheRun
 from lamu.algorithms.ensembles.iterates import Collected, Covariance, EverySteps, LastPart, LowRankDeviations
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
@@ -18,6 +17,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.record import record
+from lamu.statistics import Recomputed, Statistics
 from lamu.typing import RandomKey
 
 __all__ = ["Swag", "SwagState", "swag"]
@@ -51,7 +51,7 @@ class Swag:
         of: the optimiser.
         covariance: what covariance the iterates have.
         collect: which iterates are collected.
-        statistics: which state of the network the posterior has.
+        statistics: what becomes of a network's batch statistics in the posterior.
 
     Examples:
         >>> import lamu
@@ -62,7 +62,7 @@ class Swag:
     of: Algorithm
     covariance: Covariance
     collect: LastPart | EverySteps
-    statistics: OfTheMean | OfTheRun
+    statistics: Statistics
 
     @property
     def traits(self) -> Traits:
@@ -98,7 +98,7 @@ class Swag:
         return Posterior(objective.model, belief, point.network_state, Sampled(), key)
 
     def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian of the iterates, with the network's state at their mean.
+        """Returns the Gaussian of the iterates, with statistics as they were chosen.
 
         Raises:
             ValueError: where fewer than two iterates were collected.
@@ -109,9 +109,7 @@ class Swag:
                 f"swag collected {int(count)} iterates, and a covariance needs two; run longer, or begin earlier, for "
                 "instance swag(collect=LastPart(0.75))"
             )
-        run = self.preview(key, state, objective)
-        network_state = self.statistics.state(objective, state.seen.mean, run.network_state, data)
-        return replace(run, network_state=network_state)
+        return self.statistics.of(self.preview(key, state, objective), data)
 
     def _point(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """The optimiser's own posterior, whose mean is the iterate."""
@@ -129,7 +127,7 @@ def swag(
     of: Algorithm | None = None,
     covariance: Covariance = LowRankDeviations(),  # noqa: B008  (a record never changes)
     collect: LastPart | EverySteps = LastPart(),  # noqa: B008  (the same)
-    statistics: OfTheMean | OfTheRun = OfTheMean(),  # noqa: B008  (the same)
+    statistics: Statistics = Recomputed(),  # noqa: B008  (the same)
 ) -> Swag:
     r"""SWAG: the Gaussian with mean and covariance of the iterates of an optimiser that keeps moving.
 
@@ -139,8 +137,8 @@ def swag(
 
     with averages over the collected iterates and the columns \(\theta_i - \bar\theta_i\) of \(\hat D\) of the last K,
     each from the mean that was then. The optimiser's gradient a step; collecting costs a few passes over the weights
-    and holds K + 2 copies of them; the posterior takes passes over the data, forward alone, where the network has batch
-    statistics. A draw, an entropy or a density takes \(O(D K^2)\) once and \(O(D K)\) then. Multi-SWAG is
+    and holds K + 2 copies of them; the posterior takes 50 passes over 1,024 rows, forward alone, where the network has
+    batch statistics. A draw, an entropy or a density takes \(O(D K^2)\) once and \(O(D K)\) then. Multi-SWAG is
     `deep_ensemble(of=swag())`, and `mixture(of=swag())` makes one density of it.
 
     The covariance is that of the optimiser about its valley, which the rate, the batch size and the momentum set: give
@@ -155,8 +153,9 @@ def swag(
         covariance: `LowRankDeviations(rank)`, as above, or `DiagonalDeviations()`, \(\Sigma_{\mathrm{diag}}\) alone and
             whole.
         collect: `LastPart(share, iterates)` of the run, or `EverySteps(period, first)`.
-        statistics: `OfTheMean()`, which computes batch statistics afresh at the mean of the weights, or `OfTheRun()`,
-            which leaves them as the run did.
+        statistics: of `lamu.statistics`: `Recomputed()`, which computes batch statistics afresh at the mean of the
+            weights, `RecomputedPerDraw()`, which does so for every draw, as the paper does, or `Frozen()`, which leaves
+            them as the run did.
 
     Returns:
         The algorithm. Its posterior is the Gaussian, beside the average of the learned dispersions; predictions average

@@ -71,7 +71,7 @@ class Subnetwork:
         return getattr(self.base, "masked", False)
 
     @property
-    def codes(self) -> tuple[int, ...]:
+    def codes(self) -> Any:
         """The indices of the columns that the base reads as codes."""
         return getattr(self.base, "codes", ())
 
