@@ -152,6 +152,7 @@ def _split(module: Any) -> Any:
 def _seeded(streams: Any, key: RandomKey | None) -> Any:
     """Returns the streams from their beginnings, variables of this trace; each with its own key where one is given."""
     leaves, structure = jax.tree.flatten(streams)
-    drawn = lambda leaf: key is not None and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    fresh = (jax.random.fold_in(key, index) if drawn(leaf) else leaf for index, leaf in enumerate(leaves))
-    return jax.tree.unflatten(structure, fresh)
+    if key is not None:
+        keyed = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        leaves = [jax.random.fold_in(key, i) if keyed(leaf) else leaf for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, leaves)
