@@ -17,7 +17,7 @@ from flax import nnx
 import lamu
 from lamu.algorithms import adam, deep_ensemble, ivon, laplace, last_layer, mc_dropout, vogn
 from lamu.mcmc import nuts
-from lamu.networks import NNX, Equinox, Evaluated, Linen, Tokens, draws_noise
+from lamu.networks import NNX, ConvNet, Equinox, Evaluated, GroupNorm, Linen, Tokens, draws_noise
 from lamu.objective.curvature.reader import squares_with_norms
 from tests.modules_of_others import (
     MIXED,
@@ -56,6 +56,7 @@ READ = {
     "Linen, recurrent": (Linen(LinenRecurrent()), X[:5]),
     "NNX, convolutions": (NNX(NNXConv), IMAGES),
     "Equinox, convolutions": (Equinox(EquinoxConv), IMAGES),
+    "ours, groups": (ConvNet((4,), widths=(3,), normalise=GroupNorm(2)), IMAGES),
 }
 
 

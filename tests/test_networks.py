@@ -17,6 +17,7 @@ from lamu.networks import (
     BatchNorm,
     ConvNet,
     Embedded,
+    GroupNorm,
     Linear,
     Network,
     Normaliser,
@@ -88,6 +89,24 @@ def test_batch_norm_is_flaxs(shape) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-10)
         for name in ("mean", "var"):
             np.testing.assert_allclose(state[name], getattr(norm, name)[...], rtol=1e-10)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((5, 6), 3), ((2, 4, 3, 6), 2), ((3, 7, 6), 1), ((3, 6), 6)], ids=str)
+def test_group_norm_is_flaxs(shape, groups) -> None:
+    from flax import nnx
+
+    theirs = nnx.GroupNorm(6, num_groups=groups, epsilon=1e-3, use_fast_variance=False, rngs=nnx.Rngs(0))
+    ours = GroupNorm(groups, eps=1e-3)
+    params = {"scale": jnp.arange(6.0) - 2.0, "bias": 0.5 * jnp.arange(6.0)}
+    assert jax.tree.structure(ours.init(6, jnp.float64)[0]) == jax.tree.structure(params)
+    theirs.scale, theirs.bias = nnx.Param(params["scale"]), nnx.Param(params["bias"])
+    x = jnp.asarray(rng.normal(2.0, 3.0, size=shape))
+    with lenient():
+        expected = theirs(x)
+    for train in (True, False):
+        found, state = ours.apply(params, {}, x, train, None)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        assert state == {}
 
 
 def test_a_normalised_layer_has_its_norm_before_the_activation() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.networks import BatchNorm, FilterResponse, ResNet
+from lamu.networks import BatchNorm, FilterResponse, GroupNorm, ResNet
 from lamu.networks.patches import convolve
 
 rng = np.random.default_rng(0)
@@ -75,6 +75,7 @@ def test_rows_meet_where_the_normaliser_says_so() -> None:
     networks = lamu.networks
     assert not networks.ConvNet((2,), (3,), normalise=FilterResponse()).masked
     assert not networks.ResNet(8, 4).masked
+    assert not networks.MLP((4,), normalise=GroupNorm(2)).masked
     assert networks.ResNet(8, 4, normalise=BatchNorm()).masked
     assert networks.MLP((3,), normalise=BatchNorm()).masked
 
@@ -107,6 +108,9 @@ def test_batch_norm_keeps_its_state_here_too() -> None:
         (lambda: ResNet(depth=18), "a depth of 18 cannot be built; give 8, 14, 20"),
         (lambda: FilterResponse(eps=0.0), "eps=0.0 cannot stand"),
         (lambda: NETWORK.init(jax.random.key(0), jnp.zeros((2, 5)), 3), r"shape \(2, 5\) are no images"),
+        (lambda: GroupNorm(0), "groups=0 cannot be made"),
+        (lambda: GroupNorm(eps=0.0), "eps=0.0 cannot stand"),
+        (lambda: GroupNorm(3).init(4, jnp.float32), "4 features cannot be dealt to 3 groups"),
         (lambda: FilterResponse().apply({}, {}, jnp.zeros((2, 5)), True, None), r"shape \(2, 5\) have no positions"),
     ],
 )

@@ -8,6 +8,7 @@ from lamu.networks.embedded import Embedded
 from lamu.networks.equinox import Equinox
 from lamu.networks.evaluated import Evaluated
 from lamu.networks.filter_response import FilterResponse
+from lamu.networks.group_norm import GroupNorm
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.linen import Linen
 from lamu.networks.multilayer import MLP, Linear
@@ -29,6 +30,7 @@ __all__ = [
     "Evaluated",
     "FilterResponse",
     "GaussianDropout",
+    "GroupNorm",
     "Linear",
     "Linen",
     "Network",
