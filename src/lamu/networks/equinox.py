@@ -32,7 +32,8 @@ class Equinox:
     `lamu.load(path, network=...)`.
 
     Attributes:
-        make: what makes the module of a key, alone or in a pair with its `eqx.nn.State`; a call gives `[outputs]`.
+        make: what makes the module of a key, alone or in a pair with its `eqx.nn.State`; a call gives `[outputs]`. One
+            more is made at the beginning, for its structure.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
         linear: whether f is affine in all parameters.
         start: parameters and state that every run begins with; `Equinox.of` sets them.

@@ -30,7 +30,8 @@ class NNX:
     `lamu.load(path, network=...)`.
 
     Attributes:
-        make: what makes the module of `nnx.Rngs`; its call takes `[batch, ...]` and gives `[batch, outputs]`.
+        make: what makes the module of `nnx.Rngs`; its call takes `[batch, ...]` and gives `[batch, outputs]`. One more
+            is made at the beginning, for its structure.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
         linear: whether f is affine in all parameters.
         start: parameters and state that every run begins with; `NNX.of` sets them.

@@ -59,7 +59,8 @@ class _Noisy:
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         network, one = self.model.network, lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
         weights = self.model.complete(jax.tree.map(one, self.draws["network"]))
-        if not draws_noise(network, weights, self.network_state, x[:1]):
+        row = jax.ShapeDtypeStruct((1, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
+        if not draws_noise(network, weights, self.network_state, row):
             raise TypeError(f"Masked() draws the noise of a network, and {type(network).__name__} has none")
         f = in_room(_outputs, (self.model, self.network_state, self.draws, self.keys), (x, offset), axis=1)
         return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, drawn=True)
