@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from pathlib import Path
 
 from jaxtyping import install_import_hook
 
@@ -33,6 +35,20 @@ def share_the_compilers_context() -> None:
 
 
 share_the_compilers_context()
+
+
+MAPS, MOST_MAPS, ENDED = Path("/proc/self/maps"), 40_000, itertools.count(1)
+
+
+def pytest_runtest_logfinish(nodeid: str, location: tuple[str, int | None, str]) -> None:
+    """Lets compiled programs go before the kernel refuses to map more memory.
+
+    A program takes half a dozen of the 65,530 mappings that Linux allows a process, and the compiler dies of the next
+    one without a word: `make stress` did, after some thousand tests in one process.
+    """
+    # To count them takes a while itself: not after every test.
+    if next(ENDED) % 16 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 GENERATORS: dict[str, list[tuple[np.random.Generator, dict]]] = {}
