@@ -11,7 +11,6 @@ both sides. What compiles is told apart: the first fit less the others.
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -227,7 +226,7 @@ def theirs(networks: tuple[str, ...]) -> dict[str, float]:
 
 def peak() -> float:
     """Returns the most that this process has held, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return (lamu.memory.most_held() or np.nan) / 2**20
 
 
 def main() -> None:

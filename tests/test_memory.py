@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -366,3 +368,15 @@ def test_draws_on_disk_are_saved_piece_by_piece(tmp_path: Path) -> None:
     assert peak < draws.nbytes * 0.75
     read = lamu.load(tmp_path / "saved")
     np.testing.assert_array_equal(read.samples["network"]["kernel"], belief.samples["network"]["kernel"])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing tells the two apart")
+def test_what_a_process_held_is_not_what_its_parent_did() -> None:
+    held = np.ones(125_000_000)  # a gigabyte
+    told = subprocess.run(
+        [sys.executable, "-c", "from lamu.memory import most_held; print(most_held())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 2**20 < int(told.stdout) < held.nbytes < (memory.most_held() or 0)

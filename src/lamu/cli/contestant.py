@@ -20,6 +20,7 @@ from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
+from lamu.memory import most_held
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
 from lamu.widths import fit_width
@@ -80,7 +81,7 @@ def contest(
                 "evidence": _evidence(fitted.posterior, (x, y)),
             }
         )
-    return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": _peak()}
+    return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": most_held()}
 
 
 def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
@@ -102,16 +103,6 @@ def _evidence(posterior: Any, data: Any) -> float | None:
     except TypeError:
         return None
     return found if math.isfinite(found) else None
-
-
-def _peak() -> int | None:
-    """Returns the most bytes of memory that this process held; None where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def main(task: str, answer: str) -> int:

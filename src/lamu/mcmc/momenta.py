@@ -77,13 +77,17 @@ class Thermostat:
     r"""A friction ζ of its own, which rises while the momentum is too hot: unknown noise is taken up by it.
 
     \[ p \leftarrow (1 - \zeta)\, p + \text{impulse}, \qquad
-       \zeta \leftarrow \zeta + \frac{\epsilon}{Q} \Big(\frac{N}{T}\,\frac{\lVert p \rVert^2}{d} - 1\Big) \]
+       \zeta \leftarrow \zeta + \frac{\epsilon}{Q} \Big(\big(1 - \tfrac\zeta2\big) \frac{N}{T}\,
+       \frac{\lVert p \rVert^2}{d} - 1\Big) \]
 
-    It takes up noise that is the same in every direction, and that of batches on the average over directions.
+    It takes up noise that is the same in every direction, and that of batches on the average over directions. The
+    factor is of steps that are not short: where \(\theta \leftarrow \theta + \sqrt\epsilon\, p\) settles on a
+    quadratic of curvature h, \(h\,E[\theta^2] = (1 - \zeta/2)\,E[p^2]\), and it is the parameters' temperature that is
+    to be held.
 
     Attributes:
         friction: α, at which ζ starts, and whose noise is added.
-        inertia: Q, in rows: the larger, the slower. \(Q = N/T\) is the published recursion, which is slow for large N;
+        inertia: Q, in rows: the larger, the slower. \(Q = N/T\) is the published one, which is slow for large N;
             the law of the parameters does not depend on it.
 
     Raises:
@@ -117,7 +121,7 @@ class Thermostat:
         p = tree.add(impulse, memory["p"], 1.0 - zeta)
         each = tree.dot(p, p).astype(zeta.dtype) / tree.dimension(p)
         # At temperature zero there is none to hold.
-        hot = jnp.where(variance > 0, each / jnp.where(variance > 0, variance, 1.0) - 1.0, 0.0)
+        hot = jnp.where(variance > 0, (1.0 - zeta / 2) * each / jnp.where(variance > 0, variance, 1.0) - 1.0, 0.0)
         return {"p": p, "zeta": zeta + step_size / self.inertia * hot}, p
 
 

@@ -5,6 +5,7 @@ sizes are computed before, work is cut into chunks that fit, and what cannot be 
 """
 
 from lamu.memory.limits import at_least, budget, demand, free, given, limit, parse, shown, within
+from lamu.memory.process import most_held
 from lamu.memory.programs import peak
 
-__all__ = ["at_least", "budget", "demand", "free", "given", "limit", "parse", "peak", "shown", "within"]
+__all__ = ["at_least", "budget", "demand", "free", "given", "limit", "most_held", "parse", "peak", "shown", "within"]

@@ -58,12 +58,12 @@ def _sghmc() -> Check:
 
 
 def _sgnht() -> Check:
-    """In the velocity and the friction of Ding et al. (2014), algorithm 2."""
+    """In the velocity and the friction of Ding et al. (2014), algorithm 2, at the temperature of the parameters."""
 
     def move(t: int, w: np.ndarray, memory: Any, gradient: np.ndarray, z: np.ndarray, rows: int) -> Any:
         v, zeta = memory
         v = (1 - zeta) * v - 0.1 * gradient + np.sqrt(2 * 0.3 * 0.1 / rows) * z
-        return w + v, (v, zeta + (rows * v @ v / len(w) - 0.1) / rows)
+        return w + v, (v, zeta + (rows * (1 - zeta / 2) * v @ v / len(w) - 0.1) / rows)
 
     # Their thermostat is as inert as N / T rows.
     algorithm = sgnht(0.1, friction=0.3, inertia=float(len(problems.logistic().y)), **LENGTHS)
