@@ -17,14 +17,17 @@ from lamu.networks import (
     BatchNorm,
     ConvNet,
     Embedded,
+    Evaluated,
     GroupNorm,
     Linear,
     Network,
     Normaliser,
     Standardised,
+    Tokens,
     holds_convolutions,
     loops_well,
 )
+from lamu.networks.around import Around
 from lamu.networks.patches import convolve
 from lamu.promotion import lenient
 from lamu.record import record
@@ -345,3 +348,14 @@ def apply_to_grey(network: ConvNet) -> None:
 
 def test_normalisers_keep_their_protocol() -> None:
     assert isinstance(BatchNorm(), Normaliser)
+
+
+def test_what_stands_around_a_network_says_what_it_says() -> None:
+    inner = MLP((4,), normalise=BatchNorm())
+    for network in (Tokens(inner), Standardised(inner, jnp.zeros(3), jnp.ones(3)), Evaluated(inner, {})):
+        assert isinstance(network, Around)
+        assert (network.linear, network.head) == (False, "layers/1/*")
+        assert network.masked is not isinstance(network, Evaluated)
+        assert network.codes == (... if isinstance(network, Tokens) else ())
+    assert Standardised(Tokens(Linear()), jnp.zeros(3), jnp.ones(3)).codes is ...
+    assert Tokens(Linear()).linear

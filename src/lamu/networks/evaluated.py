@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lamu.networks.around import Around
 from lamu.networks.interface import Network, outputs
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -12,7 +13,7 @@ __all__ = ["Evaluated"]
 
 
 @record
-class Evaluated:
+class Evaluated(Around):
     r"""The network \(x \mapsto f(\theta, x)\) with batch statistics and the like held, whose rows never meet.
 
     Its weights go on to be learned, under the statistics that it came with, and each row has a gradient of its own:
@@ -40,19 +41,9 @@ class Evaluated:
     state: Any
 
     @property
-    def linear(self) -> bool:
-        """Whether the base is linear in its parameters."""
-        return self.base.linear
-
-    @property
-    def head(self) -> str:
-        """The path pattern of the base's last layer."""
-        return self.base.head
-
-    @property
-    def codes(self) -> Any:
-        """The columns that the base reads as codes of categories."""
-        return getattr(self.base, "codes", ())
+    def masked(self) -> bool:
+        """No row meets another."""
+        return False
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the base's parameters, and no state."""

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.networks.around import Around
 from lamu.networks.interface import Network, outputs
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -15,7 +16,7 @@ __all__ = ["Standardised"]
 
 
 @record
-class Standardised:
+class Standardised(Around):
     r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model.
 
     Attributes:
@@ -35,26 +36,6 @@ class Standardised:
     base: Network
     shift: Any
     scale: Any
-
-    @property
-    def linear(self) -> bool:
-        """Whether the base is linear in its parameters: scaling inputs does not change that."""
-        return self.base.linear
-
-    @property
-    def head(self) -> str:
-        """The path pattern of the base's last layer."""
-        return self.base.head
-
-    @property
-    def masked(self) -> bool:
-        """Whether the base wants to know which rows are padding."""
-        return getattr(self.base, "masked", False)
-
-    @property
-    def codes(self) -> Any:
-        """The indices of the columns that the base reads as codes."""
-        return getattr(self.base, "codes", ())
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the base's parameters and state."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu.networks.around import Around
 from lamu.networks.interface import Network, outputs
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -14,7 +15,7 @@ __all__ = ["Tokens"]
 
 
 @record
-class Tokens:
+class Tokens(Around):
     r"""The network \(x \mapsto f(\theta, \lfloor x \rceil)\), whose base looks its inputs up in tables.
 
     Data are floating numbers everywhere else; here they become 32-bit integers again, exactly up to \(2^{24}\) in
@@ -35,22 +36,10 @@ class Tokens:
 
     base: Network
 
-    codes = ...  # every column
-
     @property
-    def linear(self) -> bool:
-        """Whether the base is linear in its parameters."""
-        return self.base.linear
-
-    @property
-    def head(self) -> str:
-        """The path pattern of the base's last layer."""
-        return self.base.head
-
-    @property
-    def masked(self) -> bool:
-        """Whether the base wants to know which rows are padding."""
-        return getattr(self.base, "masked", False)
+    def codes(self) -> Any:
+        """Every column."""
+        return ...
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the base's parameters and state."""

@@ -20,6 +20,7 @@ from lamu.algorithms.post_hoc.at_mode import look_at_mode, prior_precision, with
 from lamu.families import Gaussian, Point
 from lamu.model import Model
 from lamu.networks import Network
+from lamu.networks.around import Around
 from lamu.networks.interface import outputs
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
@@ -31,7 +32,7 @@ __all__ = ["ByMask", "LargestVariance", "Subnetwork"]
 
 
 @record
-class Subnetwork:
+class Subnetwork(Around):
     """A network of which only some weights are parameters.
 
     A leaf of which all weights are chosen keeps its shape; one of which some are is the vector of those; one of which
@@ -58,22 +59,10 @@ class Subnetwork:
     chosen: Any
     whole: tuple[str, ...] = static(default=())
 
-    head = "*"
-
     @property
-    def linear(self) -> bool:
-        """Whether the base is linear in its parameters."""
-        return self.base.linear
-
-    @property
-    def masked(self) -> bool:
-        """Whether the base wants to know which rows are padding."""
-        return getattr(self.base, "masked", False)
-
-    @property
-    def codes(self) -> Any:
-        """The indices of the columns that the base reads as codes."""
-        return getattr(self.base, "codes", ())
+    def head(self) -> str:
+        """All of the chosen weights."""
+        return "*"
 
     def take(self, weights: Params) -> Params:
         """Returns the chosen weights of all."""
