@@ -15,7 +15,7 @@ import pytest
 from flax import nnx
 
 import lamu
-from lamu.algorithms import adam, deep_ensemble, ivon, laplace, last_layer, mc_dropout, vogn
+from lamu.algorithms import adam, deep_ensemble, ivon, kfac, laplace, last_layer, mc_dropout, noisy_kfac, vogn
 from lamu.mcmc import nuts
 from lamu.networks import NNX, ConvNet, Equinox, Evaluated, GroupNorm, Linen, Tokens, draws_noise
 from lamu.objective.curvature.reader import squares_with_norms
@@ -369,3 +369,12 @@ def test_tokens_are_looked_up_by_their_numbers() -> None:
     np.testing.assert_allclose(point.predict(words).mean, expected, rtol=1e-4)
     kept = lamu.fit(standardised.starting_at(posterior.mean), (words, Y), last_layer(), epochs=0).posterior
     np.testing.assert_allclose(kept.predict(words[:2]).mean, kept.predict(words).mean[:2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [noisy_kfac(), kfac()], ids=["noisy_kfac", "kfac"])
+def test_a_state_that_was_made_outside_of_a_program_can_be_given_away(algorithm: Any) -> None:
+    """Biases apart from their kernels, which Kronecker factors hold by their diagonal, once in use and once afresh."""
+    batch, objective = lamu.data.Batch.of(X, jnp.asarray(Y)), lamu.objective.Objective(model(PLAIN["Equinox"]), 10.0)
+    state = algorithm.init(jax.random.key(0), objective, batch)
+    step = jax.jit(lambda key, state: algorithm.step(key, state, batch, objective)[0], donate_argnums=1)
+    assert int(step(jax.random.key(1), step(jax.random.key(2), state)).count) == 2

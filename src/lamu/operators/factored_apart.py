@@ -46,7 +46,9 @@ class FactoredApart:
     @classmethod
     def of(cls, operator: Any, rank: int | None = None) -> FactoredApart:
         """Returns the operator, factored now, that has not moved."""
-        return cls(_factored(operator, rank), operator, jnp.zeros((), jnp.int32), rank)
+        # A block that is its own factor would be here twice, and who gives a state away gives each buffer once.
+        used = jax.tree.map(jnp.copy, _factored(operator, rank))
+        return cls(used, operator, jnp.zeros((), jnp.int32), rank)
 
     def moved(self, fresh: Any, every: int) -> FactoredApart:
         """Returns the operator after a move of the fresh one, factored where it is time.
