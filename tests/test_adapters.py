@@ -15,7 +15,7 @@ import pytest
 from flax import nnx
 
 import lamu
-from lamu.algorithms import adam, deep_ensemble, ivon, kfac, laplace, last_layer, mc_dropout, noisy_kfac, vogn
+from lamu.algorithms import adam, deep_ensemble, dropout, ivon, kfac, laplace, last_layer, mc_dropout, noisy_kfac, vogn
 from lamu.mcmc import nuts
 from lamu.networks import NNX, ConvNet, Equinox, Evaluated, GroupNorm, Linen, Tokens, draws_noise
 from lamu.objective.curvature.reader import squares_with_norms
@@ -196,6 +196,18 @@ def test_dropout_is_kept_in_prediction(name: str) -> None:
     assert np.all(posterior.predict(X, samples=16).epistemic > 1e-4)
     with pytest.raises(ValueError, match="drops no units"):
         lamu.fit(model(PLAIN[name]), (X, Y), mc_dropout(adam(0.01)), epochs=1)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_dropout_beside_statistics_is_kept_where_a_module_tells_the_two_apart(name: str) -> None:
+    """One argument for both, the `train` of a Linen module, cannot; it is said before anything is trained."""
+    if name == "Linen":
+        with pytest.raises(ValueError, match=r"drops units in training alone.*deterministic and use_running_average"):
+            lamu.fit(model(MIXED[name]), (X, Y), mc_dropout(adam(0.01)), epochs=1)
+        assert lamu.fit(model(MIXED[name]), (X, Y), dropout(adam(0.01)), epochs=1).history["loss"].size
+        return
+    posterior = lamu.fit(model(MIXED[name]), (X, Y), mc_dropout(adam(0.01)), epochs=2).posterior
+    assert np.all(posterior.predict(X, samples=16).epistemic > 1e-4)
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -372,7 +372,7 @@ def test_draws_on_disk_are_saved_piece_by_piece(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing tells the two apart")
 def test_what_a_process_held_is_not_what_its_parent_did() -> None:
-    held = np.ones(125_000_000)  # a gigabyte
+    held = np.ones(25_000_000)  # 200 MB, of which a child that only asks would take a tenth
     told = subprocess.run(
         [sys.executable, "-c", "from lamu.memory import most_held; print(most_held())"],
         capture_output=True,

@@ -25,7 +25,8 @@ class Linen:
 
     The module is told the mode by the arguments that its call has: `use_running_average` and `train`, `training` or
     `is_training` say whether a pass trains, and `deterministic` whether it has no key. A `train` of a module without a
-    state can only be about noise, and says whether there is a key.
+    state can only be about noise, and says whether there is a key; of one with a state it is about both, so that such a
+    module cannot predict with noise (`mc_dropout`) by statistics that are held.
 
     A module is code: a saved posterior has its name, and who loads it gives the network again,
     `lamu.load(path, network=...)`.

@@ -64,6 +64,12 @@ class NoisyUnits:
                 f"the network {type(network).__name__} drops no units; give it dropout, for instance "
                 "MLP((64, 64), dropout=Dropout(0.1))"
             )
+        if isinstance(self.rule, Masked) and not draws_noise(network, weights, network_state, batch.x):
+            raise ValueError(
+                f"the network {type(network).__name__} drops units in training alone, and predictions by its masks "
+                "are made with its statistics held; tell the two apart, in a Linen module by the arguments "
+                "deterministic and use_running_average, or use dropout()"
+            )
         return self.of.init(key, objective, batch)
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
