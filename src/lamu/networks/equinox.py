@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.networks.making import apart, require_make
 from lamu.networks.multilayer import floating
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
@@ -60,14 +60,7 @@ class Equinox:
     def __post_init__(self) -> None:
         import equinox as eqx
 
-        if isinstance(self.make, eqx.Module):
-            name = type(self.make).__name__
-            raise TypeError(
-                f"the module {name} is made already, and every run wants weights of its own; give what makes it, for "
-                f"instance Equinox(lambda key: {name}(..., key=key)), or Equinox.of(module) for one that is trained"
-            )
-        if not callable(self.make):
-            raise TypeError(f"make={self.make!r} cannot be called; give for instance Equinox(lambda key: Net(key=key))")
+        require_make(self.make, eqx.Module, "Equinox", "key")
         tree.require_matches((self.head,), _template(self.make).names)
 
     @classmethod
@@ -157,8 +150,7 @@ class _Template:
 
 @lru_cache(maxsize=32)
 def _template(make: Callable[[Any], Any]) -> _Template:
-    with ThreadPoolExecutor(1) as apart:  # whoever asks first may be inside of a trace, which a thread does not share
-        made = apart.submit(lambda: make(jax.random.key(0))).result()
+    made = apart(lambda: make(jax.random.key(0)))  # whoever asks first may be inside of a trace
     _require_module(made)
     return _Template(made)
 

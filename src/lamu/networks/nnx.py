@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.networks.making import apart, require_make
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -59,14 +59,7 @@ class NNX:
     def __post_init__(self) -> None:
         from flax import nnx
 
-        if isinstance(self.make, nnx.Module):
-            name = type(self.make).__name__
-            raise TypeError(
-                f"the module {name} is made already, and every run wants weights of its own; give what makes it, for "
-                f"instance NNX(lambda rngs: {name}(..., rngs=rngs)), or NNX.of(module) for one that is trained"
-            )
-        if not callable(self.make):
-            raise TypeError(f"make={self.make!r} cannot be called; give for instance NNX(lambda rngs: Net(rngs=rngs))")
+        require_make(self.make, nnx.Module, "NNX", "rngs")
         tree.require_matches((self.head,), _template(self.make).params)
 
     @classmethod
@@ -135,8 +128,7 @@ class _Template(NamedTuple):
 def _template(make: Callable[[Any], Any]) -> _Template:
     from flax import nnx
 
-    with ThreadPoolExecutor(1) as apart:  # whoever asks first may be inside of a trace, which a thread does not share
-        module = apart.submit(lambda: make(nnx.Rngs(0))).result()
+    module = apart(lambda: make(nnx.Rngs(0)))  # whoever asks first may be inside of a trace
     if not isinstance(module, nnx.Module):
         raise TypeError(f"make gave a {type(module).__name__}, no NNX module; return the module")
     definition, params, streams, _, constants = _split(module)
