@@ -1,4 +1,4 @@
-"""Learning rates: a number, a schedule of steps, or a start that falls to zero over the run, however long it is."""
+"""Rates of steps and of running averages: numbers, schedules, and those that suit a run of any length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from lamu.promotion import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Number
 
-__all__ = ["Annealed", "Constant", "Rate", "Scheduled", "decay", "over", "rate"]
+__all__ = [
+    "Annealed",
+    "Constant",
+    "PolynomialAverage",
+    "Rate",
+    "Scheduled",
+    "WarmRestarts",
+    "averaging",
+    "decay",
+    "over",
+    "rate",
+]
 
 
 @record
@@ -93,15 +104,87 @@ class Annealed:
         return self.start * warm * (1.0 + jnp.cos(jnp.pi * jnp.minimum(t / self.steps, 1.0))) / 2.0
 
 
-Rate = Constant | Scheduled | Annealed
+@record
+class WarmRestarts:
+    r"""Cosine annealing that starts again whenever it ends, each time over twice as many steps.
+
+    Period c has \(2^c n\) steps and ends at step \((2^{c+1} - 1)\, n\); with t the steps since it began,
+    \(\rho = \tfrac12 \rho_0 (1 + \cos(\pi t / 2^c n))\). A run whose length is not known beforehand may stop at the end
+    of any period, with half of all its steps in the last one.
+
+    Attributes:
+        base: the rate of a period, `Annealed`, whose `steps` are n.
+
+    Source: Loshchilov & Hutter (2017), equation 5, with \(T_{mult} = 2\).
+
+    Examples:
+        >>> from lamu.rate import Annealed, WarmRestarts
+        >>> rate = WarmRestarts(Annealed(0.1, steps=2))
+        >>> [round(float(rate(t)), 3) for t in range(8)]
+        [0.1, 0.05, 0.1, 0.085, 0.05, 0.015, 0.1, 0.096]
+    """
+
+    base: Annealed
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the rate at this step, the first being 0."""
+        t = jnp.asarray(step, jnp.result_type(float))
+        # Half a step keeps the logarithm of the first step of a period on the right side of an integer.
+        period = jnp.floor(jnp.log2((t + 0.5) / self.base.steps + 1.0))
+        length = self.base.steps * 2.0**period
+        return replace(self.base, steps=length)(t - (length - self.base.steps))
 
 
-def over(steps: int | None, algorithm: Any) -> Any:
+@record
+class PolynomialAverage:
+    r"""The rate of a running average that forgets its start: \(\rho_t = k / (t + k + n_0)\).
+
+    \[ \bar h \leftarrow \bar h + \rho_t (h_t - \bar h) \quad\Longrightarrow\quad
+       \bar h_n \approx \sum_t w_t h_t \Big/ \sum_t w_t, \qquad w_t \propto t^{k-1} \]
+
+    A constant rate remembers its start for \(1/\rho\) steps however short the run is, and averages over no more than
+    \(1/\rho\) steps however long it is. Here the memory is the last k-th part of the run, whatever its length, and the
+    share of the start is \((n_0/n)^k\) or less: below 1 % after four times \(n_0\) steps at k = 4.
+
+    Attributes:
+        power: k.
+        start: \(n_0\), how many steps the start counts for.
+
+    Raises:
+        ValueError: for a power or a start that is not positive.
+
+    Source: Shamir & Zhang (2013), section 4, polynomial-decay averaging.
+
+    Examples:
+        >>> from lamu.rate import PolynomialAverage
+        >>> [round(float(PolynomialAverage(power=4.0, start=20.0)(t)), 3) for t in (0, 100, 1000)]
+        [0.167, 0.032, 0.004]
+    """
+
+    power: Number = 4.0
+    start: Number = 20.0
+
+    def __post_init__(self) -> None:
+        for name in ("power", "start"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not value > 0:
+                raise ValueError(f"PolynomialAverage({name}={value!r}) is no average; give a positive number")
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the rate at this step, the first being 0."""
+        return self.power / (jnp.asarray(step, jnp.result_type(float)) + self.power + self.start)
+
+
+Rate = Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage
+
+
+def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
     """Returns the algorithm with the rates that are annealed, and do not know their run yet, over this many steps.
 
     Args:
-        steps: the length of the run; None where nobody knows it.
+        steps: the length of the run, or of its first period; None where nobody knows it.
         algorithm: an algorithm; one that is no record is returned as it is.
+        restarts: whether the rates start again at the end of that, each time over twice as many steps.
 
     Examples:
         >>> import lamu
@@ -113,9 +196,32 @@ def over(steps: int | None, algorithm: Any) -> Any:
         return algorithm
 
     def fill(part: Any) -> Any:
-        return replace(part, steps=float(steps)) if isinstance(part, Annealed) and part.steps is None else part
+        if not isinstance(part, Annealed) or part.steps is not None:
+            return part
+        filled = replace(part, steps=float(steps))
+        return WarmRestarts(filled) if restarts else filled
 
-    return jax.tree.map(fill, algorithm, is_leaf=lambda part: isinstance(part, Annealed))
+    return jax.tree.map(fill, algorithm, is_leaf=lambda part: isinstance(part, Annealed | WarmRestarts))
+
+
+def averaging(value: Any, name: str) -> Rate:
+    r"""Returns the rate of a moving average: \(1 - \beta\) for a decay β, any rate as it is.
+
+    Args:
+        value: a number in [0, 1), or a rate, for instance `PolynomialAverage()`.
+        name: what the argument is called, for the message.
+
+    Raises:
+        ValueError: for a number outside [0, 1).
+
+    Examples:
+        >>> from lamu.rate import averaging
+        >>> averaging(0.75, "b2").value
+        0.25
+    """
+    if isinstance(value, int | float):
+        return rate(1.0 - decay(value, name), f"1 - {name}")
+    return rate(value, name)
 
 
 def rate(value: Any, name: str = "learning_rate") -> Rate:
@@ -136,7 +242,7 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
             ...
         ValueError: learning_rate=-0.1 would move uphill or not at all; give a positive number
     """
-    if isinstance(value, Constant | Scheduled | Annealed):
+    if isinstance(value, Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage):
         return value
     if isinstance(value, int | float):
         _require_positive(value, name)

@@ -32,20 +32,23 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import Inverse, NoMomentum
-from lamu.expectations import Expectation
+from lamu.expectations import Delta, Expectation
 from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Point, Product
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
-from lamu.objective.curvature import Curvature, Evaluation, NoCurvature
-from lamu.operators import Diagonal, Scalar, Structure
+from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
+from lamu.operators import Dense, Diagonal, Scalar, Structure
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
+from lamu.predictives import Linearised, Sampled
 from lamu.protocol import Choices, Info, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["Rule", "RuleState", "gaussian_step", "natural_step"]
+
+_ROWS = 64  # of the example, whose curvature is where the precision starts
+_LEAST = 1e-4  # the least of it: rows of zeros say nothing
 
 
 def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
@@ -149,7 +152,8 @@ class Rule:
         precision_rate: \(\rho_P\); the same as the learning rate where it is None, as the rule has it.
         momentum: what is followed in the place of the gradient.
         metric: how P and a gradient make a direction.
-        initial: the curvature a row at the start, h₀ (P starts at h₀ + δ/N).
+        initial: the curvature a row at the start, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of the
+            Fisher information of the example batch at the network's initial weights.
         period: every how many steps the curvature is taken and P moved, then at the rate of that many steps,
             \(1 - (1 - \rho_P)^k\); the steps between cost a gradient.
 
@@ -167,7 +171,7 @@ class Rule:
     precision_rate: Rate | None = None
     momentum: Any = NoMomentum()
     metric: Any = Inverse()
-    initial: Number = 1.0
+    initial: Number | None = 1.0
     period: int = static(default=1)
 
     def __post_init__(self) -> None:
@@ -216,10 +220,11 @@ class Rule:
         """Returns the state at the network's initial weights and the initial precision."""
         params, network_state = objective.model.init(key, batch)
         mean, rest = self.space.split(params)
-        diagonal = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial), mean)
         prior = self.space.conjugate_prior(objective, mean)
+        loss = BatchLoss(objective, _first_rows(batch), network_state, self.space, rest, conjugate=prior is not None)
+        diagonal = self._first_curvature(jax.random.fold_in(jax.random.clone(key), 1), loss, mean)
         if prior is not None:
-            diagonal = tree.add(diagonal, prior[1])
+            diagonal = tree.add(diagonal, prior[1].diagonal(mean))
         return RuleState(
             count=jnp.zeros((), jnp.int32),
             mean=mean,
@@ -246,7 +251,7 @@ class Rule:
         pull = None
         if prior is not None:
             mean, delta = prior
-            pull = jax.tree.map(lambda d, m, m0: d * (m - m0), delta, state.mean, mean)
+            pull = delta.matvec(tree.add(state.mean, mean, -1.0))
         momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
         direction = self.metric.direction(precision, gradient, count, precision_rate)
         decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
@@ -266,6 +271,8 @@ class Rule:
     def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian beside its point dispersions; a point where the algorithm keeps no uncertainty.
 
+        A Gaussian whose curvature was taken at its mean is that of the linearised network there, and predicts so.
+
         Raises:
             ValueError: where the precision has left the cone of positive matrices, with the step and the remedy.
         """
@@ -273,7 +280,8 @@ class Rule:
             belief: Any = Product({"network": self._whole(state, objective), "likelihood": Point(state.rest)})
         else:
             belief = Point(self.space.join(state.mean, state.rest))
-        return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+        rule = Linearised() if self.keeps_uncertainty and isinstance(self.expectation, Delta) else Sampled()
+        return Posterior(objective.model, belief, state.network_state, rule, key, temperature=objective.temperature)
 
     def complaint(self, state: RuleState) -> str | None:
         """Returns what went wrong with the precision, in one sentence with the remedy; None where nothing did.
@@ -290,6 +298,16 @@ class Rule:
             "curvature; use the geometry Retraction(), which cannot leave it, for instance von(geometry=Retraction()), "
             "or lower the learning rate"
         )
+
+    def _first_curvature(self, key: RandomKey, loss: BatchLoss, mean: Params) -> Params:
+        """Returns h₀, one number a leaf."""
+        initial = self.initial
+        if initial is None and loss.objective.model.likelihood.task == "density":
+            initial = 1.0  # a density has no rows whose information could be taken
+        if initial is not None:
+            return jax.tree.map(lambda leaf: jnp.full_like(leaf, initial), mean)
+        information = fisher_diagonal(key, loss, mean)
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.maximum(jnp.mean(leaf), _LEAST)), information)
 
     def _whole(self, state: RuleState, objective: Objective) -> Gaussian:
         renewed = getattr(state.precision, "renewed", None)  # factors may be older than the precision that they are of
@@ -308,7 +326,7 @@ class Rule:
             at = self.expectation.evaluate(key, belief, loss, self.curvature, self.structure)
             if at.curvature is None:
                 return at, state.precision
-            target = at.curvature if prior is None else _plus(at.curvature, prior[1])
+            target = at.curvature if prior is None else _plus(at.curvature, prior[1], state.mean)
             whole = rate if self.period == 1 else 1 - (1 - rate) ** self.period
             return replace(at, curvature=None), self.geometry.move(state.precision, target, whole)
 
@@ -344,11 +362,27 @@ class Rule:
         return tree.add(rest, scored, -rate)
 
 
-def _plus(curvature: Any, diagonal: Params) -> Any:
-    """The curvature plus a diagonal; what is not linear in its leaves knows itself how to take it in."""
+def _first_rows(batch: Batch) -> Batch:
+    """Returns the first rows of the example, enough for a mean over a leaf."""
+    return jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
+
+
+def _plus(curvature: Any, prior: Any, like: Params) -> Any:
+    """The curvature plus the precision of the prior; what is not linear in its leaves takes it in itself.
+
+    A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
+    structures take in independent priors alone.
+    """
+    if isinstance(curvature, Dense):
+        return Dense(curvature.matrix + prior.dense(like))
+    if not isinstance(prior, Diagonal) and not isinstance(curvature, Diagonal | Scalar):
+        raise TypeError(
+            f"a belief of {type(curvature).__name__} precision cannot take in a prior of {type(prior).__name__} "
+            "precision; use von(structure=Dense) or laplace(), or ivon(), of which the prior's diagonal is a part"
+        )
     if isinstance(curvature, Structure):
-        return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(diagonal))
-    return curvature.add(Diagonal(diagonal))
+        return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(prior.diagonal(like)))
+    return curvature.add(prior)
 
 
 def _name_of(structure: Any) -> str:

@@ -157,7 +157,7 @@ class NaturalRule:
             whole: Any = Product({"network": belief, "likelihood": Point(state.rest["likelihood"])})
         else:
             whole = Point(self.space.join(signs(state.natural), state.rest))
-        return Posterior(objective.model, whole, state.network_state, Sampled(), key)
+        return Posterior(objective.model, whole, state.network_state, Sampled(), key, temperature=objective.temperature)
 
     def _prior(self, objective: Objective, like: Params) -> Params:
         """Returns λ₀/N."""

@@ -47,7 +47,7 @@ class Equinox:
         >>> x, y = lamu.data.load("iris")
         >>> network = lamu.networks.Equinox(lambda key: eqx.nn.MLP(4, 3, 16, 1, key=key), head="layers/1/*")
         >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3)).standardised(x, y)
-        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=40).posterior
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=200).posterior
         >>> lamu.tree.paths(posterior.mean["network"])[0], lamu.scores.accuracy(posterior.predict(x), y) > 0.9
         ('layers/0/bias', True)
     """

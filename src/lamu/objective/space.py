@@ -8,6 +8,8 @@ import jax
 
 from lamu import tree
 from lamu.objective.objective import Objective
+from lamu.operators import Diagonal, Operator
+from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.typing import Params
 
@@ -32,7 +34,7 @@ class Everything:
         """Returns the parameters again."""
         return coordinates
 
-    def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Params] | None:
+    def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
         """Returns None: a point has no use for the prior's natural parameters."""
         return None
 
@@ -55,14 +57,17 @@ class Weights:
         """Returns the parameters again."""
         return {"network": coordinates, "likelihood": rest}
 
-    def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Params] | None:
+    def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
         """Returns the prior's mean and precision a row, δ / N, where the prior is Gaussian; else None.
 
-        A Gaussian prior enters a Gaussian belief exactly, through these; any other enters through the loss.
+        A Gaussian prior enters a Gaussian belief exactly, through these; any other enters through the loss. The
+        precision is an operator: a `Diagonal`, or that of the belief which is the prior.
         """
-        known: Any = objective.model.prior.gaussian(coordinates)
+        prior: Any = objective.model.prior
+        known: Any = prior.gaussian(coordinates)
         if known is None:
-            return None
+            belief = gaussian_belief(prior, coordinates)
+            return None if belief is None else (belief.mean, belief.precision.scale(1.0 / objective.data_size))
         mean, precision = known
         like = coordinates
         mean = jax.tree.map(
@@ -71,4 +76,4 @@ class Weights:
         precision = jax.tree.map(
             lambda value, leaf: jax.numpy.broadcast_to(value, leaf.shape).astype(leaf.dtype), precision, like
         )
-        return mean, tree.scale(precision, 1.0 / objective.data_size)
+        return mean, Diagonal(tree.scale(precision, 1.0 / objective.data_size))

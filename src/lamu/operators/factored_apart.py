@@ -13,6 +13,8 @@ from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["FactoredApart"]
 
+_WIDEST = 2048  # of a factor that is decomposed whole, once
+
 
 @record
 class FactoredApart:
@@ -66,8 +68,14 @@ class FactoredApart:
         return FactoredApart(used, fresh, moves, self.rank)
 
     def renewed(self) -> FactoredApart:
-        """Returns the operator with the fresh one in use: what is handed out at the end should not be an old one."""
-        return FactoredApart(_factored(self.fresh, self.rank), self.fresh, self.moves, self.rank)
+        """Returns the operator with the fresh one in use, and all its eigenvectors where no factor is very wide.
+
+        What is handed out at the end should be neither old nor cut: the mean of the eigenvalues left out would stand
+        for directions of which the data say nothing, and narrow the prior there.
+        """
+        widest = max(max(jnp.shape(leaf), default=0) for leaf in jax.tree.leaves(self.fresh))
+        rank = None if widest <= _WIDEST else self.rank
+        return FactoredApart(_factored(self.fresh, rank), self.fresh, self.moves, self.rank)
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""

@@ -131,7 +131,9 @@ class BlackBox:
 
     def posterior(self, key: RandomKey, state: BlackBoxState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point m: without an entropy the search distribution is no posterior."""
-        return Posterior(objective.model, Point(state.mean), state.network_state, Sampled(), key)
+        return Posterior(
+            objective.model, Point(state.mean), state.network_state, Sampled(), key, temperature=objective.temperature
+        )
 
 
 def utilities(losses: Array) -> Array:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
 from lamu.algorithms.closed_form import exponential, linear_gaussian
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
 from lamu.objective import Objective
@@ -26,16 +31,18 @@ class ConjugateState:
         belief: q, exact for those rows.
         evidence: the log of the tempered joint's integral so far, in nats.
         network_state: the network's state.
+        rows: how many rows were seen.
 
     Examples:
         >>> from lamu.algorithms.closed_form.conjugate import ConjugateState
-        >>> ConjugateState(belief=None, evidence=0.0, network_state={}).evidence
+        >>> ConjugateState(belief=None, evidence=0.0, network_state={}, rows=0.0).evidence
         0.0
     """
 
     belief: Any
     evidence: Any
     network_state: Any
+    rows: Any
 
 
 @record
@@ -61,9 +68,10 @@ class Conjugate:
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ConjugateState:
         """Returns the prior as a belief, tempered as the objective says."""
         params, network_state = objective.model.init(key, batch)
+        rows = jnp.zeros_like(batch.count)
         if exponential.is_exponential(objective):
-            return ConjugateState(*exponential.first(objective, batch), network_state)
-        return ConjugateState(*linear_gaussian.first(objective, params), network_state)
+            return ConjugateState(*exponential.first(objective, batch.weight.dtype), network_state, rows)
+        return ConjugateState(*linear_gaussian.first(objective, params), network_state, rows)
 
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
@@ -75,15 +83,44 @@ class Conjugate:
             belief, evidence, loss = linear_gaussian.following(
                 key, state.belief, state.evidence, state.network_state, batch, objective
             )
-        return ConjugateState(belief, evidence, state.network_state), Info(loss=loss)
+        return ConjugateState(belief, evidence, state.network_state, state.rows + batch.count), Info(loss=loss)
 
     def posterior(
         self, key: RandomKey, state: ConjugateState, objective: Objective, data: Any, trace: Any
     ) -> Posterior:
-        """Returns the exact posterior, with its evidence."""
-        belief = Product({"network": state.belief, "likelihood": Point({})})
+        """Returns the exact posterior, with its evidence; the data weigh as N rows, where N is not their number."""
+        found, evidence = self._weighed(state, objective, data)
+        belief = Product({"network": found, "likelihood": Point({})})
         rule = ConjugateRule() if exponential.is_exponential(objective) else ClosedForm()
-        return Posterior(objective.model, belief, state.network_state, rule, key, evidence=state.evidence)
+        return Posterior(
+            objective.model,
+            belief,
+            state.network_state,
+            rule,
+            key,
+            evidence=evidence,
+            temperature=objective.temperature,
+        )
+
+    def _weighed(self, state: ConjugateState, objective: Objective, data: Any) -> tuple[Any, Any]:
+        r"""Returns belief and evidence where the rows weigh as N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\).
+
+        The log likelihood to the power N/n needs no second pass: by Bayes' theorem it is what belief and evidence are
+        more than the prior's, at any θ.
+        """
+        share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
+        if not isinstance(share, Tracer) and float(share) == 1.0:
+            return state.belief, state.evidence
+        if exponential.is_exponential(objective):
+            prior, start = exponential.first(objective, jnp.result_type(*jax.tree.leaves(state.belief)))
+            found = exponential.weighed(state.belief, prior, share)
+        else:
+            prior, start = linear_gaussian.first(objective, {"network": state.belief.mean, "likelihood": {}})
+            found = linear_gaussian.weighed(state.belief, prior, share)
+        at = found.mean
+        log_joint = lambda belief, evidence: belief.log_prob(at) + evidence
+        before = log_joint(prior, start)
+        return found, before + share * (log_joint(state.belief, state.evidence) - before) - found.log_prob(at)
 
 
 def conjugate() -> Conjugate:
@@ -99,7 +136,8 @@ def conjugate() -> Conjugate:
     \[ S \leftarrow S + \tfrac1T \sum_i J_i^\top \Lambda_i J_i, \qquad
        m \leftarrow m - S^{-1} \tfrac1T \sum_i \nabla\ell_i(m) \]
 
-    Any order and any batches give the same posterior. One gradient in μ a batch; for regression one Jacobian and one
+    Any order and any batches give the same posterior. With a `data_size` N other than the number of rows n their sums
+    are multiplied by N/n. One gradient in μ a batch; for regression one Jacobian and one
     factorisation.
 
     Departures from the rule: none.

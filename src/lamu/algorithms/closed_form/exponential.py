@@ -24,18 +24,18 @@ from lamu.observations import Observation, family_of, partition, values_of
 from lamu.rule import natural_step
 from lamu.typing import Array, Number
 
-__all__ = ["first", "following", "move"]
+__all__ = ["first", "following", "is_exponential", "move", "weighed"]
 
 
-def first(objective: Objective, batch: Batch) -> tuple[Any, Array]:
+def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
     r"""Returns the prior to the power 1/T as a belief, and the log of its integral in nats.
 
     Args:
         objective: the loss.
-        batch: some rows, for the dtype.
+        dtype: of the belief.
     """
     prior: Any = objective.model.prior
-    belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
+    belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
     values = values_of(belief)
     cold = tree.scale(values, 1 / objective.temperature)
     # A Gaussian's base measure is a constant other than one, which counts 1/T times in p^{1/T}.
@@ -90,6 +90,18 @@ def move(
     gradient, data = jax.grad(expected_loss, has_aux=True)(mu if isinstance(belief, Gaussian) else mu.values)
     gradient = jax.tree.unflatten(jax.tree.structure(values), jax.tree.leaves(gradient))
     return family_of(belief, natural_step(values, gradient, rate)), data / jnp.maximum(rows, 1)
+
+
+def weighed(belief: Any, prior: Any, share: Any) -> Any:
+    r"""Returns the belief whose rows count c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\).
+
+    Args:
+        belief: q after the rows.
+        prior: the belief before them.
+        share: c.
+    """
+    before = values_of(prior)
+    return family_of(belief, tree.add(before, tree.add(values_of(belief), before, -1.0), share))
 
 
 def is_exponential(objective: Objective) -> bool:

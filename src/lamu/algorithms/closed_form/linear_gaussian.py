@@ -20,7 +20,7 @@ from lamu.priors import gaussian_belief
 from lamu.rule import gaussian_step
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["first", "following"]
+__all__ = ["first", "following", "weighed"]
 
 
 def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
@@ -68,6 +68,20 @@ def following(
     away = tree.add(new.mean, old.mean, -1.0)
     energy = total * loss.value(new.mean, {}, None)[0] + tree.dot(away, old.precision.matvec(away)) / 2
     return new, evidence - energy + _log_volume(new) - _log_volume(old), at.value
+
+
+def weighed(belief: Gaussian, prior: Gaussian, share: Any) -> Gaussian:
+    """Returns the belief whose rows count several times, as a step of the rule from the prior.
+
+    Args:
+        belief: q after the rows.
+        prior: the belief before them.
+        share: how often they count.
+    """
+    curvature = tree.add(belief.precision, prior.precision, -1.0)
+    gradient = belief.precision.matvec(tree.add(belief.mean, prior.mean, -1.0))  # of the log likelihood, at m0
+    target = tree.add(prior.precision, curvature, share)
+    return gaussian_step(prior, tree.scale(gradient, -share), target, rate=1.0)
 
 
 def _log_volume(belief: Gaussian) -> Any:

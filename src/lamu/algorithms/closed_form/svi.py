@@ -74,13 +74,15 @@ class Stochastic:
                 f"svi() needs a model of Model.conjugate(...), not one with {name}; use ivon() or conjugate()"
             )
         _, network_state = objective.model.init(key, batch)
-        return StochasticState(jnp.zeros((), jnp.int32), exponential.first(objective, batch)[0], network_state)
+        return StochasticState(
+            jnp.zeros((), jnp.int32), exponential.first(objective, batch.weight.dtype)[0], network_state
+        )
 
     def step(
         self, key: RandomKey, state: StochasticState, batch: Batch, objective: Objective
     ) -> tuple[StochasticState, Info]:
         """Returns the state after one step of the rule on a batch that stands for all rows."""
-        prior = values_of(exponential.first(objective, batch)[0])
+        prior = values_of(exponential.first(objective, batch.weight.dtype)[0])
         step = self.learning_rate(state.count)
         belief, loss = exponential.move(state.belief, prior, batch, objective, step, objective.data_size)
         return StochasticState(state.count + 1, belief, state.network_state), Info(loss=loss)
@@ -90,7 +92,9 @@ class Stochastic:
     ) -> Posterior:
         """Returns the belief as a posterior."""
         belief = Product({"network": state.belief, "likelihood": Point({})})
-        return Posterior(objective.model, belief, state.network_state, ConjugateRule(), key)
+        return Posterior(
+            objective.model, belief, state.network_state, ConjugateRule(), key, temperature=objective.temperature
+        )
 
 
 def svi(learning_rate: Any = lambda step: 1.0 / (1.0 + step)) -> Stochastic:

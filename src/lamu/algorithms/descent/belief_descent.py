@@ -160,17 +160,18 @@ class BeliefDescent:
         belief = self.belief(state.params)
         known: Any = belief.gaussian() or belief
         whole = Product({"network": known, "likelihood": Point(state.params["rest"])})
-        return Posterior(objective.model, whole, state.network_state, Sampled(), key)
+        return Posterior(objective.model, whole, state.network_state, Sampled(), key, temperature=objective.temperature)
 
     def _bound(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
         """The evidence bound: the divergence from a Gaussian prior is known, and what is known is not drawn."""
         prior = Weights().conjugate_prior(objective, params["mean"])
-        exact = prior is not None and isinstance(self.shape, StandardNormal)
+        # The divergence from a full matrix would factor it at every step: its log density is drawn.
+        exact = prior is not None and isinstance(prior[1], Diagonal) and isinstance(self.shape, StandardNormal)
 
         def from_prior(params: Any) -> Array:
             assert prior is not None
             mean, precision = prior
-            tempered = Gaussian(mean, Diagonal(tree.scale(precision, objective.concentration)))
+            tempered = Gaussian(mean, precision.scale(objective.concentration))
             return self._gaussian(params).kl(tempered) / objective.concentration
 
         def entropy(params: Any) -> Array:

@@ -147,7 +147,7 @@ def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
     )
     # A member whose posterior froze weights (a last layer's features) froze its own.
     rule: Any = Pooling(posteriors[0].rule, frozen)
-    return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key)
+    return Posterior(posteriors[0].model, Ensemble(beliefs), states, rule, key, temperature=posteriors[0].temperature)
 
 
 def deep_ensemble(

@@ -154,7 +154,9 @@ class Mixed(DeepEnsemble):
             *[belief.factors["likelihood"].mean for belief in beliefs],
         )
         belief = Product({"network": Mixture(logits.astype(dtype), components), "likelihood": Point(rest)})
-        return Posterior(objective.model, belief, posteriors[0].network_state, Sampled(), key)
+        return Posterior(
+            objective.model, belief, posteriors[0].network_state, Sampled(), key, temperature=objective.temperature
+        )
 
 
 def mixture(

@@ -95,7 +95,9 @@ class Swag:
         point, seen = self._point(key, state.of, objective), state.seen
         mean = jax.tree.map(lambda new, now: jnp.where(seen.count > 0, new, now), seen.mean, point.mean)
         belief = self._belief(replace(seen, mean=mean))
-        return Posterior(objective.model, belief, point.network_state, Sampled(), key)
+        return Posterior(
+            objective.model, belief, point.network_state, Sampled(), key, temperature=objective.temperature
+        )
 
     def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian of the iterates, with statistics as they were chosen.

@@ -211,4 +211,6 @@ class MixtureRule:
     def posterior(self, key: RandomKey, state: MixtureState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the mixture beside its point dispersions."""
         belief: Any = Product({"network": self.belief(state, objective), "likelihood": Point(state.rest)})
-        return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+        return Posterior(
+            objective.model, belief, state.network_state, Sampled(), key, temperature=objective.temperature
+        )

@@ -155,7 +155,7 @@ class ProbabilisticBackpropagation:
         gaussian = Gaussian(state.mean, Diagonal(jax.tree.map(jnp.reciprocal, state.variance)))
         noise: Any = Point({}) if state.noise is None else NoiseScale(state.noise)
         belief = Product({"network": gaussian, "likelihood": noise})
-        return Posterior(objective.model, belief, {}, Propagated(), key)
+        return Posterior(objective.model, belief, {}, Propagated(), key, temperature=objective.temperature)
 
 
 def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> ProbabilisticBackpropagation:

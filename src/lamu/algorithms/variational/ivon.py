@@ -9,7 +9,7 @@ from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Curvature, Price
 from lamu.operators import Diagonal
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["ivon"]
@@ -18,9 +18,9 @@ __all__ = ["ivon"]
 def ivon(
     learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
-    b2: float = 0.999,
+    b2: float | Rate = PolynomialAverage(),
     draws: int = 1,
-    initial: float = 0.5,
+    initial: float | None = None,
     clip: float | ByFanIn | None = ByFanIn(0.02),
     curvature: Curvature | None = None,
     momentum: Any = None,
@@ -49,9 +49,11 @@ def ivon(
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
-        b2: β₂, the decay of the averaged curvature.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
         draws: how many Monte Carlo draws a step.
-        initial: h₀, the curvature a row at the start.
+        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
+            some rows at the network's initial weights.
         clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
             is smaller in kernels of many inputs; None where steps are not clipped.
         curvature: what stands for the Hessian at a draw; Price's identity where none is given,
@@ -80,7 +82,7 @@ def ivon(
         curvature=Price() if curvature is None else curvature,
         geometry=Retraction(),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
         metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,

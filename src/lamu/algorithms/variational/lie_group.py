@@ -136,7 +136,9 @@ class LieGroup:
     def posterior(self, key: RandomKey, state: LieGroupState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the belief that the element stands for, beside its point dispersions."""
         belief = Product({"network": self.group.belief(state.element), "likelihood": Point(state.rest)})
-        return Posterior(objective.model, belief, state.network_state, Sampled(), key)
+        return Posterior(
+            objective.model, belief, state.network_state, Sampled(), key, temperature=objective.temperature
+        )
 
 
 def lie_group(

@@ -9,7 +9,7 @@ from lamu.expectations import MonteCarlo
 from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.objective.curvature.kronecker_factors import SampledKronecker
 from lamu.operators.kronecker_blocks import Layerwise
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["noisy_kfac"]
@@ -18,9 +18,9 @@ __all__ = ["noisy_kfac"]
 def noisy_kfac(
     learning_rate: Any = Annealed(0.3),
     b1: float = 0.9,
-    b2: float = 0.999,
+    b2: float | Rate = PolynomialAverage(),
     draws: int = 1,
-    initial: float = 0.5,
+    initial: float | None = None,
     damping: float = 1e-3,
     clip: float | None = 0.05,
     every: int = 20,
@@ -52,9 +52,11 @@ def noisy_kfac(
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
-        b2: β₂, the decay of the averaged factors.
+        b2: the average of the factors: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
         draws: how many Monte Carlo draws a step.
-        initial: h₀, the curvature a row at the start.
+        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
+            some rows at the network's initial weights.
         damping: γ, the external damping of the steps; it does not touch the belief.
         clip: the largest coordinate of a step at rate one; None where steps are not clipped.
         every: after how many moves of the factors they are decomposed anew.
@@ -90,7 +92,7 @@ def noisy_kfac(
         curvature=SampledKronecker(),
         geometry=Factorwise(every),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if clip is None else Clipped(metric, clip),
         initial=initial,

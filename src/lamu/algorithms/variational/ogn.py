@@ -8,7 +8,7 @@ from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import Delta
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["ogn"]
@@ -17,8 +17,8 @@ __all__ = ["ogn"]
 def ogn(
     learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
-    b2: float = 0.999,
-    initial: float = 0.5,
+    b2: float | Rate = PolynomialAverage(),
+    initial: float | None = None,
     clip: float | ByFanIn | None = ByFanIn(0.02),
 ) -> Rule:
     r"""Online Gauss–Newton: Adam with squares of single rows' gradients, and without the square root.
@@ -38,8 +38,10 @@ def ogn(
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
-        b2: β₂, the decay of the averaged curvature.
-        initial: h₀, the curvature a row at the start.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
+        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
+            some rows at the network's initial weights.
         clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
             is smaller in kernels of many inputs; None where steps are not clipped.
 
@@ -67,7 +69,7 @@ def ogn(
         expectation=Delta(),
         curvature=SquaredGradients(),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
         metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,

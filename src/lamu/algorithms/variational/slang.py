@@ -9,7 +9,7 @@ from lamu.expectations import MonteCarlo
 from lamu.geometry import Compressed
 from lamu.objective.curvature import LowRankGradients
 from lamu.operators import LowRankOf
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["slang"]
@@ -19,10 +19,10 @@ def slang(
     learning_rate: Any = Annealed(0.5),
     rank: int = 5,
     b1: float = 0.9,
-    b2: float = 0.999,
+    b2: float | Rate = PolynomialAverage(),
     draws: int = 1,
     directions: int | None = None,
-    initial: float = 0.5,
+    initial: float | None = None,
     clip: float | ByFanIn | None = ByFanIn(0.02),
     period: int = 10,
 ) -> Rule:
@@ -54,10 +54,12 @@ def slang(
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         rank: L, the number of columns of U.
         b1: β₁, the decay of the averaged gradient.
-        b2: β₂, the decay of the averaged curvature.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
         draws: how many Monte Carlo draws a step.
         directions: how many directions are kept of a batch's gradients; the rank where it is None.
-        initial: h₀, the curvature a row at the start.
+        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
+            some rows at the network's initial weights.
         clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
             is smaller in kernels of many inputs; None where steps are not clipped.
         period: every how many steps the curvature is taken, and moved as far as that many would; 1 is the paper's.
@@ -88,7 +90,7 @@ def slang(
         curvature=LowRankGradients(rank if directions is None else directions),
         geometry=Compressed(),
         learning_rate=rate(learning_rate),
-        precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
         metric=Inverse() if clip is None else Clipped(Inverse(), clip),
         initial=initial,

@@ -119,11 +119,13 @@ class VariationalHead:
         model = _above(objective.model, params["features"])
         gaussian = Gaussian(params["mean"], self.covariance.precision(params["raw"], params["mean"]))
         belief = Product({"network": gaussian, "likelihood": Point(params["likelihood"])})
-        found = Posterior(model, belief, {}, Linearised(), key)
+        found = Posterior(model, belief, {}, Linearised(), key, temperature=objective.temperature)
         if data is None:
             return found
-        rows = data.batches(min(getattr(data, "count", _ROWS), _ROWS))
-        total = sum((_summed(self, params, objective, batch) for batch in rows), jnp.zeros((), params["raw"].dtype))
+        total = seen = jnp.zeros((), params["raw"].dtype)
+        for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
+            total, seen = total + _summed(self, params, objective, batch), seen + batch.count.astype(seen.dtype)
+        total = total * jnp.asarray(objective.data_size / seen, total.dtype)  # the rows weigh as N of them
         features = model.prior.log_prob(params["features"])
         bound = total - self._rest(params, objective) - features.astype(total.dtype)
         return replace(found, evidence=bound / objective.temperature)

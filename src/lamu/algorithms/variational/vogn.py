@@ -8,7 +8,7 @@ from lamu.departures import ByFanIn, Clipped, Damped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
-from lamu.rate import Annealed, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
 __all__ = ["vogn"]
@@ -17,9 +17,9 @@ __all__ = ["vogn"]
 def vogn(
     learning_rate: Any = Annealed(0.5),
     b1: float = 0.9,
-    b2: float | None = 0.999,
+    b2: float | Rate | None = PolynomialAverage(),
     draws: int = 1,
-    initial: float = 0.5,
+    initial: float | None = None,
     clip: float | ByFanIn | None = ByFanIn(0.02),
     damping: float = 0.0,
     structure: Any = Diagonal,
@@ -54,9 +54,12 @@ def vogn(
     Args:
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
-        b2: β₂, the decay of the averaged curvature; None for 1 − α, which is the rule's one rate.
+        b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
+            `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start; None for 1 − α,
+            which is the rule's one rate.
         draws: how many Monte Carlo draws a step.
-        initial: h₀, the curvature a row at the start.
+        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
+            some rows at the network's initial weights.
         clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
             is smaller in kernels of many inputs; None where steps are not clipped.
         damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
@@ -89,7 +92,7 @@ def vogn(
         expectation=MonteCarlo(draws),
         curvature=SquaredGradients(),
         learning_rate=rate(learning_rate),
-        precision_rate=None if b2 is None else rate(1.0 - decay(b2, "b2"), "1 - b2"),
+        precision_rate=None if b2 is None else averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
         metric=metric if clip is None else Clipped(metric, clip),
         initial=initial,

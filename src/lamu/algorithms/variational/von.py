@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.expectations import Expectation, MonteCarlo
+from lamu.algorithms.optimisers.line_search import Searched
+from lamu.expectations import Exact, Expectation, MonteCarlo, Quadrature
 from lamu.geometry import Geometry, Straight
 from lamu.objective.curvature import Hessian
 from lamu.operators import Diagonal
-from lamu.rate import rate
+from lamu.rate import Annealed, rate
 from lamu.rule import Rule
 
 __all__ = ["von"]
 
 
 def von(
-    learning_rate: Any = 0.1,
+    learning_rate: Any = Annealed(0.1),
     structure: Any = Diagonal,
     expectation: Expectation | None = None,
     initial: float = 1.0,
@@ -29,10 +30,13 @@ def von(
     for small models. With `Exact()` on a linear-Gaussian model, ρ = 1 is Bayes' rule in one step; with `Quadrature()`
     the deterministic path for generalised linear models.
 
-    Departures from the rule: none; the retraction, where asked.
+    Departures from the rule: none; the retraction, where asked; a line search with `Exact()` and `Quadrature()`, which
+    shortens steps that would not decrease \(E_q[\ell]/T - H(q)\) (with correlated columns and a diagonal precision
+    whole steps may cycle for ever), and then needs all the data as one batch.
 
     Args:
-        learning_rate: ρ in (0, 1], a number or a schedule of steps.
+        learning_rate: ρ in (0, 1], a number, a schedule of steps, or `Annealed`, the default: with draws, a rate that
+            stays leaves the mean jittering.
         structure: the operator class of the precision: `lamu.operators.Scalar`, `Diagonal` or `Dense`.
         expectation: how E_q is taken; one Monte Carlo draw where none is given.
         initial: the curvature a row at the start.
@@ -56,9 +60,12 @@ def von(
         >>> bool(fit.history["residual"][-1] < 1e-2)
         True
     """
-    return Rule(
+    expectation = MonteCarlo(1) if expectation is None else expectation
+    # What has no draws can be asked whether a step went downhill.
+    kind = Searched if isinstance(expectation, Exact | Quadrature) else Rule
+    return kind(
         structure=structure,
-        expectation=MonteCarlo(1) if expectation is None else expectation,
+        expectation=expectation,
         curvature=Hessian(),
         geometry=Straight() if geometry is None else geometry,
         learning_rate=rate(learning_rate),

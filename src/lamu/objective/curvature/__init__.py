@@ -11,6 +11,7 @@ from lamu.objective.curvature.price import Price
 from lamu.objective.curvature.products import gauss_newton_product, hessian_product, hutchinson_diagonal
 from lamu.objective.curvature.root_scaled_gradient import RootScaledGradient
 from lamu.objective.curvature.sampled_gauss_newton import SampledGaussNewton
+from lamu.objective.curvature.signed_rows import fisher_diagonal
 from lamu.objective.curvature.squared_gradient import SquaredGradient
 from lamu.objective.curvature.squared_gradients import SquaredGradients
 
@@ -30,6 +31,7 @@ __all__ = [
     "SampledKronecker",
     "SquaredGradient",
     "SquaredGradients",
+    "fisher_diagonal",
     "gauss_newton_product",
     "hessian_product",
     "hutchinson_diagonal",
