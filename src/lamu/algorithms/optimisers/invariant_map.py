@@ -78,7 +78,9 @@ class InvariantMap:
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point."""
-        return Posterior(objective.model, Point(state.params), state.network_state, Sampled(), key)
+        return Posterior(
+            objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
+        )
 
     def complaint(self, state: MapState) -> str:
         """Returns what a criterion that is not finite means, and the remedy."""

@@ -90,7 +90,9 @@ class MapEstimate:
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point."""
-        return Posterior(objective.model, Point(state.params), state.network_state, Sampled(), key)
+        return Posterior(
+            objective.model, Point(state.params), state.network_state, Sampled(), key, temperature=objective.temperature
+        )
 
 
 def map_estimate(optimiser: Any = None) -> MapEstimate:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Damped, Inverse
+from lamu.algorithms.optimisers.line_search import MadePositive, Searched
+from lamu.departures import Damped
 from lamu.expectations import Delta
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense
 from lamu.rate import rate
-from lamu.rule import Rule
 
 __all__ = ["newton"]
 
 
-def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Rule:
+def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
     r"""Newton's method, as a row of the rule.
 
     \[ S \leftarrow (1 - \rho)\, S + \rho\, \nabla^2\ell(m), \qquad m \leftarrow m - \rho\, S^{-1} \nabla\ell(m) \]
 
     which at ρ = 1 is \(m \leftarrow m - \nabla^2\ell(m)^{-1} \nabla\ell(m)\): the rule that forgets everything at every
-    step. At a mode the belief is Laplace's. One gradient, a Hessian-vector product a coordinate, and one Cholesky
-    factor a step: for small models, with all the data as one batch.
+    step. At a mode the belief is Laplace's. One gradient, a Hessian-vector product a coordinate, one Cholesky factor
+    and two losses a step: for small models, with all the data as one batch.
 
-    Departures from the rule: none; damping, where asked.
+    A step that would not decrease the loss is halved until it does, so that it converges from any start where the loss
+    is convex (a generalised linear model), and descends where it is not (a network). Near a minimum steps are whole.
+
+    Departures from the rule: the line search, which only shortens steps; absolute eigenvalues in the direction, and in
+    nothing else, where the Hessian is indefinite; damping, where asked, in their place.
 
     Args:
         learning_rate: ρ in (0, 1], a number or a schedule of steps.
@@ -50,10 +54,10 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Rule:
     """
     if damping < 0:
         raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
-    return Rule(
+    return Searched(
         structure=Dense,
         expectation=Delta(),
         curvature=Hessian(),
         learning_rate=rate(learning_rate),
-        metric=Damped(float(damping)) if damping else Inverse(),
+        metric=Damped(float(damping)) if damping else MadePositive(),
     )

@@ -71,7 +71,9 @@ class Mode:
         gaussian, evidence = _gaussian(objective, self)
         belief = Product({"network": gaussian, "likelihood": Point(self.params["likelihood"])})
         rule = TangentDraws() if isinstance(self.curvature, MatrixFree) else Linearised()
-        return Posterior(objective.model, belief, self.network_state, rule, key, evidence=evidence)
+        return Posterior(
+            objective.model, belief, self.network_state, rule, key, evidence=evidence, temperature=objective.temperature
+        )
 
     def widened(self, objective: Objective, factor: Number) -> Mode:
         r"""Returns the mode with every noise deviation of a quadratic likelihood times a factor.

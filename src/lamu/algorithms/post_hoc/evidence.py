@@ -13,6 +13,7 @@ with H, precisions of single weights beside a dense H, is factored anew. Everyth
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.post_hoc.at_mode import Mode, look_at_mode, with_prior
+from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, residual_at
+from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.objective import Objective
 from lamu.operators import (
@@ -147,19 +150,31 @@ def evidence(
         temperature: T, at which the mode was found.
         likelihood_power: what scales the data alone.
 
+    Warns:
+        Unconverged: where the mean is no mode: one gradient over all rows tells.
+
     Examples:
         >>> import lamu
         >>> from lamu.algorithms.post_hoc.evidence import evidence
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
-        >>> point = lamu.fit(model, (x, y), lamu.algorithms.adam(), epochs=20).posterior
-        >>> log_evidence = evidence(point, (x, y))
+        >>> mode = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=20).posterior
+        >>> log_evidence = evidence(mode, (x, y))
         >>> bool(log_evidence(precision=1.0) > log_evidence(precision=100.0))
         True
     """
     rows = data if hasattr(data, "batches") else Arrays.of(data)
     objective = Objective(posterior.model, rows.count, temperature, likelihood_power)
-    return Evidence.of(look_at_mode(structure, posterior, objective, rows, curvature), objective)
+    mode = look_at_mode(structure, posterior, objective, rows, curvature)
+    away = residual_at(mode, objective, rows)
+    if not away.found:
+        warnings.warn(
+            f"the residual at the posterior's mean is {away.residual:.2g} nats under its own prior, where an evidence "
+            f"needs {LARGEST_RESIDUAL}; take the posterior of laplace(), which finds the mode to its end",
+            Unconverged,
+            stacklevel=2,
+        )
+    return Evidence.of(mode, objective)
 
 
 @jax.jit

@@ -22,11 +22,11 @@ __all__ = ["bytes_held", "foresee"]
 _COPIES = 3  # the curvature, the precision, and its factor
 
 
-def foresee(structure_of: Callable[[int], Any], choice: Any, model: Model, weights: Params) -> None:
+def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Model, weights: Params) -> None:
     """Says what the precision will take, and refuses one that cannot fit.
 
     Args:
-        structure_of: from the number of weights to the operator class, or to a record that stands for one.
+        structure_of: from the weights, or their shapes, to the operator class, or to a record that stands for one.
         choice: which weights the belief is about; of one that the data decide nothing is known beforehand.
         model: the model.
         weights: the network's parameters, or their shapes.
@@ -40,7 +40,7 @@ def foresee(structure_of: Callable[[int], Any], choice: Any, model: Model, weigh
         return
     chosen = _matching(weights, patterns)
     count = tree.dimension(chosen)
-    structure = structure_of(count)
+    structure = structure_of(chosen)
     size = bytes_held(structure, chosen)
     name = getattr(structure, "__name__", str(structure))
     logging.getLogger("lamu").info(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
 import jax
 
-from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import look_at_mode
-from lamu.algorithms.post_hoc.forecast import foresee
-from lamu.algorithms.post_hoc.positivity import require_positive, require_regular
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.at_mode import Mode, look_at_mode
+from lamu.algorithms.post_hoc.forecast import bytes_held, foresee
+from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at
+from lamu.algorithms.post_hoc.positivity import require_positive
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.algorithms.post_hoc.unknowns import settled
+from lamu.algorithms.post_hoc.verdict import as_it_came, judged
 from lamu.data.batch import Batch
+from lamu.families import Point
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
+from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule
 from lamu.protocol import Algorithm, Choices, Info, Traits
@@ -27,6 +32,7 @@ from lamu.typing import Params, RandomKey
 __all__ = ["Laplace", "laplace", "mode_finder", "require_structure"]
 
 _LARGEST_DENSE = 4096
+_RANK = 20
 _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
 _RECORDS = (Layerwise, LowRankOf, MatrixFreeOf)
 _WORDS = {
@@ -47,7 +53,7 @@ class Laplace:
             weights decides.
         curvature: what stands for the Hessian.
         largest_dense: up to how many weights a precision without a given structure is dense.
-        beyond: what it is with more of them.
+        beyond: what it is with more of them; None for Kronecker factors, or a low rank where those do not apply.
         rule: how the posterior predicts; None for the linearised rule.
 
     Examples:
@@ -61,7 +67,7 @@ class Laplace:
     structure: Any = static(default=None)
     curvature: Any = GaussNewton()
     largest_dense: int = static(default=_LARGEST_DENSE)
-    beyond: Any = static(default=Diagonal)
+    beyond: Any = static(default=None)
     rule: PredictiveRule | None = None
 
     @property
@@ -72,7 +78,8 @@ class Laplace:
     @property
     def choices(self) -> Choices:
         """The row of the table."""
-        structure = "dense or diagonal" if self.structure is None else _named(self.structure)
+        beyond = "Kronecker" if self.beyond is None else _named(self.beyond)
+        structure = f"dense or {beyond}" if self.structure is None else _named(self.structure)
         words = _WORDS.get(type(self.curvature))
         departures = (*(() if words is None else (words,)), "one step at the mode", "dispersions a point")
         family = f"Gaussian, {structure} precision{self.weights.words}"
@@ -96,23 +103,43 @@ class Laplace:
         return self.of.posterior(key, state, objective, None, None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the Gaussian at the mode, after one pass over the data."""
+        """Returns the Gaussian at the mode, which is found to its end before."""
         _require_concave(self.curvature, objective)
         point = self.of.posterior(key, state, objective, data, trace)
+        kept = as_it_came(objective.model, point, data)
         model, point = self.weights.select(objective.model, point, objective, data)
-        structure = self._structure_of(tree.dimension(point.mean["network"]))
+        structure = self._structure_of(point.mean["network"])
         objective = replace(objective, model=model)
         labels = jax.random.fold_in(jax.random.clone(key), 1)
-        mode = look_at_mode(structure, point, objective, data, self.curvature, labels)
-        mode, objective = settled(mode, objective, key, getattr(data, "held_out", None), self.rule)
-        if type(self.curvature) not in _WORDS:
-            require_positive(mode, objective)
-        found = mode.posterior(objective, key)
-        require_regular(found)
-        return found if self.rule is None else found.with_rule(self.rule)
 
-    def _structure_of(self, weights: int) -> Any:
-        return self.structure or (Dense if weights <= self.largest_dense else self.beyond)
+        def look(params: Params) -> Mode:
+            at, labels_again = replace(point, belief=Point(params)), jax.random.clone(labels)
+            return look_at_mode(structure, at, objective, data, self.curvature, labels_again)
+
+        def find(mode: Mode, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
+            return residual_at(mode, under, data) if kept else polish(look, mode, under, data, rounds)
+
+        first, weights = look(point.mean), tree.dimension(point.mean["network"])
+        if self.structure is None and isinstance(structure, Layerwise) and not _mostly_layers(first.curvature, weights):
+            structure = LowRankOf(_RANK)
+            first = look(point.mean)
+        logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
+        held_out = getattr(data, "held_out", None)
+        found, under = settled(first, objective, key, held_out, find, self.rule, fixed=kept)
+        if type(self.curvature) not in _WORDS:
+            require_positive(found.mode, under)
+        posterior = judged(found, under, key, kept)
+        return posterior if self.rule is None else posterior.with_rule(self.rule)
+
+    def _structure_of(self, weights: Params) -> Any:
+        """The structure: where nothing is said the richest one that fits."""
+        if self.structure is not None:
+            return self.structure
+        if tree.dimension(weights) <= self.largest_dense and bytes_held(Dense, weights) <= memory.limit():
+            return Dense
+        if self.beyond is not None:
+            return self.beyond
+        return Layerwise() if bytes_held(Layerwise(), weights) <= memory.limit() else LowRankOf(_RANK)
 
 
 def laplace(
@@ -150,19 +177,31 @@ def laplace(
     A last layer alone takes its features once and no Jacobian, whatever the structure. For a likelihood of one's own
     the information in f is `likelihood.information`, or, drawn, needs its `sample` and `log_prob` alone.
 
-    With the prior `LearnedNormal` the width of the prior, and a factor of the noise where that is learned, are chosen
-    with the mode held: by the evidence, or, where `fit` has set rows aside, by their predictive density. That takes
-    fifteen to eighty determinants more. `lamu.algorithms.post_hoc.evidence` has the evidence as a function, and widths
-    a layer.
+    What the optimiser leaves is near the mode, not at it. After the steps L-BFGS over all rows goes on until the
+    residual \(\sqrt{g^\top S^{-1} g}\), g the gradient of \(\ell/T\), is below 0.05, for at most 400 gradients; it is
+    `posterior.convergence.residual`. Where it stays above, there is no `evidence`, and a warning `lamu.Unconverged`
+    says so. The weights that are chosen are polished, in evaluation mode; the others and the network's state are held.
+    So it is where `fit(validation=...)` chose the state, since at no other point is this Gaussian the posterior's: for
+    a belief around weights that were stopped early give them, `model.starting_at(params)` with `epochs=0`. A network
+    that arrives trained (`epochs=0`) keeps its weights: its residual is measured, and above 0.05 it has no evidence. A
+    learned noise goes to where the evidence is greatest, \(\sigma^2 = R / (M - \gamma)\) with R the squared residuals,
+    M the observations and γ the well-determined weights; it stays where γ is more than half of M.
+
+    With the prior `LearnedNormal` the scale of the prior is chosen, and the mode found again under every scale that is
+    tried: for regressions, and where `fit` has set no rows aside, by the evidence (MacKay's fixed point, in turn with
+    the mode), else by the predictive density of those rows. `lamu.algorithms.post_hoc.evidence` has the evidence as a
+    function, and scales a layer.
 
     Departures from the rule: the Gauss–Newton matrix is an approximation of the Hessian (exact for linear networks with
-    canonical likelihoods); it is computed once, where the optimiser stopped; learned dispersions stay a point.
+    canonical likelihoods); it is computed at the mode alone; learned dispersions are a point.
 
     Args:
         of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
         weights: which weights the belief is about, all others being held; all where none is given.
-        structure: the operator class of the precision, or a record that stands for one; where none is given dense up
-            to 4,096 weights, diagonal above.
+        structure: the operator class of the precision, or a record that stands for one. Where none is given dense up
+            to 4,096 weights if that fits the memory, then Kronecker factors, then, where layers hold less than half of
+            the weights or the factors do not fit, rank 20; a diagonal only where it is asked for. What was taken is
+            logged, and is the type of `posterior.belief.factors["network"].precision`.
         curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given.
         rule: how the posterior predicts, and by what a width is judged on rows set aside: of `lamu.predictives`, for
             instance `Probit()`; the linearised rule where none is given.
@@ -172,8 +211,12 @@ def laplace(
 
     Raises:
         TypeError: for an `of` that is no algorithm, or a part that is none of those.
-        ValueError: (when it runs) for a structure that does not fit into memory, a precision that is singular to
-            rounding, and for a Hessian that is indefinite, or of a likelihood that is not log-concave.
+        ValueError: (when it runs) for a structure that does not fit into memory, and for a Hessian that is indefinite,
+            or of a likelihood that is not log-concave. The error's attribute `fit` holds the point.
+
+    Warns:
+        Unconverged: where there is no evidence, because the mode was not reached, or because the precision there is
+            singular to rounding (its diagonal is then raised by as much as rounding).
 
     Source: MacKay (1992); Khan & Rue (2021), section 4.4; Ritter, Botev & Barber (2018), for Kronecker factors;
         Immer, Korzepa & Bauer (2021); Daxberger et al. (2021a), Laplace Redux, and (2021b), for sub-networks.
@@ -227,6 +270,13 @@ def mode_finder(of: Algorithm | None) -> Algorithm:
             f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
         )
     return of
+
+
+def _mostly_layers(curvature: Any, weights: int) -> bool:
+    """Returns whether Kronecker factors hold half of the weights or more; the others are on a diagonal."""
+    blocks = jax.tree.leaves(curvature.blocks, is_leaf=is_operator)
+    alone = sum(tree.dimension(block.values) for block in blocks if isinstance(block, Diagonal))
+    return 2 * alone <= weights
 
 
 def _named(structure: Any) -> str:

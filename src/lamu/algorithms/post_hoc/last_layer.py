@@ -41,7 +41,9 @@ def last_layer(
     The last three know of no correlation between outputs, and predict without a matrix of outputs for any input: ten
     thousand classes are theirs, with the rule `Probit()`.
 
-    Departures from the rule: the features are a point, and the belief is computed once, where the optimiser stopped.
+    The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`.
+
+    Departures from the rule: the features are a point, and the belief is computed at the mode alone.
 
     Args:
         of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.

@@ -93,7 +93,14 @@ class NeuralLinear:
             raise TypeError(f"neural_linear() needs independent normal weights, not {name}; give Normal(scale)")
         mean, delta = known
         prior = _prior(mean, delta, noise, self.worth)
-        start = Posterior(model, _cold(prior, objective.temperature), point.network_state, StudentRule(), key)
+        start = Posterior(
+            model,
+            _cold(prior, objective.temperature),
+            point.network_state,
+            StudentRule(),
+            key,
+            temperature=objective.temperature,
+        )
         belief, rest = _after(replace(objective, model=model), start, data, around=head)
         width, outputs = head_size(head)
         constant = (1 - 1 / objective.temperature) * outputs * width / 2 * math.log(2 * math.pi)
@@ -148,7 +155,9 @@ def neural_linear(of: Algorithm | None = None, worth: Number = 1.0) -> NeuralLin
     return NeuralLinear(mode_finder(of), worth if not isinstance(worth, int) else float(worth))
 
 
-def absorb(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihood_power: Number = 1.0) -> Posterior:
+def absorb(
+    posterior: Posterior, data: Any, temperature: Number | None = None, likelihood_power: Number = 1.0
+) -> Posterior:
     r"""Returns a posterior of `neural_linear` after more rows, in closed form; the features stay as they are.
 
     \[ \Lambda \leftarrow \Lambda + \tfrac1T \sum_i w_i \phi_i \phi_i^\top, \qquad
@@ -161,7 +170,7 @@ def absorb(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihoo
     Args:
         posterior: of `neural_linear`.
         data: rows, as `fit` takes them.
-        temperature: the temperature at which it was fitted.
+        temperature: the temperature T at which it was fitted; its own where None.
         likelihood_power: the power of the likelihood with which it was fitted.
 
     Returns:
@@ -189,13 +198,14 @@ def absorb(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihoo
         )
     rows = data if isinstance(data, Arrays) else Arrays.of(data)
     posterior.model.likelihood.check(np.asarray(rows.y))
+    temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(posterior.model, float(rows.count), temperature, likelihood_power)
     old: Any = posterior.belief
     new, rest = _after(objective, posterior, rows, around=old.location)
     evidence = None
     if posterior.evidence is not None:
         evidence = posterior.evidence + new.log_normaliser() - old.log_normaliser() + rest
-    return replace(posterior, belief=new, evidence=evidence)
+    return replace(posterior, belief=new, evidence=evidence, convergence=None, temperature=temperature)
 
 
 def _free(model: Model, weights: Params) -> Params:
@@ -231,10 +241,12 @@ def _after(objective: Objective, posterior: Posterior, data: Any, around: Params
     """Returns the belief after the rows, and the part of their log density that depends on no weight."""
     total: Any = None
     for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
-        part = _sums(objective, around, posterior.network_state, batch)
+        part = batch.count, _sums(objective, around, posterior.network_state, batch)
         total = part if total is None else jax.tree.map(jnp.add, total, part)
     belief: Any = posterior.belief
-    *sums, rest = total
+    count, sums = total
+    share = objective.data_size / count  # one, where N is the number of rows
+    *sums, rest = jax.tree.map(lambda leaf: leaf * tree.cast(share, leaf), sums)
     return belief.after(*sums, around), rest
 
 

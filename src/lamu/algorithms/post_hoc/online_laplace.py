@@ -216,7 +216,8 @@ class OnlineLaplace:
         precision, evidence = _finished(objective, sums, point.mean)
         gaussian = Gaussian(point.mean["network"], precision)
         belief = Product({"network": gaussian, "likelihood": Point(point.mean["likelihood"])})
-        return Posterior(point.model, belief, point.network_state, Linearised(), key, evidence=evidence)
+        found = Posterior(point.model, belief, point.network_state, Linearised(), key, evidence=evidence)
+        return replace(found, temperature=objective.temperature)
 
     def _structure(self, weights: Params, network_state: Any) -> Any:
         """The structure: where nothing is said the richest one that many weights can have."""

@@ -6,17 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
 from lamu.algorithms.post_hoc.at_mode import Mode, prior_precision, with_prior
 from lamu.objective import Objective
 from lamu.operators import Dense, DenseBlocks, Diagonal
 from lamu.operators.interface import is_operator
-from lamu.posterior import Posterior
 from lamu.typing import Array
 
-__all__ = ["require_positive", "require_regular"]
+__all__ = ["require_positive"]
 
 
 def require_positive(mode: Mode, objective: Objective) -> None:
@@ -40,24 +37,6 @@ def require_positive(mode: Mode, objective: Objective) -> None:
         f"beside a largest of {largest:.3g}, so that the posterior has no maximum here; train longer, take "
         f"curvature=GaussNewton(), or add a damping above {-lowest:.3g}, Damped(Hessian(), "
         f"{max(-2 * lowest, 1e-3):.1g})"
-    )
-
-
-def require_regular(posterior: Posterior) -> None:
-    """Raises where the precision's factor is no number: it was singular to rounding, and nothing could be predicted.
-
-    Args:
-        posterior: a Gaussian with its evidence, which has the determinant in it.
-
-    Raises:
-        ValueError: with the dtype, and what would help.
-    """
-    if isinstance(posterior.evidence, Tracer) or not np.isnan(posterior.evidence):
-        return
-    dtype = jnp.asarray(posterior.evidence).dtype
-    raise ValueError(
-        f"the precision at the mode is singular to the rounding of {dtype} under the prior {posterior.model.prior!r}; "
-        "narrow the prior, take lamu.priors.LearnedNormal(1.0), or compute in 64 bits (jax_enable_x64)"
     )
 
 

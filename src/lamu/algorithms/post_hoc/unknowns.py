@@ -1,26 +1,36 @@
-r"""What nobody knew before the mode was found: the prior's width, and the noise that the mode itself underestimates.
+r"""Empirical Bayes for the scale of a `LearnedNormal` prior: by the evidence, or by rows that were set aside.
 
-A mode that follows the data closely leaves residuals smaller than the noise is, and says little about the width of the
-prior. Both are chosen with the mode held, by the evidence
+The mode moves with the scale, so it is found again under every scale that is tried.
 
-\[ \log Z(s, c) \approx -\ell_{s,c}(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12 \log\det S_{s,c} \]
+*By the evidence* (regression, and wherever no rows are set aside): the scale of greatest evidence at the mode at hand,
+then MacKay's fixed point, in turn with the mode,
 
-(MacKay 1992), or, where rows were set aside, by the predictive density of those: for classes the mode of a network
-saturates, its Gauss–Newton matrix all but vanishes, and the evidence asks for a belief far too wide.
+\[ \delta \leftarrow \frac{D - T (D - \gamma)}{\lVert m \rVert^2}, \qquad
+   \gamma = D - \operatorname{tr} S^{-1} \delta/T, \qquad m \leftarrow \arg\min_\theta \ell_\delta(\theta) \]
+
+until the scale moves by less than three per cent.
+
+*By rows set aside* (classes): the mode of a network that tells all rows apart saturates, its Gauss–Newton matrix all
+but vanishes, and the evidence asks for a belief far too wide. The scale then walks by factors of \(\sqrt{10}\), and at
+the end of the root of that, as long as those rows are predicted better by the Gaussian at the mode of the new scale.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.algorithms.post_hoc.at_mode import Mode
+from lamu import tree
+from lamu.algorithms.post_hoc.at_mode import Mode, prior_precision
+from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
 from lamu.predictives.deferred import Deferred
@@ -32,47 +42,182 @@ __all__ = ["settled"]
 _NARROWEST, _WIDEST = 1e-3, 1e3
 _DRAWS, _ROWS = 32, 4096
 _WORST = 1e30
+_ROUNDS, _STILL, _SHORT = 6, 0.03, 1
+_STRIDE = math.log(10) / 2
+_NATS_LOST, _FAR = 10.0, math.log(10)  # what the evidence and the rows set aside may disagree by without a word
+
+# Of a mode, an objective and, where the end is not near yet, a number of rounds.
+Finder = Callable[..., Polished]
 
 
 def settled(
-    mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None = None
-) -> tuple[Mode, Objective]:
-    """Returns mode and objective with a prior of known width, and with the noise corrected where it is learned.
+    mode: Mode,
+    objective: Objective,
+    key: RandomKey,
+    held_out: Any,
+    find: Finder,
+    rule: PredictiveRule | None = None,
+    fixed: bool = False,
+) -> tuple[Polished, Objective]:
+    """Returns the mode under a prior of known scale, and the objective with that prior.
 
-    Where the prior is no `LearnedNormal` both stay as they are.
+    Where the prior is no `LearnedNormal` the objective stays as it is, and the mode is found once.
 
     Args:
-        mode: what was found at the mode.
+        mode: where to begin.
         objective: the loss.
         key: for draws of the predictive density.
-        held_out: rows that were set aside, or None; then the evidence decides.
+        held_out: rows that were set aside, or None.
+        find: finds the mode under an objective, from a mode nearby.
         rule: how those rows are predicted; the linearised rule where None.
+        fixed: whether the weights stay (a network that arrives trained): then the scale, and a factor of a learned
+            noise, are chosen around them as they are.
     """
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
-        return mode, objective
-    noisy = objective.model.likelihood.quadratic and bool(jax.tree.leaves(mode.params["likelihood"]))
+        return find(mode, objective), objective
+    by_rows = held_out is not None and (fixed or not objective.model.likelihood.quadratic)
+    judge = _Judge(mode, objective, key, held_out if by_rows else None, rule)
+    if fixed:
+        log_scale, factor = judge.best_around(mode, prior)
+        found, under = judge.at(mode, log_scale, factor)
+        result, rivals = _Tried(log_scale, 0.0, find(found, under), under), []
+    elif by_rows:
+        result, rivals = _walked(judge, mode, prior, find)
+    else:
+        result, rivals = _alternated(judge, mode, prior, find), []
+    _say(result, rivals, judge if by_rows else None)
+    return result.found, result.objective
 
-    def at(log_scale: float, log_factor: float) -> tuple[Mode, Objective]:
-        model = replace(objective.model, prior=prior.at(math.exp(log_scale)))
-        other = replace(objective, model=model)
-        return (mode.widened(other, math.exp(log_factor)) if noisy else mode), other
 
-    def loss(log_scale: float, log_factor: float = 0.0) -> float:
-        found, under = at(log_scale, log_factor)
-        # A precision that a wide prior leaves singular to rounding is no candidate: no belief, or a NaN, which would
-        # pass for the smallest.
+@dataclass(frozen=True)
+class _Tried:
+    """A scale that was tried: the logarithm, what it is judged by, the mode under it, and its objective."""
+
+    log_scale: float
+    loss: float
+    found: Polished
+    objective: Objective
+
+
+class _Judge:
+    """What scales are judged by: the evidence, or the predictive density of the rows set aside."""
+
+    def __init__(self, mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: Any) -> None:
+        self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
+        likelihood = objective.model.likelihood
+        self._noisy = bool(likelihood.quadratic and jax.tree.leaves(mode.params["likelihood"]))
+
+    def at(self, mode: Mode, log_scale: float, log_factor: float = 0.0) -> tuple[Mode, Objective]:
+        """Returns mode and objective under a scale, with the noise times a factor."""
+        prior: Any = self._objective.model.prior
+        model = replace(self._objective.model, prior=prior.at(math.exp(log_scale)))
+        other = replace(self._objective, model=model)
+        return (mode.widened(other, math.exp(log_factor)) if self._noisy and log_factor else mode), other
+
+    def evidence(self, mode: Mode, objective: Objective) -> float:
+        """Returns the evidence in nats; −∞ where the precision is singular to rounding, and the evidence a NaN."""
         try:
-            if held_out is None:
-                value = -float(found.posterior(under, key).evidence)
-            else:
-                value = _held_out_nll(found, under, key, held_out, rule)
+            value = float(mode.posterior(objective, self._key).evidence)
         except ValueError:
+            return -math.inf
+        return value if math.isfinite(value) else -math.inf
+
+    def loss(self, mode: Mode, objective: Objective) -> float:
+        """Returns what is to be small; no belief without a finite evidence is a candidate, whatever it predicts."""
+        evidence = self.evidence(mode, objective)
+        if not math.isfinite(evidence):
             return _WORST
+        if self._held_out is None:
+            return -evidence
+        value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
         return value if math.isfinite(value) else _WORST
 
-    start = math.log(float(prior.start))
-    return at(*(_lowest_of_two(loss, start) if noisy else (_lowest(loss), 0.0)))
+    def best_around(self, mode: Mode, prior: LearnedNormal) -> tuple[float, float]:
+        """Returns the logarithms of the best scale and noise factor with the mode held."""
+        loss = lambda log_scale, log_factor=0.0: self.loss(*self.at(mode, log_scale, log_factor))
+        return _lowest_of_two(loss, math.log(float(prior.start))) if self._noisy else (_lowest(loss), 0.0)
+
+
+def _alternated(judge: _Judge, mode: Mode, prior: LearnedNormal, find: Finder) -> _Tried:
+    """The scale by the evidence, in turn with the mode."""
+    log_scale, factor = judge.best_around(mode, prior)
+    mode, under = judge.at(mode, log_scale, factor)
+    found = find(mode, under, _SHORT)
+    for _ in range(_ROUNDS):
+        other = float(np.clip(float(_mackay(found.mode, under)), math.log(_NARROWEST), math.log(_WIDEST)))
+        if not math.isfinite(other) or abs(other - log_scale) < _STILL:
+            break
+        mode, under_other = judge.at(found.mode, other)
+        again = find(mode, under_other, _SHORT)
+        if not math.isfinite(judge.evidence(again.mode, under_other)):
+            break
+        log_scale, found, under = other, again, under_other
+    found = found if found.found else find(found.mode, under)
+    return _Tried(log_scale, -judge.evidence(found.mode, under), found, under)
+
+
+@jax.jit
+def _mackay(mode: Mode, objective: Objective) -> Any:
+    r"""Returns the logarithm of the scale at which the evidence is stationary, γ being what it is."""
+    mean, T = mode.params["network"], objective.temperature
+    belief: Any = mode.posterior(objective, jax.random.key(0)).belief
+    precision = belief.factors["network"].precision.factored()
+    prior = prior_precision(objective, mean)
+    own = prior.scale(1 / T).diagonal(mean)
+    left = tree.dot(precision.variance(mean), own)  # D − γ
+    determined = tree.dimension(mean) - T * left
+    return jnp.log(tree.dot(mean, mean) / jnp.maximum(determined, 1e-3)) / 2
+
+
+def _walked(judge: _Judge, mode: Mode, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
+    """The scale by rows set aside, with the mode of each; and all that were tried."""
+    tried: dict[float, _Tried] = {}
+
+    def ask(log_scale: float, near: Mode) -> _Tried:
+        log_scale = float(np.clip(log_scale, math.log(_NARROWEST), math.log(_WIDEST)))
+        if log_scale not in tried:
+            found = find(*judge.at(near, log_scale))
+            under = judge.at(near, log_scale)[1]
+            tried[log_scale] = _Tried(log_scale, judge.loss(found.mode, under), found, under)
+        return tried[log_scale]
+
+    best = ask(math.log(float(prior.start)), mode)
+    while best.loss >= _WORST and best.log_scale > math.log(_NARROWEST):  # singular there, and regular where narrower
+        best = ask(best.log_scale - _STRIDE, best.found.mode)
+    for stride in (_STRIDE, _STRIDE / 2):
+        start = best
+        for direction in (-stride, stride):
+            while (other := ask(best.log_scale + direction, best.found.mode)).loss < best.loss:
+                best = other
+            if best is not start and stride == _STRIDE:
+                break
+    return best, list(tried.values())
+
+
+def _say(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
+    """Says where the choice is the end of its range, and where the evidence contradicts the rows set aside."""
+    scale = math.exp(chosen.log_scale)
+    logging.getLogger("lamu").info("The prior's scale is %.3g.", scale)
+    for end in (_NARROWEST, _WIDEST):
+        if abs(chosen.log_scale - math.log(end)) < 0.1:
+            warnings.warn(
+                f"the prior's scale {scale:.3g} is the end of its range ({_NARROWEST:g} to {_WIDEST:g}), where nothing "
+                "was found to hold it; give the scale, Normal(scale), or check that the data say something",
+                stacklevel=4,
+            )
+    if judge is None or not tried:
+        return
+    evidence = {each.log_scale: judge.evidence(each.found.mode, each.objective) for each in tried}
+    by_evidence = max(evidence, key=lambda each: evidence[each])
+    lost = evidence[by_evidence] - evidence[chosen.log_scale]
+    if lost > _NATS_LOST and abs(by_evidence - chosen.log_scale) > _FAR:
+        warnings.warn(
+            f"the rows set aside chose the prior's scale {scale:.3g}, and the evidence {math.exp(by_evidence):.3g}, by "
+            f"{lost:.0f} nats: the two disagree, so that neither model describes the data; compare both, "
+            "Normal(scale), or a temperature",
+            stacklevel=4,
+        )
 
 
 def _held_out_nll(
@@ -83,7 +228,7 @@ def _held_out_nll(
     posterior = mode.posterior(objective, key)
     posterior = posterior if rule is None else posterior.with_rule(rule)
     pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key))
-    # Asked for every width: as one program where it can be one, which chunks and one's own predictives are not.
+    # Asked for every scale: as one program where it can be one, which chunks and one's own predictives are not.
     one = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
     density = _log_prob(pred, batch.y) if one else pred.log_prob(batch.y)
     return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
@@ -95,7 +240,7 @@ def _log_prob(pred: Any, y: Any) -> Any:
 
 
 def _lowest(loss: Callable[[float], float]) -> float:
-    """Returns the minimiser on the logarithmic range of widths: the best of a coarse grid, then refined beside it."""
+    """Returns the minimiser on the logarithmic range of scales: the best of a coarse grid, then refined beside it."""
     from scipy.optimize import minimize_scalar
 
     grid = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 7)
@@ -106,7 +251,7 @@ def _lowest(loss: Callable[[float], float]) -> float:
 
 
 def _lowest_of_two(loss: Callable[[float, float], float], start: float) -> tuple[float, float]:
-    """Returns the minimiser over the logarithms of the width and of the noise's factor."""
+    """Returns the minimiser over the logarithms of the scale and of the noise's factor."""
     from scipy.optimize import minimize
 
     simplex = np.array([[start, 0.0], [start - 1.0, 0.0], [start, 0.5]])

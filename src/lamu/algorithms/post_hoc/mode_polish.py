@@ -1,0 +1,276 @@
+r"""The mode, found to its end: L-BFGS over all rows in the coordinates that Laplace's own precision whitens.
+
+What an optimiser on minibatches leaves is near the mode, not at it, and Laplace's Gaussian and its evidence are about
+the mode. With \(S = R^{-\top} R^{-1}\) the precision that Laplace's method would have here, and g the gradient of
+\(\ell/T\) over all rows, prior included,
+
+\[ \theta = m + R z, \qquad \nabla_z (\ell/T) = R^\top g, \qquad r = \lVert R^\top g \rVert = \sqrt{g^\top S^{-1} g} \]
+
+so that the Hessian in z is about the identity, and the norm of the gradient in z is the residual r, in nats: halved and
+squared it is what a Newton step would still gain. S is taken anew every some iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.at_mode import Mode, prior_precision, with_prior
+from lamu.algorithms.post_hoc.evaluated import evaluated
+from lamu.algorithms.post_hoc.holdings import bytes_of_a_row
+from lamu.convergence import Convergence
+from lamu.data.batch import Batch
+from lamu.objective import Objective
+from lamu.operators import Diagonal, MatrixFree
+from lamu.typing import Array, Params
+
+__all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at"]
+
+LARGEST_RESIDUAL = 0.05  # nats; what a Newton step would still gain is then 0.001 nats
+_AIM = 0.01  # S is another at the end of a round than at its beginning
+MOST_ROUNDS, _ITERATIONS, _EVALUATIONS = 10, 100, 400
+_STALLED = 0.1  # of what a Newton step promises at the beginning of a round
+_MEMORY, _SHORTER, _FAR = 20, 0.8, 1e12
+_LONGEST_NOISE_STEP = 0.5
+_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Polished:
+    """A mode with its distance from one.
+
+    Attributes:
+        mode: what a pass over the data finds there.
+        residual: r, in nats, dispersions that moved included.
+        dimension: how many coordinates it is a norm over.
+    """
+
+    mode: Mode
+    residual: float
+    dimension: int
+
+    @property
+    def found(self) -> bool:
+        """Whether it is a mode."""
+        return self.residual <= LARGEST_RESIDUAL  # NaN is none
+
+    def convergence(self, remedy: str = "") -> Convergence:
+        """Returns the distance as a value; the precision is the curvature by construction."""
+        return Convergence(
+            residual=self.residual,
+            dimension=self.dimension,
+            precision_error=0.0,
+            precision_error_90=0.0,
+            remedy=remedy,
+        )
+
+
+def polish(
+    look: Callable[[Params], Mode], mode: Mode, objective: Objective, data: Any, rounds: int = MOST_ROUNDS
+) -> Polished:
+    r"""Returns the mode that L-BFGS finds from another over all rows, with its residual.
+
+    At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of what
+    a Newton step promised is the last one (relu networks come to rest at kinks, where no gradient vanishes).
+
+    A learned dispersion moves between rounds, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under
+    the linearised Gaussian: for the noise of a regression with M observations, squared residuals R and γ
+    well-determined weights, \(\sigma^2 = R / (M - \gamma)\) (MacKay 1992), where the evidence is greatest. The joint
+    mode of weights and noise would be no estimate of either: a network that can follow all rows leaves no noise. Where
+    γ is more than half of M, the rows do not tell weights from noise, and the noise stays.
+
+    Args:
+        look: from all parameters to what a pass over the data finds there.
+        mode: where to begin.
+        objective: the loss.
+        data: the rows.
+        rounds: how many rounds at most.
+    """
+    loss = _Loss(evaluated(objective, mode.network_state), mode, data)
+    numbers = tree.dimension(mode.params["likelihood"])
+    left, last, best = _EVALUATIONS, False, None
+    for number in range(rounds + 1):
+        metric = _metric(mode, objective)
+        value, gradient = loss(mode.params)
+        noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"])
+        slope = _pulled(metric, gradient["network"])
+        squared = float(slope @ slope)
+        here = Polished(mode, math.sqrt(squared + noise), slope.size + numbers)
+        if not math.isfinite(here.residual):
+            return here if best is None else best
+        best = here
+        if here.found or last or number == rounds or left <= 0:
+            break
+        weights, used, gain = _descended(loss, mode.params, metric, value, slope, min(left, _ITERATIONS))
+        left -= used
+        # What the noise moves is for the next round, and so is what a new S may show once.
+        last = gain < _STALLED * squared / 2 and noise <= LARGEST_RESIDUAL**2 and squared > LARGEST_RESIDUAL**2
+        dispersion = jax.tree.map(jnp.add, mode.params["likelihood"], noise_step)
+        mode = look({**mode.params, "network": weights, "likelihood": dispersion})
+    assert best is not None
+    return best
+
+
+def residual_at(mode: Mode, objective: Objective, data: Any) -> Polished:
+    """Returns a mode as it is, with its residual: one gradient over all rows.
+
+    Args:
+        mode: what was found there.
+        objective: the loss.
+        data: the rows.
+    """
+    gradient = _Loss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
+    slope = _pulled(_metric(mode, objective), gradient["network"])
+    return Polished(mode, float(jnp.linalg.norm(slope)), slope.size)
+
+
+class _Loss:
+    """ℓ/T over all rows with its gradient; the value is added up in double precision."""
+
+    def __init__(self, objective: Objective, mode: Mode, data: Any) -> None:
+        self._objective, self._data = objective, data
+        row = bytes_of_a_row(Diagonal, objective, mode.params, data.example(1).x)
+        most = max(1, min(memory.budget() // max(row, 1), _ROWS))
+        count = getattr(data, "count", None)
+        self._rows = most if not isinstance(count, int) else -(-count // -(-count // most))
+
+    def __call__(self, params: Params) -> tuple[float, Params]:
+        value, gradient, seen = 0.0, None, 0.0
+        for batch in self._data.batches(self._rows):
+            part, slope, count = _of_batch(self._objective, params, batch)
+            value, seen = value + float(part), seen + float(count)
+            gradient = slope if gradient is None else jax.tree.map(jnp.add, gradient, slope)
+        # The sums are over the rows that there are; the objective may count N differently.
+        share = float(self._objective.data_size) / seen
+        prior, whole = _with_prior(self._objective, params, gradient, share)
+        return (share * value + float(prior)) / float(self._objective.temperature), whole
+
+
+@jax.jit
+def _of_batch(objective: Objective, params: Params, batch: Batch) -> tuple[Array, Params, Array]:
+    def value(params: Params) -> Array:
+        return -objective.likelihood_power * batch.total(objective.model.log_likelihood(params, {}, batch)[0])
+
+    return *jax.value_and_grad(value)(params), batch.count
+
+
+@jax.jit
+def _with_prior(objective: Objective, params: Params, gradient: Params, share: Any) -> tuple[Array, Params]:
+    value, prior = jax.value_and_grad(lambda params: -objective.model.log_prior(params))(params)
+    whole = tree.add(tree.scale(gradient, share), prior)
+    return value, tree.scale(whole, 1 / objective.temperature)
+
+
+def _metric(mode: Mode, objective: Objective) -> Any:
+    """The precision that Laplace's method has here, factored; its diagonal where it has no factor."""
+    metric, sound = _precision(mode, objective)
+    return metric if bool(sound) else _diagonal(mode, objective)
+
+
+@jax.jit
+def _precision(mode: Mode, objective: Objective) -> tuple[Any, Array]:
+    mean = mode.params["network"]
+    whole = _whole(mode, objective)
+    metric = Diagonal(whole.diagonal(mean)) if isinstance(whole, MatrixFree) else whole.factored()
+    return metric, metric.is_positive(mean)
+
+
+@jax.jit
+def _diagonal(mode: Mode, objective: Objective) -> Diagonal:
+    mean = mode.params["network"]
+    own = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
+    found = _whole(mode, objective).diagonal(mean)
+    return Diagonal(jax.tree.map(lambda d, p: jnp.where(d > p, d, jnp.abs(p)), found, own))
+
+
+def _whole(mode: Mode, objective: Objective) -> Any:
+    mean = mode.params["network"]
+    prior = prior_precision(objective, mean).scale(1 / objective.data_size)
+    return with_prior(mode.curvature, prior, mean).scale(objective.concentration)
+
+
+@jax.jit
+def _pulled(metric: Any, gradient: Params) -> Array:
+    """Returns Rᵀ g as a vector."""
+    return tree.ravel(jax.vjp(metric.inverse_root, tree.zeros_like(gradient))[1](gradient)[0])[0]
+
+
+@jax.jit
+def _placed(metric: Any, centre: Params, z: Array) -> Params:
+    """Returns m + R z."""
+    unravel = tree.ravel(centre)[1]
+    return tree.add(centre, metric.inverse_root(unravel(z)))
+
+
+def _descended(
+    loss: _Loss, params: Params, metric: Any, value: float, slope: Array, evaluations: int
+) -> tuple[Params, int, float]:
+    """Returns the weights after some iterations of L-BFGS in z, how many gradients that took, and the nats gained."""
+    from scipy.optimize import minimize
+
+    centre, used, norm = params["network"], 0, math.inf
+
+    def at(z: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal used, norm
+        used += 1
+        new, gradient = loss({**params, "network": _placed(metric, centre, jnp.asarray(z, slope.dtype))})
+        pulled = np.asarray(_pulled(metric, gradient["network"]), np.float64)
+        norm = float(np.linalg.norm(pulled))
+        if math.isfinite(new) and math.isfinite(norm):
+            return new, pulled
+        return abs(value) + _FAR, np.zeros_like(pulled)  # no number: the line search turns back
+
+    def look(intermediate_result: Any) -> None:
+        if norm < _AIM:
+            raise StopIteration
+
+    options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+    start = np.zeros(slope.size)
+    found: Any = minimize(at, start, jac=True, method="L-BFGS-B", callback=look, options=options)
+    z, (reached, pulled) = found.x, at(found.x)
+    # Near the mode the loss no longer tells points apart, in single precision, and the gradient still does.
+    while used < evaluations and np.linalg.norm(pulled) > _AIM:
+        other, slope_there = at(z - pulled)
+        if not (norm < _SHORTER * np.linalg.norm(pulled) and other <= reached + LARGEST_RESIDUAL):
+            break
+        z, reached, pulled = z - pulled, other, slope_there
+    if not reached <= value + LARGEST_RESIDUAL:  # rounding aside no worse than before
+        z, reached = start, value
+    return _placed(metric, centre, jnp.asarray(z, slope.dtype)), used, value - reached
+
+
+def _noise_step(mode: Mode, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, float]:
+    """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
+    likelihood, dispersion = objective.model.likelihood, mode.params["likelihood"]
+    leaves = jax.tree.leaves(dispersion)
+    if not leaves:
+        return dispersion, 0.0
+    step, squared, known = _scored(mode, objective, metric, gradient)
+    if likelihood.quadratic and not bool(known):
+        return jax.tree.map(jnp.zeros_like, dispersion), 0.0
+    return step, float(squared)
+
+
+@jax.jit
+def _scored(mode: Mode, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, Array, Array]:
+    """Returns a step of Fisher scoring, κ ḡ²/I, and whether half of what was observed is left for the noise."""
+    likelihood, dispersion = objective.model.likelihood, mode.params["likelihood"]
+    mean = mode.params["network"]
+    numbers = tree.dimension(dispersion)
+    determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
+    if likelihood.quadratic:
+        prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
+        determined = tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
+        rows = mode.observed / numbers
+    information = tree.scale(likelihood.dispersion_information(dispersion), rows / objective.temperature)
+    off = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
+    step = jax.tree.map(lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), off, information)
+    squared = tree.dot(off, jax.tree.map(jnp.divide, off, information))
+    return step, squared, determined <= mode.observed / 2

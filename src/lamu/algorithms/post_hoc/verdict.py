@@ -1,0 +1,117 @@
+"""What a mode is worth as a posterior: its evidence where it is one, and in words where it is not."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, Polished
+from lamu.convergence import Unconverged
+from lamu.families import Product
+from lamu.model import Model, arrived
+from lamu.objective import Objective
+from lamu.operators import Dense
+from lamu.posterior import Posterior
+from lamu.typing import RandomKey
+
+__all__ = ["as_it_came", "judged"]
+
+_JITTERS = 6
+
+
+def as_it_came(model: Model, point: Posterior, data: Any) -> bool:
+    """Returns whether the network arrived trained and no step has moved its weights: then they stay.
+
+    Args:
+        model: the model.
+        point: what the run ended with.
+        data: the rows, for shapes.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.post_hoc.verdict import as_it_came
+        >>> rows = lamu.data.Arrays.of(lamu.data.load("diabetes"))
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(60.0))
+        >>> point = lamu.fit(model, (rows.x, rows.y), lamu.algorithms.adam(), steps=1).posterior
+        >>> as_it_came(model, point, rows), as_it_came(model.starting_at(point.mean), point, rows)
+        (False, True)
+    """
+    if not arrived(model):
+        return False
+    fresh = jax.jit(model.init)(jax.random.key(0), data.example(1))[0]["network"]
+    now = point.mean["network"]
+    if jax.tree.structure(fresh) != jax.tree.structure(now):
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(fresh), jax.tree.leaves(now), strict=True))
+
+
+def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
+    """Returns the posterior at a mode with its convergence; without an evidence, and with a warning, where it is none.
+
+    Args:
+        found: the mode, with its residual.
+        objective: the loss, of a prior that is known.
+        key: the seed of its predictions.
+        kept: whether the weights arrived trained, and were not to be moved.
+
+    Raises:
+        ValueError: for a precision that no diagonal as small as rounding makes positive.
+    """
+    posterior = found.mode.posterior(objective, key)
+    remedy = _remedy(kept)
+    posterior = replace(posterior, convergence=found.convergence(remedy), temperature=objective.temperature)
+    if np.isnan(posterior.evidence):
+        dtype = jnp.asarray(posterior.evidence).dtype
+        warnings.warn(
+            f"no evidence: the precision at the mode is singular to the rounding of {dtype} under the prior "
+            f"{objective.model.prior!r}, and its diagonal was raised by as much as rounding; narrow the prior, take "
+            "lamu.priors.LearnedNormal(1.0), or compute in 64 bits (jax_enable_x64)",
+            Unconverged,
+            stacklevel=4,
+        )
+        return replace(_regular(posterior, dtype), evidence=None)
+    if not found.found:
+        warnings.warn(
+            f"no evidence: the residual at the mode is {found.residual:.2g} nats, where an evidence needs "
+            f"{LARGEST_RESIDUAL}; {remedy}",
+            Unconverged,
+            stacklevel=4,
+        )
+        return replace(posterior, evidence=None)
+    return posterior
+
+
+def _remedy(kept: bool) -> str:
+    if kept:
+        return (
+            "the weights arrived trained and were left as they came: train them longer, under the prior that the "
+            "posterior is to have, or let a run go on from them for some epochs"
+        )
+    return (
+        "train for more epochs, narrow the prior, or take activations without kinks (tanh, gelu), which relu networks "
+        "come to rest at"
+    )
+
+
+def _regular(posterior: Posterior, dtype: Any) -> Posterior:
+    """Returns the posterior with a precision that has a factor: its diagonal raised by a multiple of its rounding."""
+    belief: Any = posterior.belief
+    gaussian = belief.factors["network"]
+    precision = gaussian.precision
+    if isinstance(precision, Dense):
+        matrix = (precision.matrix + precision.matrix.T) / 2
+        unit = float(jnp.finfo(dtype).eps) * float(jnp.max(jnp.diagonal(matrix)))
+        for power in range(_JITTERS):
+            raised = Dense(matrix + 10.0**power * unit * jnp.eye(len(matrix), dtype=matrix.dtype))
+            if bool(raised.is_positive(gaussian.mean)):
+                factors = {**belief.factors, "network": replace(gaussian, precision=raised)}
+                return replace(posterior, belief=Product(factors))
+    raise ValueError(
+        f"the precision at the mode is singular to the rounding of {dtype} under the prior {posterior.model.prior!r}; "
+        "narrow the prior, take lamu.priors.LearnedNormal(1.0), or compute in 64 bits (jax_enable_x64)"
+    )
