@@ -68,6 +68,16 @@ def generators_start_anew(request) -> None:
         generator.bit_generator.state = state
 
 
+@pytest.fixture(autouse=True)
+def convergence_is_measured_where_a_test_asks(request, monkeypatch) -> None:
+    """Leaves out the measurement after a run, a program of its own to compile, but for tests that are about it.
+
+    The tests' runs are short, and hundreds of them would be told that they have not converged.
+    """
+    if not any(request.node.get_closest_marker(name) for name in ("measured", "stress")):
+        monkeypatch.setattr("lamu.loop.convergence_of", lambda *arguments: None)
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
     """Prints how many broken twins were planted, and how many each law rejected."""
     outcomes: dict[str, list[tuple[str, bool]]] = {}

@@ -44,6 +44,7 @@ def checks_of(monkeypatch, deviations: Sequence[float]) -> None:
 
     table = {f"check{index}": check(f"check{index}", deviation) for index, deviation in enumerate(deviations)}
     monkeypatch.setattr("lamu.verification.checks", lambda: table)
+    monkeypatch.setattr("lamu.verification.shipped_rows", dict)
 
 
 def test_verify_exits_with_one_if_any_check_fails(lamu, monkeypatch):
@@ -66,9 +67,32 @@ def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
         raise RuntimeError("no reference here")
 
     monkeypatch.setattr("lamu.verification.checks", lambda: {"broken": broken})
+    monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"broken": broken})
     ran = lamu("verify", "--json")
     assert ran.code == 1
     assert "no reference here" in json.loads(ran.out)["checks"][0]["reference"]
+    assert "no reference here" in json.loads(ran.out)["shipped"][0]["reference"]
+    assert "as shipped: 0 of 1 reached what is expected of their kind; missed: broken" in lamu("verify").out
+
+
+def test_verify_prints_a_default_fit_that_misses_its_reference_as_missed(lamu, monkeypatch):
+    from lamu.verification import Limits, Shipped
+
+    def row(name: str, ratio: float):
+        limits = Limits(mean=0.3, sd=0.1)
+        return lambda: Shipped(name, "data", "mean field", 0.1, ratio, 0.5, float("nan"), 1.0, limits)
+
+    monkeypatch.setattr("lamu.verification.checks", dict)
+    monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"good": row("good", 1.05), "bad": row("bad", 0.21)})
+    ran = lamu("verify")
+    assert ran.code == 1
+    assert "missed: sd" in ran.out
+    assert "as shipped: 1 of 2 reached what is expected of their kind; missed: bad" in ran.out
+    assert lamu("verify", "good").code == 0
+    document = json.loads(lamu("verify", "bad", "--json").out)
+    assert document["passed"] is False
+    assert document["shipped"][0]["sd_ratio"] == 0.21
+    assert document["shipped"][0]["nats"] is None
 
 
 def test_the_real_checks_are_known_by_name():

@@ -15,6 +15,7 @@ from scipy.optimize import minimize_scalar
 import lamu
 from lamu.algorithms import adam, laplace, map_estimate
 from lamu.algorithms.post_hoc.at_mode import look_at_mode
+from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.algorithms.post_hoc.unknowns import settled
 from lamu.data import Arrays
 from lamu.families import Point
@@ -112,31 +113,22 @@ def test_a_widened_mode_is_the_mode_of_the_widened_noise(likelihood: Any, y: Any
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "y"), [(Gaussian(), Y), (Bernoulli(), (Y > 0).astype(np.int32))], ids=["regression", "binary"]
-)
-def test_rows_set_aside_are_predicted_better_than_by_the_neighbours(likelihood: Any, y: Any) -> None:
-    """By more than the search's tolerance: of the width alone where there is no noise to learn, else of the pair."""
-    model = Model(MLP((8,), "tanh"), likelihood, LearnedNormal(1.0))
+def test_rows_set_aside_are_predicted_better_than_by_the_neighbours() -> None:
+    """The scale of classes, each neighbour with the mode of its own: those that the walk tried, and far ones."""
+    y = (Y > 0).astype(np.int32)
+    model = Model(MLP((8,), "tanh"), Bernoulli(), LearnedNormal(1.0))
     options: Any = {"steps": 60, "batch_size": 40, "validation": (X[40:], y[40:])}
     posterior: Any = fit(model, (X[:40], y[:40]), laplace(adam(0.05)), **options).posterior
-    width, rows = float(posterior.model.prior.scale), Arrays.of((X[:40], y[:40]))
-    learned = bool(posterior.mean["likelihood"])
+    scale = float(posterior.model.prior.scale)
 
-    given = look_at_mode(Dense, point(model, posterior.mean), Objective(model, 40), rows)
-
-    def nll(s: float, c: float) -> float:
-        objective = Objective(replace(model, prior=Normal(width * s)), 40)
-        mode = given.widened(objective, c) if learned else given
-        pred = mode.posterior(objective, posterior.key).predict(X[40:], samples=32, key=jax.random.clone(posterior.key))
+    def nll(factor: float) -> float:
+        other = replace(model, prior=Normal(scale * factor)).starting_at(posterior.mean)
+        found = fit(other, (X[:40], y[:40]), laplace(adam(1e-6)), steps=1, batch_size=40).posterior
+        pred = found.predict(X[40:], samples=32, key=jax.random.clone(posterior.key))
         return lamu.scores.nll(pred, y[40:])
 
-    best, far = nll(1.0, 1.0), [nll(s, 1.0) for s in (0.01, 10.0)]
-    near = [nll(s, 1.0) for s in (0.7, 1.4)]
-    if learned:
-        near += [nll(s, c) for s, c in ((1.0, 0.7), (1.0, 1.4), (0.7, 0.7), (1.4, 1.4))]
-    assert all(best < other + 1e-3 for other in near + far)
-    assert max(far) > best + 0.01
+    best = nll(1.0)
+    assert all(best < nll(factor) + 1e-3 for factor in (10**-0.25, 10**0.25, 0.01))
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(), HeteroscedasticGaussian()], ids=["learned", "of the network"])
@@ -146,11 +138,12 @@ def test_what_is_known_stays(likelihood: Any) -> None:
     params, _ = model.init(jax.random.key(0), rows.full())
     objective = Objective(model, 60)
     mode = look_at_mode(Dense, point(model, params), objective, rows)
+    find = lambda mode, objective, rounds=1: Polished(mode, 0.0, 4)
     for held_out in (None, rows):
-        same, objective_after = settled(mode, objective, jax.random.key(0), held_out)
-        assert same is mode
+        same, objective_after = settled(mode, objective, jax.random.key(0), held_out, find)
+        assert same.mode is mode
         assert objective_after is objective
     unknown = replace(objective, model=replace(model, prior=LearnedNormal(0.7)))
-    other, after = settled(mode, unknown, jax.random.key(0), None)
+    other, after = settled(mode, unknown, jax.random.key(0), None, find)
     assert isinstance(after.model.prior, Normal)
-    assert (other is mode) == isinstance(likelihood, HeteroscedasticGaussian)
+    assert (other.mode is mode) == isinstance(likelihood, HeteroscedasticGaussian)

@@ -111,7 +111,8 @@ def test_rows_that_come_later_give_the_answer_of_one_batch() -> None:
     found = fitted(y=TWO)
     algorithm, posterior = ALGORITHM, found.posterior
     objective = Objective(Model(MLP((4,), "tanh"), Gaussian(), Normal(0.8)).standardised(X, TWO), 40.0)
-    half = algorithm.posterior(jax.random.key(1), found.state, objective, Arrays.of((X[:20], TWO[:20])), None)
+    first = replace(objective, data_size=20.0)
+    half = algorithm.posterior(jax.random.key(1), found.state, first, Arrays.of((X[:20], TWO[:20])), None)
     later = absorb(absorb(half, (X[20:25], TWO[20:25])), {"x": X[25:], "y": TWO[25:]})
     whole = algorithm.posterior(jax.random.key(1), found.state, objective, Arrays.of((X, TWO)), None)
     jax.tree.map(

@@ -136,3 +136,67 @@ def test_a_type_of_the_library_that_nobody_imported_yet(tmp_path: Path) -> None:
     assert "TypeError" in ran.stderr or ran.returncode == 0  # its fields are missing here
     with pytest.raises(ValueError, match=r"the type 'cryptography\.Key' is not known here"):
         decode({"record": "cryptography.Key", "fields": {}}, {})
+
+
+ALL_NAMES = """
+import importlib, pkgutil, sys, lamu.record
+for module in pkgutil.walk_packages(sys.modules["lamu"].__path__, "lamu."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print("\\n".join(name for name, cls in lamu.record._TYPES.items() if cls.__module__.startswith("lamu.")))
+"""
+
+RESOLVED = """
+import os, sys, lamu.posterior
+from lamu.record import _TYPES, _imported
+names = [name for name in sys.stdin.read().split() if name not in _TYPES]
+print(len(names), flush=True)
+for floor in {name.partition(".")[0] for name in names}:
+    if os.fork() == 0:  # a process of its own, since one floor's modules import another's
+        for name in names:
+            if name.startswith(floor + ".") and (_TYPES.get(name) or _imported(name)) is None:
+                print(name, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def python(script: str, words: str = "") -> str:
+    run = subprocess.run([sys.executable, "-c", script], input=words, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_every_record_is_known_to_a_process_that_can_load_posteriors() -> None:
+    """A file names types; a new process that imported `lamu.posterior` alone finds every one of them."""
+    names = python(ALL_NAMES)
+    assert len(names.split()) > 200
+    count, *unknown = python(RESOLVED, names).split()
+    assert int(count) > 50, "nothing was left to find"
+    assert unknown == []
+
+
+@pytest.mark.parametrize("kind", ["shape", "statistics"])
+def test_what_an_option_brought_in_is_read_by_a_new_process(kind: str, tmp_path: Path) -> None:
+    """Saved in one process, predicted in another that knows no algorithm."""
+    from lamu.families.shapes import StandardLogistic
+    from lamu.networks import MLP, BatchNorm
+
+    x, y = np.linspace(-1, 1, 8)[:, None], np.array([0, 1] * 4)
+    network = MLP((2,), normalise=BatchNorm()) if kind == "statistics" else MLP((2,))
+    model = lamu.Model(network, lamu.likelihoods.Bernoulli())
+    if kind == "shape":
+        algorithm: Any = lamu.algorithms.bayes_by_backprop(shape=StandardLogistic())
+        posterior = lamu.fit(model, (x, y), algorithm, steps=1).posterior
+    else:
+        own = lamu.statistics.RecomputedPerDraw()
+        posterior = lamu.fit(model, (x, y), lamu.algorithms.ivon(), steps=1, statistics=own).posterior
+    folder = posterior.save(tmp_path / "posterior")
+    script = f"import lamu.posterior, numpy as np; p = lamu.posterior.load({str(folder)!r})"
+    python(script + "; p.predict(np.ones((2, 1), np.float32)).mean")
+
+
+def test_a_name_in_a_file_runs_no_program() -> None:
+    for name in ("__main__.X", "cli.__main__.X", "no floor.X", ".X"):
+        with pytest.raises(ValueError, match="not known here"):
+            decode({"record": name, "fields": {}}, {})

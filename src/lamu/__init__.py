@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
+    from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
     from lamu.loop import Diverged, Fit, fit
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
     from lamu.running import Checkpoints
     from lamu.sequential import merge, remove
     from lamu.simulation import Ranks, simulation_based_calibration
+    from lamu.temperatures import TemperatureFit, fit_temperature
     from lamu.widths import WidthFit, fit_width
 
 __all__ = [
     "Checkpoints",
+    "Convergence",
     "Diverged",
     "Fit",
     "FoldedFit",
@@ -56,6 +59,8 @@ __all__ = [
     "Model",
     "Posterior",
     "Ranks",
+    "TemperatureFit",
+    "Unconverged",
     "WidthFit",
     "absorb",
     "algorithms",
@@ -68,6 +73,7 @@ __all__ = [
     "families",
     "fit",
     "fit_folds",
+    "fit_temperature",
     "fit_width",
     "geometry",
     "likelihoods",
@@ -93,12 +99,16 @@ __all__ = [
 
 _NAMES = {
     "Checkpoints": "lamu.running",
+    "Convergence": "lamu.convergence",
+    "Unconverged": "lamu.convergence",
     "Diverged": "lamu.loop",
     "Fit": "lamu.loop",
     "fit": "lamu.loop",
     "FoldedFit": "lamu.folds",
     "fit_folds": "lamu.folds",
     "absorb": "lamu.algorithms.post_hoc.neural_linear",
+    "TemperatureFit": "lamu.temperatures",
+    "fit_temperature": "lamu.temperatures",
     "WidthFit": "lamu.widths",
     "fit_width": "lamu.widths",
     "LogDensity": "lamu.density",

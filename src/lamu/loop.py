@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.convergence import Convergence, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.density import in_its_own_space, nothing
+from lamu.families import Draws
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.observations import Observation
@@ -24,12 +27,14 @@ from lamu.rate import over
 from lamu.running.arrived import look_at_slope, require_trained
 from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
 from lamu.running.checkpoints import Checkpoints
+from lamu.running.fixed_point import convergence_of
 from lamu.running.forecast import Run, foresee
-from lamu.running.held_out import Best, set_aside, validation_nll
+from lamu.running.held_out import Best, previewed, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.pieces import draw_of, handle, start
 from lamu.running.progress import Progress
 from lamu.running.resumption import Resumption
+from lamu.running.rounds import Rounds
 from lamu.running.sharding import Devices
 from lamu.statistics import Statistics, require_choice
 from lamu.typing import Number
@@ -75,6 +80,11 @@ class Fit:
     state: Any
     interrupted: bool = False
 
+    @property
+    def convergence(self) -> Convergence | None:
+        """How far the posterior is from the fixed point of the rule; None where it was not measured."""
+        return self.posterior.convergence
+
 
 def fit(
     model: Model,
@@ -110,8 +120,10 @@ def fit(
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`, or a re-iterable of
             batches.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
-        epochs: passes over the data; 50 where neither epochs nor steps are given and the length is not the algorithm's
-            own; 0 for the posterior of weights that arrive trained.
+        epochs: passes over the data; 0 for the posterior of weights that arrive trained. Where neither epochs nor
+            steps are given and the length is not the algorithm's own, as many as it takes: rounds of steps, each twice
+            as long as the one before, until `Fit.convergence` is within its limits, and at most about 32,768 steps or
+            64 epochs, whichever are more. A stream is then passed over 50 times.
         steps: the number of steps, in the place of epochs.
         batch_size: rows a step.
         seed: of everything that is random; the same seed gives the same bits on the same machine.
@@ -150,6 +162,9 @@ def fit(
         TypeError: for data that cannot be read, or a mesh that is none.
         Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
 
+    An error of the work after the steps (a curvature, a posterior) has an attribute `fit` too, with the point that the
+    steps found, wherever there is one.
+
     Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("digits")
@@ -182,13 +197,19 @@ def fit(
         data_size = rows.count
     require_trained(model, epochs)
     as_it_came = epochs == 0 and algorithm.traits.length is None
+    rounds = None
+    own_length = algorithm.traits.length is not None or algorithm.traits.batching == "once"
+    if isinstance(rows, Arrays) and epochs is None and steps is None and not own_length:
+        rounds = Rounds.of(algorithm.traits, rows.count, batch_size)
     if as_it_came:
         total = 0
+    elif rounds is not None:
+        total = rounds.limit
     elif isinstance(rows, Arrays):
         total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps)
     else:
         total = steps
-    algorithm = over(total or None, algorithm)
+    algorithm = over(total or None, algorithm) if rounds is None else over(rounds.first, algorithm, restarts=True)
     devices = Devices.of(mesh, algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
     init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
@@ -230,7 +251,8 @@ def fit(
         blocks = iter(())
     elif isinstance(laid, Arrays):
         assert total is not None  # arrays know their length
-        blocks = array_blocks(spread, algorithm.traits, ours, laid, batch_size, total, history.steps, *keys)
+        unit = None if rounds is None else rounds.first
+        blocks = array_blocks(spread, algorithm.traits, ours, laid, batch_size, total, history.steps, *keys, unit=unit)
     else:
         passes = passes_over(algorithm.traits, epochs, steps)
         blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
@@ -241,11 +263,44 @@ def fit(
             best.see(state, history.last["validation_nll"], block.passes)
             best.stopped = best.enough(block.passes, history.columns)
 
+    def concluded(chosen: Any) -> Posterior:
+        """Returns the posterior of a state, with how far it is from its fixed point."""
+        seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
+        try:
+            with memory.within(max_memory):
+                posterior = algorithm.posterior(jax.random.clone(final_key), chosen, objective, seen, history.trace)
+                measured = posterior.convergence
+                if measured is None and not as_it_came and not interrupted:
+                    per_step = rows.count if algorithm.traits.batching == "full" else batch_size
+                    work = float(history.steps * (min(per_step, rows.count) if isinstance(rows, Arrays) else per_step))
+                    look = jax.random.fold_in(jax.random.clone(final_key), 2)
+                    measured = convergence_of(posterior, algorithm, objective, rows, look, work, batch_size)
+                posterior = replace(posterior, convergence=measured)
+                if posterior.temperature == 1.0:  # an algorithm of one's own need not say it
+                    posterior = replace(posterior, temperature=objective.temperature)
+                posterior = in_its_own_space(posterior)  # a density with constraints
+                return posterior if statistics is None else statistics.of(posterior, seen)
+        except Exception as error:
+            point = previewed(algorithm, jax.random.clone(final_key), chosen, objective)
+            if point is not None:  # hours of steps are not lost because what comes after them failed
+                error.fit = Fit(in_its_own_space(point), history.columns, chosen, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
+                error.add_note("The steps before this are not lost: the error's attribute `fit` holds their result.")
+            raise
+
+    def may_stop(state: Any) -> Posterior | None:
+        """Returns the posterior at the end of a round after which no other is needed; else None."""
+        if rounds is None or not rounds.ends_at(history.steps):
+            return None
+        found = concluded(devices.together(state))
+        verdict = None if found.convergence is None else found.convergence.converged
+        return found if rounds.enough(history.steps, verdict) else None
+
     interrupted = False
     good = state
+    settled = may_stop(state)
     with Progress(total, progress) as bar:
         try:
-            for block in _until(blocks, best):
+            for block in _until(blocks if settled is None else iter(()), best):
                 # The block is given the state away; what can be returned after a failure is a copy.
                 good = _copied(state)
                 try:
@@ -261,17 +316,15 @@ def fit(
                 for callback in callbacks:
                     callback(history.steps, history.last)
                 bar.update(history.steps, history.last["loss"])
+                settled = may_stop(state)
+                if settled is not None:
+                    break
         except KeyboardInterrupt:
             interrupted = True
 
     def finish(state: Any) -> Fit:
-        chosen = devices.together(state if best.state is None else best.state)
-        seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
-        with memory.within(max_memory):
-            posterior = algorithm.posterior(final_key, chosen, objective, seen, history.trace)
-            posterior = in_its_own_space(posterior)  # a density with constraints
-            if statistics is not None:
-                posterior = statistics.of(posterior, seen)
+        chosen = state if best.state is None else best.state
+        posterior = settled if settled is not None and best.state is None else concluded(devices.together(chosen))
         return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:
@@ -288,7 +341,26 @@ def fit(
     saved.keep(state, history, best, now=True)
     if interrupted and history.trace is None and algorithm.traits.length is not None:
         raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
-    return finish(state)
+    found = finish(state)
+    _warn_unconverged(found, chosen_earlier=best.state is not None and not best.chosen_last)
+    return found
+
+
+def _warn_unconverged(found: Fit, chosen_earlier: bool) -> None:
+    """Warns of a posterior that is not the fixed point of the rule."""
+    measured = found.convergence
+    if measured is None or measured.converged or found.interrupted:
+        return
+    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > 1.1:
+        return  # `UnreliableChains` has said so
+    if chosen_earlier:
+        remedy = "validation chose a state before the end; leave validation out for the end itself"
+    else:
+        remedy = measured.remedy or (
+            "train longer (without epochs and steps, fit takes as many as it needs), with a rate that falls to zero, "
+            "for instance Annealed(1e-2)"
+        )
+    warnings.warn(f"the posterior has not converged: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
 
 
 @jax.jit

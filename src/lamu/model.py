@@ -27,7 +27,7 @@ from lamu.priors.belief import tempered
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Model", "require_same_parts", "weights_belief"]
+__all__ = ["Model", "arrived", "require_same_parts", "weights_belief"]
 
 
 @record
@@ -165,7 +165,7 @@ class Model:
         """
         return replace(self, start=(params, {} if network_state is None else network_state))
 
-    def with_prior(self, posterior: Any, temperature: Number = 1.0) -> Model:
+    def with_prior(self, posterior: Any, temperature: Number | None = None) -> Model:
         r"""Returns the model whose prior is what a posterior believes: yesterday's posterior is today's prior.
 
         \[ p(\theta \mid D_1, D_2) \propto p(D_2 \mid \theta)\, p(\theta \mid D_1) \]
@@ -177,8 +177,8 @@ class Model:
 
         Args:
             posterior: a `lamu.Posterior` of the same network and likelihood.
-            temperature: the temperature at which the posterior was made: the prior is its belief to that power, which
-                a run at the same temperature turns back into the belief.
+            temperature: the temperature T at which the posterior was made, its own where None. The prior is its belief
+                to the power T, which a run at the same temperature turns back into the belief.
 
         Raises:
             TypeError: for a belief of several modes, or a point.
@@ -196,7 +196,7 @@ class Model:
         belief, rest = weights_belief(posterior), None
         if hasattr(belief, "point"):  # binary weights beside a point, which keeps the prior that it has
             belief, rest = belief.belief, self.prior
-        prior = Belief(tempered(belief, temperature), rest)
+        prior = Belief(tempered(belief, posterior.temperature if temperature is None else temperature), rest)
         require_same_parts(self, posterior.model)
         if isinstance(self.likelihood, Observation):
             return replace(self, prior=prior)
@@ -276,6 +276,21 @@ class Model:
     def log_prior(self, params: Params) -> Array:
         """Returns log p(θ) in nats: the free weights' prior and the dispersions' own."""
         return self.prior.log_prob(params["network"]) + self.likelihood.log_prior(params["likelihood"])
+
+
+def arrived(model: Model) -> bool:
+    """Returns whether the model's runs start from weights that somebody has trained.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.model import arrived
+        >>> arrived(lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()))
+        False
+    """
+    network: Any = model.network
+    while hasattr(network, "base"):
+        network = network.base
+    return model.start is not None or bool(getattr(network, "trained", False))
 
 
 def weights_belief(posterior: Any) -> Any:

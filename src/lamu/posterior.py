@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, store
+from lamu.convergence import Convergence
 from lamu.families import Draws, Family
 from lamu.model import Model
 from lamu.networks import Network, Standardised
 from lamu.observations import Observation
 from lamu.predictives import Predictive, PredictiveRule
 from lamu.record import decode, encode, record
-from lamu.typing import Params, RandomKey
+from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["Posterior", "load"]
 
@@ -37,6 +38,8 @@ class Posterior:
         evidence: \(\log \int \exp(-\ell(\theta)/T)\, d\theta\) in nats where the algorithm knows it (exactly, by
             Laplace's approximation, or as a bound from below where its recipe says so), at T = 1 the log marginal
             likelihood; else None.
+        convergence: how far the belief is from the fixed point of the rule; None where it was not measured.
+        temperature: T, at which the belief was made; `Model.with_prior`, `lamu.merge` and `lamu.remove` read it.
 
     Examples:
         >>> import lamu
@@ -53,6 +56,8 @@ class Posterior:
     rule: PredictiveRule
     key: Any
     evidence: Any = None
+    convergence: Convergence | None = None
+    temperature: Number = 1.0
 
     def predict(self, x: Any, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.

@@ -13,9 +13,11 @@ validating `__post_init__` would refuse. Validation therefore runs exactly once,
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
@@ -210,12 +212,24 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
 
 
 def _imported(name: str) -> Any:
-    """Returns a type of the library that nobody has imported yet; None for any other name."""
+    """Returns a type of the library that nobody has imported yet; None for any other name.
+
+    A name says the floor and not the module, which may change from version to version. Where the floor's package does
+    not import the type, its modules are imported one after the other until one registers it.
+    """
     floor = name.partition(".")[0]
-    if importlib.util.find_spec(f"lamu.{floor}") is None:
+    if floor.startswith("_") or not floor.isidentifier() or importlib.util.find_spec(f"lamu.{floor}") is None:
         return None
-    importlib.import_module(f"lamu.{floor}")
-    return _TYPES.get(name)
+    package = importlib.import_module(f"lamu.{floor}")
+    modules = pkgutil.walk_packages(getattr(package, "__path__", ()), f"lamu.{floor}.")
+    while name not in _TYPES:
+        module = next(modules, None)
+        if module is None:
+            return None
+        if not module.name.endswith("__main__"):  # which would run
+            with contextlib.suppress(ImportError):  # of an optional package that is not there
+                importlib.import_module(module.name)
+    return _TYPES[name]
 
 
 def _code(function: Any) -> str:

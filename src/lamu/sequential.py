@@ -21,7 +21,7 @@ from lamu import tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import ExponentialFamily, Gaussian, Point, Product
-from lamu.model import require_same_parts, weights_belief
+from lamu.model import arrived, require_same_parts, weights_belief
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.observations import Observation, family_of, values_of
@@ -35,26 +35,29 @@ __all__ = ["merge", "remove"]
 _JACOBIAN_NUMBERS = 2**25
 
 
-def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperature: Number = 1.0) -> Posterior:
+def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperature: Number | None = None) -> Posterior:
     r"""Returns the posterior of all the data that several posteriors saw, each a part of them.
 
-    \[ \lambda = \lambda_{\text{prior}} + \sum_k (\lambda_k - \lambda_{\text{prior},k}) \]
+    \[ \lambda = \tfrac1T \lambda_{\text{prior}} + \sum_k (\lambda_k - \tfrac1T \lambda_{\text{prior},k}) \]
 
     Exact for conjugate models: K shards merged equal one fit of all rows. Of networks it multiplies Gaussian beliefs,
-    which are local: the shards should start from the same weights (`Model.starting_at`), or one mode is averaged with
-    another. Learned dispersions, of which each shard knows a point, become the mean of the points.
+    which are local. Hidden units have no order of their own, and two networks that began at other weights know the same
+    in units of another order: the parts of a network with hidden units must have started from the same weights, by
+    `Model.starting_at` or by one seed. Weights that predict linearly (`Linear`, a head above frozen features) have one
+    mode, and may start anywhere. Learned dispersions, of which each shard knows a point, become the mean of the points.
 
     Args:
         posteriors: posteriors of one model, fitted to different rows.
         prior: the prior of the whole; the one that they share where None.
-        temperature: the temperature at which they were made.
+        temperature: the temperature T at which they were made; their own where None.
 
     Returns:
         The posterior, with the model of the first one and, where all know theirs, its evidence.
 
     Raises:
         TypeError: for beliefs that are neither Gaussian nor of an exponential family, or not all alike.
-        ValueError: for none, models that differ, priors that differ where none is given, or a sum that is no belief.
+        ValueError: for none, models that differ, priors or temperatures that differ where none is given, networks with
+            hidden units that did not start from the same weights, or a sum that is no belief.
 
     Source: Khan & Rue (2021), section 5.1; Neiswanger, Wang & Xing (2014).
 
@@ -80,6 +83,9 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
             raise ValueError("the posteriors have different priors; say which one the whole has, merge(..., prior=...)")
         if not _equal(first.network_state, other.network_state):
             raise ValueError("the posteriors have batch statistics of their own, which have no sum")
+    _require_one_start(posteriors)
+    if temperature is None:
+        temperature = _shared_temperature(posteriors)
     whole: Any = first.model.prior if prior is None else prior
     values = _prior_values(whole, beliefs[0], temperature)
     for posterior, belief in zip(posteriors, beliefs, strict=True):
@@ -96,10 +102,19 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
             added = part.log_prob(at) - _log_prior(posterior.model.prior, at) / temperature
             evidence = evidence + posterior.evidence + added
     model = replace(first.model, prior=whole)
-    return replace(first, model=model, belief=_product(belief, dispersion), evidence=evidence)
+    return replace(
+        first,
+        model=model,
+        belief=_product(belief, dispersion),
+        evidence=evidence,
+        convergence=None,
+        temperature=temperature,
+    )
 
 
-def remove(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihood_power: Number = 1.0) -> Posterior:
+def remove(
+    posterior: Posterior, data: Any, temperature: Number | None = None, likelihood_power: Number = 1.0
+) -> Posterior:
     r"""Returns the posterior as it would be without some of the rows that it was fitted on.
 
     \[ \lambda \leftarrow \lambda - \lambda_{\text{lik}}(\text{rows}) \]
@@ -115,7 +130,7 @@ def remove(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihoo
     Args:
         posterior: what was fitted.
         data: rows that it was fitted on, as `fit` takes them.
-        temperature: the temperature at which it was fitted.
+        temperature: the temperature T at which it was fitted; its own where None.
         likelihood_power: the power of the likelihood with which it was fitted.
 
     Returns:
@@ -138,6 +153,7 @@ def remove(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihoo
     belief, rows = _additive(posterior), Arrays.of(data)
     model: Any = posterior.model
     model.likelihood.check(np.asarray(rows.y))
+    temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     words = f"what is left without these {rows.count} rows"
     if isinstance(model.likelihood, Observation):
@@ -159,7 +175,13 @@ def remove(posterior: Posterior, data: Any, temperature: Number = 1.0, likelihoo
         value = objective.negative_log_likelihood(params, rows.full(), posterior.network_state)[0]
         lost = -objective.concentration * value + new.log_prob(new.mean) - belief.log_prob(new.mean)
         evidence = posterior.evidence - lost
-    return replace(posterior, belief=_product(new, _dispersion(posterior)), evidence=evidence)
+    return replace(
+        posterior,
+        belief=_product(new, _dispersion(posterior)),
+        evidence=evidence,
+        convergence=None,
+        temperature=temperature,
+    )
 
 
 def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: Arrays) -> tuple[Any, Params]:
@@ -187,6 +209,49 @@ def _statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
     nothing = jax.tree.map(jnp.zeros_like, values_of(belief))
     factor = objective.likelihood_power / objective.temperature
     return jax.grad(lambda mu: factor * batch.total(observation.log_likelihood(mu, batch.y)))(nothing)
+
+
+def _require_one_start(posteriors: Sequence[Posterior]) -> None:
+    """Raises a ValueError where networks whose units have no order began at weights of their own."""
+    first = posteriors[0]
+    if _has_one_mode(first):
+        return
+    for index, other in enumerate(posteriors[1:], 1):
+        if not _began_alike(first, other):
+            raise ValueError(
+                f"posteriors 0 and {index} began at different weights of {type(first.model.network).__name__}, whose "
+                "hidden units have no order, so that the product of the beliefs is about neither; fit each part with "
+                "model.starting_at(params), from the same weights"
+            )
+
+
+def _has_one_mode(posterior: Posterior) -> bool:
+    """Whether the free weights predict linearly, or are no network's, so that no units can change places."""
+    model: Any = posterior.model
+    if isinstance(model.likelihood, Observation) or model.likelihood.task == "density" or model.network.linear:
+        return True
+    free = tree.paths(_additive(posterior).mean)
+    return model.frozen is not None and all(tree.matches(path, model.network.head) for path in free)
+
+
+def _began_alike(one: Posterior, other: Posterior) -> bool:
+    """Whether two runs of one model started from the same weights: those that were given, or those of one seed."""
+    if one.model.start is not None or other.model.start is not None:
+        return _equal(one.model.start, other.model.start)
+    # The key of predictions comes from the seed, as the random weights of the start do.
+    mine, theirs = (np.asarray(jax.random.key_data(posterior.key)) for posterior in (one, other))
+    return bool(np.array_equal(mine, theirs)) or arrived(one.model)
+
+
+def _shared_temperature(posteriors: Sequence[Posterior]) -> Number:
+    first = posteriors[0].temperature
+    for other in posteriors[1:]:
+        if float(other.temperature) != float(first):
+            raise ValueError(
+                f"the posteriors were made at the temperatures {float(first):g} and {float(other.temperature):g}, at "
+                "which their data weigh differently; fit all parts at one temperature"
+            )
+    return first
 
 
 def _additive(posterior: Posterior) -> Any:

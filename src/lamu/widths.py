@@ -9,12 +9,14 @@ the algorithm then learns from all rows under the best one.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.loop import Diverged, Fit, fit
 from lamu.model import Model
@@ -22,10 +24,12 @@ from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.running.held_out import set_aside
+from lamu.running.rounds import Rounds
 
 __all__ = ["WidthFit", "fit_width"]
 
 _FARTHEST = 3  # doublings or halvings of the first guess
+_ROUNDS = 3  # first rounds' steps of a run that only compares, where no length is given
 _LAST = 5  # validations, which are averaged: a single one of a stochastic state is noisy
 
 
@@ -98,11 +102,19 @@ def fit_width(
     model.likelihood.check(np.asarray(rows.y))
     learned, held = set_aside(rows, validation, model.likelihood.task, seed)
     failures: list[Diverged] = []
+    comparing = options
+    if options.get("epochs") is None and options.get("steps") is None:
+        comparing = {
+            **options,
+            "steps": _ROUNDS * Rounds.of(traits, learned.count, options.get("batch_size", 64)).first,
+        }
 
     def nll(width: float) -> float:
         under = replace(model, prior=prior.at(width))
         try:
-            found = fit(under, learned, algorithm, seed=seed, validation=held, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
+                found = fit(under, learned, algorithm, seed=seed, validation=held, **comparing)
         except Diverged as failure:
             failures.append(failure)
             return math.inf

@@ -22,6 +22,10 @@ app = typer.Typer(
 _Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A .csv, .parquet or .npz file (X and y), or the name of a bundled set.")
 ]
+_Temperature = Annotated[
+    float | None,
+    typer.Option(metavar="T", help="Of the posterior; 1 is Bayes' rule. Rows set aside choose it if left out."),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 _Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")]
 _Task = Annotated[str | None, typer.Option(metavar="TASK", help="regression, binary or classes.")]
@@ -142,6 +146,7 @@ def _fit(
         typer.Option(metavar="WORD", help="What laplace is about: all, last_layer, or a path pattern."),
     ] = None,
     max_memory: _MaxMemory = None,
+    temperature: _Temperature = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -152,7 +157,9 @@ def _fit(
     from lamu.cli.training import Request, train
     from lamu.memory import within
 
-    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute, folds, max_memory)
+    request = Request(
+        data, target, task, epochs, batch_size, seed, test_size, samples, impute, folds, max_memory, temperature
+    )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
         train(request, out, algorithm, settings, as_json, force)
@@ -207,13 +214,16 @@ def _compare(
             help="A sampler, such as hmc, that the others are to come close to; 250 draws a chain where not set.",
         ),
     ] = None,
+    temperature: _Temperature = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
     from lamu.cli.comparing import compare
     from lamu.cli.training import Request
 
-    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute)
+    if temperature is None and (by == "evidence" or reference is not None):
+        temperature = 1.0  # evidence, and closeness to a sampler, are of Bayes' rule itself
+    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute, temperature=temperature)
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference):
         raise typer.Exit(1)
 

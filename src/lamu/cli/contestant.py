@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lamu.cli.modelling import budget, model_for
+from lamu.cli.modelling import budget, epochs_of, model_for
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
@@ -44,8 +44,8 @@ def contest(
     Returns:
         `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the
         number of `steps` of the last run, the `seconds` of all with their compilation, the `widths` of the prior that
-        were tried, and the `evidence` or its lower bound in nats; `streams`, the members that step at once; `epochs`,
-        None for a length of its own; and `memory`, the most bytes that this process held so far.
+        were tried, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step
+        at once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
     recipe = find(algorithm)
     learner = build(recipe, parse(settings, recipe))
@@ -61,7 +61,8 @@ def contest(
         start = time.perf_counter()
         if keep is not None and isinstance(model.prior, LearnedNormal):
             model = replace(model, prior=model.prior.at(model.prior.start))
-        fitted = fit_width(model, (x, y), learner, seed=seed, **loop)
+        temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
+        fitted = fit_width(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
         seconds = time.perf_counter() - start
         if fitted.fit.interrupted:
             raise KeyboardInterrupt
@@ -78,6 +79,7 @@ def contest(
                 "steps": len(fitted.fit.history["loss"]),
                 "seconds": seconds,
                 "widths": fitted.widths,
+                "temperature": temperature,
                 "evidence": _evidence(fitted.posterior, (x, y)),
             }
         )
@@ -93,7 +95,8 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
         rows: how many rows there are to learn from.
     """
     kept = set(budget(learner, rows))
-    return {name: value for name, value in request.loop(learner, rows).items() if name in kept}
+    asked = {name: value for name, value in request.loop(learner, rows).items() if name in {*kept, "epochs"}}
+    return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
 def _evidence(posterior: Any, data: Any) -> float | None:

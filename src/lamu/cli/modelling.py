@@ -2,9 +2,9 @@
 
 Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of two
 layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose width the folds
-choose. An algorithm that is named runs alone: a tenth of the training rows, set aside, chooses the width of the prior
-among doublings and halvings, then it learns from all of them (`lamu.fit_width`). It is not stopped early: with an
-annealed rate the last steps are the best.
+choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose the
+temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings (`lamu.fit_width`); then it
+learns from all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 
-__all__ = ["budget", "default_algorithm", "default_folds", "default_settings", "model_for"]
+__all__ = ["budget", "default_algorithm", "default_folds", "default_settings", "epochs_of", "model_for"]
 
 _FOLDS = 5
 _BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500
@@ -67,8 +67,9 @@ def default_folds(rows: int, algorithm: str | None) -> int:
 def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
     """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`.
 
-    Three thousand steps, in thirty epochs at least and five hundred at most. Members of folds stop after a fifth of
-    them without a better validation. Algorithms with a length of their own keep it.
+    Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
+    fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
+    Algorithms with a length of their own keep it.
 
     Args:
         algorithm: the algorithm.
@@ -79,14 +80,28 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
         >>> import lamu
         >>> from lamu.cli.modelling import budget
         >>> budget(lamu.algorithms.ivon(), rows=1000)
-        {'batch_size': 64, 'epochs': 200, 'validation': 0.1}
+        {'batch_size': 64, 'validation': 0.1}
     """
     if algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return {"batch_size": _BATCH}
-    learned = rows * (1 - (1 / folds if folds else _VALIDATION))
-    epochs = min(max(math.ceil(_STEPS / math.ceil(learned / _BATCH)), _FEWEST_EPOCHS), _MOST_EPOCHS)
-    options = {"batch_size": _BATCH, "epochs": epochs}
-    return {**options, **({"stop": max(10, epochs // 5)} if folds else {"validation": _VALIDATION})}
+    if not folds:
+        return {"batch_size": _BATCH, "validation": _VALIDATION}
+    epochs = epochs_of(rows * (1 - 1 / folds))
+    return {"batch_size": _BATCH, "epochs": epochs, "stop": max(10, epochs // 5)}
+
+
+def epochs_of(rows: int | float) -> int:
+    """Returns the epochs of three thousand steps, thirty at least and five hundred at most.
+
+    Args:
+        rows: the rows that are learned from.
+
+    Examples:
+        >>> from lamu.cli.modelling import epochs_of
+        >>> epochs_of(900)
+        200
+    """
+    return min(max(math.ceil(_STEPS / math.ceil(rows / _BATCH)), _FEWEST_EPOCHS), _MOST_EPOCHS)
 
 
 def model_for(encoding: Encoding, x: Any, y: Any) -> Model:

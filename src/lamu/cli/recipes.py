@@ -11,7 +11,7 @@ from lamu.cli.words import part, takes_words
 from lamu.data.spelling import nearest
 from lamu.departures import ByFanIn
 from lamu.protocol import Recipe
-from lamu.rate import Annealed
+from lamu.rate import Annealed, PolynomialAverage
 
 __all__ = ["build", "find", "parse", "recipes", "settings_of"]
 
@@ -77,7 +77,8 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             continue
         value = _value(text)
         _check_kind(recipe.name, parameters[key], value, text)
-        whole_for_real = isinstance(parameters[key].default, float | Annealed | ByFanIn) and isinstance(value, int)
+        real = isinstance(parameters[key].default, float | Annealed | ByFanIn)
+        whole_for_real = (real or "float" in str(parameters[key].annotation)) and isinstance(value, int)
         settings[key] = float(value) if whole_for_real else value
     return settings
 
@@ -140,7 +141,7 @@ def _check_kind(algorithm: str, parameter: inspect.Parameter, value: Any, text: 
         wanted = None if isinstance(value, bool) else "true or false"
     elif parameter.annotation in (int, "int"):
         wanted = None if number and isinstance(value, int) else "a whole number"
-    elif isinstance(default, int | float | Annealed | ByFanIn):
+    elif isinstance(default, int | float | Annealed | PolynomialAverage | ByFanIn):
         wanted = None if number else "a number"
     elif isinstance(default, str):
         wanted = None if isinstance(value, str) else "a word"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+import math
 import platform
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -21,11 +23,14 @@ from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.versions import version
+from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
 from lamu.data.table import Table, read
+from lamu.families import Gaussian, Product
 from lamu.folds import fit_folds
 from lamu.memory import parse as parse_size
-from lamu.rate import Annealed
+from lamu.rate import Annealed, PolynomialAverage
+from lamu.temperatures import choose_temperature
 from lamu.widths import fit_width
 
 __all__ = ["Request", "fingerprint", "learning_rows", "train"]
@@ -49,6 +54,7 @@ class Request:
         impute: whether missing values are filled.
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
+        temperature: T of the posterior; None for the one that training rows set aside choose.
     """
 
     data: str
@@ -62,6 +68,7 @@ class Request:
     impute: bool = False
     folds: int | None = None
     max_memory: str | None = None
+    temperature: float | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -77,6 +84,8 @@ class Request:
                 )
         if self.folds == 1:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
+        if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"--temperature is {self.temperature:g}; give a positive number, 1 for Bayes' rule itself")
         if self.max_memory is not None:
             parse_size(self.max_memory)
         if not 0 <= self.seed < 2**32:
@@ -100,6 +109,15 @@ class Request:
         if "epochs" in given:  # who says how long means it
             options.pop("stop", None)
         return options
+
+    def temperature_for(
+        self, model: Any, data: Any, learner: Any, seed: int, loop: dict[str, Any]
+    ) -> tuple[float, dict[float, float]]:
+        """Returns the temperature, and those that were tried with the loss of the rows set aside."""
+        if self.temperature is not None:
+            return self.temperature, {}
+        options = {name: value for name, value in loop.items() if name != "validation"}
+        return choose_temperature(model, data, learner, seed=seed, **options)
 
     def prediction(self) -> dict[str, Any]:
         """Returns the options of a prediction."""
@@ -156,12 +174,16 @@ def train(
         show_notes(table.notes)
     start = time.perf_counter()
     # What is foreseen is said before it runs to who asked about memory.
-    with _told() if request.max_memory is not None and not as_json else nullcontext():
+    with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
         if folds:
-            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **loop)
+            temperature, temperatures = request.temperature or 1.0, {}
+            options = loop | {"temperature": temperature}
+            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **options)
             fits = fitted.fits
         else:
-            fitted = fit_width(model, (x, y), learner, seed=request.seed, **loop)
+            temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
+            fitted = fit_width(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
             fits = (fitted.fit,)
     seconds = time.perf_counter() - start
     if any(
@@ -170,6 +192,7 @@ def train(
         raise KeyboardInterrupt
     y_test = data.y[test_rows]
     pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
+    convergence = fitted.posterior.convergence
     found = estimates(score_rows(pred, y_test))
     noise = float(pred.monte_carlo_error(y_test))
     metrics = {
@@ -178,6 +201,8 @@ def train(
         "scores": {name: each.value for name, each in found.items()},
         "standard_errors": {name: each.error for name, each in found.items()},
         "monte_carlo_errors": {"nll": noise},
+        "temperature": temperature,
+        "convergence": None if convergence is None else convergence.describe(),
         "seconds": seconds,
     }
     predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
@@ -199,6 +224,9 @@ def train(
             "network": repr(model.network),
             "prior": repr(model.prior),
             "prior_as_used": repr(fitted.posterior.model.prior),
+            "precision": _precision(fitted.posterior),
+            "temperature": temperature,
+            "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
             "widths_tried": {f"{width:g}": nll for width, nll in fitted.widths.items()},
             "standardised": True,
             "notes": list(table.notes),
@@ -216,10 +244,20 @@ def train(
         f"{recipe.name}{f' over {folds} folds' if folds else ''} on {request.data}: {_described(encoding)}; "
         f"{len(train_rows)} rows fitted in {seconds:.1f} s"
     )
+    if config["precision"] is not None:
+        show_line(f"a Gaussian about the weights, its precision {config['precision']}")
+    if temperatures:
+        show_line(f"temperature {temperature:g}, chosen by training rows: {_listed(temperatures)}")
+    if convergence is not None:
+        show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
     show_scores(f"{len(test_rows)} test rows", found)
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}")
+
+
+def _listed(temperatures: dict[float, float]) -> str:
+    return ", ".join(f"nll {nll:.3f} at {each:g}" for each, nll in temperatures.items())
 
 
 @contextmanager
@@ -251,6 +289,13 @@ def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
     return plots.reliability(pred, y, event=event)
 
 
+def _precision(posterior: Any) -> str | None:
+    """Returns the structure of a Gaussian's precision by the name of its operator; None for any other belief."""
+    belief = posterior.belief
+    gaussian = belief.factors.get("network") if isinstance(belief, Product) else None
+    return type(gaussian.precision).__name__ if isinstance(gaussian, Gaussian) else None
+
+
 def _described(encoding: Encoding) -> str:
     if encoding.task == "regression":
         return f"regression of {encoding.target!r}"
@@ -264,7 +309,8 @@ def _defaults(recipe: Any) -> dict[str, Any]:
     return {
         name: parameter.default
         for name, parameter in inspect.signature(recipe.factory).parameters.items()
-        if parameter.default is None or isinstance(parameter.default, bool | int | float | str | Annealed)
+        if parameter.default is None
+        or isinstance(parameter.default, bool | int | float | str | Annealed | PolynomialAverage)
     }
 
 

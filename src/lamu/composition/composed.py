@@ -137,8 +137,8 @@ def average(posteriors: Any, prior: Any = None) -> Composition:
         What predicts.
 
     Raises:
-        ValueError: for a posterior without evidence, or with one that is not finite; for tasks that differ; for a prior
-            that does not fit.
+        ValueError: for a posterior without evidence, with one that is not finite, or at another temperature than one;
+            for tasks that differ; for a prior that does not fit.
 
     Source: Hoeting, Madigan, Raftery & Volinsky (1999).
 
@@ -157,6 +157,11 @@ def average(posteriors: Any, prior: Any = None) -> Composition:
             raise ValueError(
                 f"posterior {k} has no evidence, which its algorithm does not know; take conjugate() or laplace(), or "
                 "weigh by held-out rows with stack(posteriors, x, y)"
+            )
+        if float(member.temperature) != 1.0:
+            raise ValueError(
+                f"posterior {k} was made at the temperature {float(member.temperature):g}, where its evidence is no "
+                "log marginal likelihood; fit at temperature 1, or weigh by held-out rows with stack(posteriors, x, y)"
             )
     evidence = np.array([float(member.evidence) for member in members])
     if not np.isfinite(evidence).all():

@@ -58,7 +58,9 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
     if reasons:
         # Five calls up is whoever called `fit`, whose line the warning is to name.
         warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
-    return in_its_own_space(Posterior(objective.model, belief, network_state, Sampled(), key))
+    return in_its_own_space(
+        Posterior(objective.model, belief, network_state, Sampled(), key, temperature=objective.temperature)
+    )
 
 
 def _swapped(leaf: Any) -> Any:

@@ -186,7 +186,9 @@ class Dynamics:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there."""
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
-            return Posterior(objective.model, Draws(samples), state.network_state, Sampled(), key)
+            return Posterior(
+                objective.model, Draws(samples), state.network_state, Sampled(), key, temperature=objective.temperature
+            )
         return drawn(key, objective, state.network_state, trace)
 
     def complaint(self, state: DynamicsState) -> str:

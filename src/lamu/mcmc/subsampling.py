@@ -161,6 +161,8 @@ class Subsampled:
         shuffled = jax.random.uniform(order_key, (total,), jnp.float32)
         order = jnp.argsort(jnp.where(mask > 0, shuffled, jnp.full_like(shuffled, 2.0)))
         count = target.batch.count.astype(vector.dtype)
+        # The prior is shared among the blocks that are asked: padding fills none of them.
+        asked = jnp.maximum(jnp.ceil(count / size), 1.0)
 
         def look(now: _Tally) -> _Tally:
             place = now.block * size + jnp.arange(size, dtype=jnp.int32)
@@ -168,7 +170,7 @@ class Subsampled:
             real = ((place < total) & (mask[chosen] > 0)).astype(vector.dtype)
             old, new = (jnp.where(real > 0, target.rows(at, chosen), 0.0) for at in (chain.position, proposal))
             difference = jnp.where(jnp.isnan(new), -jnp.inf, new) - old
-            added = jnp.sum(difference) + (prior_new - prior_old) / blocks
+            added = jnp.sum(difference) + (prior_new - prior_old) / asked
             seen = _Tally(
                 block=now.block + 1,
                 rows=now.rows + jnp.sum(real),

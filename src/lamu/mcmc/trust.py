@@ -8,12 +8,15 @@ import jax
 import numpy as np
 
 from lamu import tree
+from lamu.convergence import Convergence
 
-__all__ = ["UnreliableChains", "complaints", "split_r_hat"]
+__all__ = ["UnreliableChains", "complaints", "mixing", "split_r_hat"]
 
 _FEWEST = 100  # draws a chain; fewer say little of how a chain moves
 _REFUSES, _TAKES_ALL, _DIVERGES, _DISAGREE, _EXCHANGES = 0.01, 0.999, 0.01, 1.1, 0.02
 _MOST = 10_000  # coordinates looked at
+_MOST_MIXED = 256  # of them for an effective sample size
+_LONGER = "take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
 
 
 class UnreliableChains(UserWarning):
@@ -48,6 +51,43 @@ def complaints(belief: Any, model: Any) -> list[str]:
     found = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
     found += _loneliness(statistics)
     return found or _disagreement(statistics, values, model)
+
+
+def mixing(belief: Any, model: Any) -> Convergence | None:
+    """Returns how far chains have mixed, as a value; None for too few draws to say.
+
+    It is that of the log density and, where weights mean something by themselves, of the weights.
+
+    Args:
+        belief: draws, with or without statistics.
+        model: what was sampled.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.families import Draws
+        >>> from lamu.mcmc.trust import mixing
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
+        >>> mixing(Draws({"network": jax.random.normal(jax.random.key(0), (4, 500))}), density).converged
+        True
+    """
+    from numpyro.diagnostics import effective_sample_size
+
+    leaves = jax.tree.leaves(belief.samples)
+    if not leaves or leaves[0].shape[1] < _FEWEST:
+        return None
+    statistics = belief.statistics or {}
+    named = [np.asarray(statistics["log_density"], np.float64)[:, :, None]] if "log_density" in statistics else []
+    if _identified(model):
+        named.append(_coordinates(leaves)[:, :, :_MOST_MIXED])
+    if not named:
+        return None
+    values = np.concatenate(named, axis=2)
+    still = values.std(axis=(0, 1)) == 0  # a coordinate that is held has neither
+    values = values[:, :, ~still]
+    if not values.shape[2]:
+        return None
+    ess = effective_sample_size(values)
+    return Convergence(r_hat=float(np.max(split_r_hat(values))), ess=float(np.min(ess)), remedy=_LONGER)
 
 
 def split_r_hat(values: Any) -> np.ndarray:
@@ -147,11 +187,16 @@ def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
+def _identified(model: Any) -> bool:
+    """Whether weights can be compared between chains: not where hidden units may have changed places."""
+    return getattr(model.network, "linear", False) or model.likelihood.task == "density"
+
+
 def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: Any) -> list[str]:
     largest = 0.0
     if "log_density" in statistics:
         largest = float(split_r_hat(statistics["log_density"]))
-    if getattr(model.network, "linear", False) or model.likelihood.task == "density":
+    if _identified(model):
         largest = max(largest, float(np.max(split_r_hat(values), initial=0.0)))
     if largest <= _DISAGREE:
         return []

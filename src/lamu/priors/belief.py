@@ -23,7 +23,8 @@ class Belief:
     r"""The prior that is somebody's belief \(q(\theta)\): a Gaussian over any operator, or another family of a density.
 
     A Gaussian belief enters another Gaussian belief exactly. Where its precision is diagonal or scalar every algorithm
-    takes it so; a full matrix does in closed forms and in Laplace's method, and enters elsewhere through the loss.
+    takes it so; a full matrix does in closed forms, in Laplace's method, and in the rule for a dense or a diagonal
+    precision (of which its diagonal is a part, and all of it the pull); it enters elsewhere through the loss.
 
     Attributes:
         belief: q. `lamu.Model.with_prior` takes it from a posterior.

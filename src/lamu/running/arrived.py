@@ -11,29 +11,14 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.model import Model
+from lamu.model import Model, arrived
 from lamu.objective import Objective
 from lamu.priors import LearnedNormal
 from lamu.typing import Params, RandomKey
 
-__all__ = ["arrived", "look_at_slope", "require_trained"]
+__all__ = ["look_at_slope", "require_trained"]
 
 _STEP, _GAIN = 0.01, 0.05
-
-
-def arrived(model: Model) -> bool:
-    """Returns whether the model's runs start from weights that somebody has trained.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.running.arrived import arrived
-        >>> arrived(lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()))
-        False
-    """
-    network: Any = model.network
-    while hasattr(network, "base"):
-        network = network.base
-    return model.start is not None or bool(getattr(network, "trained", False))
 
 
 def require_trained(model: Model, epochs: Any) -> None:

@@ -92,6 +92,7 @@ def array_blocks(
     done: int,
     step_key: RandomKey,
     order_key: RandomKey,
+    unit: int | None = None,
 ) -> Iterator[Block]:
     """Yields the blocks of a run over arrays: whole epochs, as many as are worth a dispatch, or pieces of a long one.
 
@@ -105,6 +106,7 @@ def array_blocks(
         done: the steps that were done before (a resumed run). A step depends on its number, never on its block.
         step_key: the key that a step's number is folded into.
         order_key: the key that an epoch's number is folded into.
+        unit: a number of steps, at every multiple of which a block ends; None for the whole run.
     """
     whole = traits.batching == "full" or batch_size >= rows.count
     per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
@@ -118,7 +120,7 @@ def array_blocks(
         length, every = (
             _cut_in_stages(traits, short, per_epoch, start, total)
             if in_stages
-            else _cut(traits, per_epoch, start, total)
+            else _cut(per_epoch, start, total, total if unit is None else unit)
         )
 
         def run(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Info]:
@@ -155,10 +157,10 @@ def array_blocks(
         yield Block(run, start, start / per_epoch)
 
 
-def _cut(traits: Traits, per_epoch: int, start: int, total: int) -> tuple[int, int]:
+def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
     """Returns the length of the block that begins at a step, and of how many of its steps each a draw is kept."""
     if per_epoch <= _LONG:
-        at_once = per_epoch * _largest_divisor(max(total // per_epoch, 1), _SHORT // per_epoch)
+        at_once = per_epoch * _largest_divisor(max(unit // per_epoch, 1), _SHORT // per_epoch)
     else:
         at_once = math.ceil(per_epoch / math.ceil(per_epoch / _LONG))
     within = start % max(at_once, per_epoch)

@@ -15,7 +15,7 @@ from lamu.posterior import Posterior
 from lamu.running.pieces import opened
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Best", "set_aside", "validation_nll"]
+__all__ = ["Best", "previewed", "set_aside", "validation_nll"]
 
 _ROWS, _DRAWS = 4096, 32
 
@@ -85,6 +85,19 @@ def preview(algorithm: Any) -> Callable[..., Posterior]:
     return known or (lambda key, state, objective: algorithm.posterior(key, state, objective, None, None))
 
 
+def previewed(algorithm: Any, key: RandomKey, state: Any, objective: Objective) -> Posterior | None:
+    """Returns what a state predicts without a pass over the data; None where the algorithm has nothing to say then.
+
+    Args:
+        algorithm: the algorithm.
+        key: the seed of the predictions.
+        state: the state.
+        objective: the loss.
+    """
+    known = getattr(algorithm, "preview", None)
+    return None if known is None else known(key, state, objective)
+
+
 class Best:
     """The best state so far, by its validation.
 
@@ -108,11 +121,13 @@ class Best:
         self.state: Any = None
         self.nll = float("inf")
         self.passes = 0.0
+        self.chosen_last = True
         self.stopped = False
 
     def see(self, state: Any, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
-        if self.state is None or nll < self.nll:
+        self.chosen_last = self.state is None or nll < self.nll
+        if self.chosen_last:
             # A copy, because the next block is given the state away.
             self.state, self.nll, self.passes = jax.tree.map(_copy, state), nll, passes
 

@@ -1,0 +1,128 @@
+r"""How far a belief is from the fixed point of the rule, as a value.
+
+A belief that the rule no longer moves satisfies \(\lambda^* = -\nabla_\mu E_q[\ell]\) (Khan & Rue 2021, equation 5).
+For a Gaussian these are two equations, and the distances from both are measured over all rows:
+
+\[ E_q[\nabla\ell] = 0: \quad \sqrt{E_q[\nabla\ell]^\top S^{-1} E_q[\nabla\ell]}, \qquad
+   S = E_q[\nabla^2\ell]: \quad |\log S_{jj} - \log E_q[\nabla^2\ell]_{jj}| \]
+
+A point has the first one alone. Draws are judged by the split R-hat and the effective sample size of their chains.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lamu.record import record, static
+
+__all__ = ["Convergence", "Unconverged"]
+
+_OFFSET = 0.25  # of a posterior standard deviation, root mean square over coordinates
+_PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
+_R_HAT, _ESS = 1.1, 50.0
+
+
+class Unconverged(UserWarning):
+    """A belief that is not the fixed point of the rule: what is off, by how much, and what to do."""
+
+
+@record
+class Convergence:
+    r"""How far a belief is from the fixed point of the rule. What does not apply to a belief is None.
+
+    Attributes:
+        residual: \(\sqrt{g^\top S^{-1} g}\) with g the expected gradient of ℓ/T over all rows; for a point S is the
+            diagonal of the precision that Laplace's method would give it. Half its square is the loss, in nats, that a
+            Newton step would still gain.
+        squared_error: the standard error of the squared residual, where it was estimated from draws; of the residual
+            counts what two of them do not explain.
+        dimension: the number of coordinates that the residual is a norm over.
+        precision_error: the median over coordinates of \(|\log (S / E_q[\nabla^2\ell])|\); 0.2 is ten per cent of a
+            standard deviation.
+        precision_error_90: its 90 % quantile.
+        r_hat: the largest split R-hat of the chains.
+        ess: the smallest effective sample size of what the R-hat is of.
+        remedy: what to do where it is not converged, as the end of a sentence; empty for the general advice.
+
+    Examples:
+        >>> from lamu.convergence import Convergence
+        >>> Convergence(residual=0.01, dimension=4).converged
+        True
+        >>> print(Convergence(residual=3.0, dimension=4).complaint)
+        the mean is 1.50 posterior standard deviations from the fixed point (root mean square; 0.25 is the limit)
+    """
+
+    residual: float | None = None
+    squared_error: float = 0.0
+    dimension: int = static(default=1)
+    precision_error: float | None = None
+    precision_error_90: float | None = None
+    r_hat: float | None = None
+    ess: float | None = None
+    remedy: str = static(default="")
+
+    @property
+    def offset(self) -> float | None:
+        """The residual per coordinate (root mean square): the distance of the mean in posterior standard deviations."""
+        return None if self.residual is None else float(self.residual) / math.sqrt(max(self.dimension, 1))
+
+    @property
+    def _certain_offset(self) -> float | None:
+        """The offset less what two standard errors explain."""
+        if self.residual is None:
+            return None
+        squared = float(self.residual) ** 2
+        left = squared - 2 * float(self.squared_error)
+        return left if math.isnan(left) else math.sqrt(max(left, 0.0) / max(self.dimension, 1))
+
+    @property
+    def converged(self) -> bool:
+        """Whether no distance is beyond its limit."""
+        return not self.complaints
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What is beyond its limit, each with its figure."""
+        found = []
+        if _beyond(self._certain_offset, _OFFSET):
+            found.append(
+                f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
+                f"{_OFFSET} is the limit)"
+            )
+        if _beyond(self.precision_error, _PRECISION):
+            found.append(
+                f"precisions are off by a median factor of {math.exp(min(self.precision_error or 0.0, 700.0)):.2f} "
+                f"({math.exp(_PRECISION):.2f} is the limit)"
+            )
+        elif _beyond(self.precision_error_90, _PRECISION_90):
+            found.append(
+                f"a tenth of the precisions is off by a factor of "
+                f"{math.exp(min(self.precision_error_90 or 0.0, 700.0)):.2f} or more ({math.exp(_PRECISION_90):.2f} is "
+                "the limit)"
+            )
+        if _beyond(self.r_hat, _R_HAT):
+            found.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {_R_HAT} is the limit)")
+        if self.ess is not None and not self.ess >= _ESS:
+            found.append(f"the chains hold {self.ess:.0f} effective draws ({_ESS:.0f} is the limit)")
+        return tuple(found)
+
+    @property
+    def complaint(self) -> str:
+        """All complaints in one line, without the remedy; empty where there is none."""
+        return "; ".join(self.complaints)
+
+    def describe(self) -> dict[str, float | int | bool]:
+        """Returns the figures that apply by name, and the verdict, as JSON holds them."""
+        named = {
+            "residual": self.residual,
+            "offset": self.offset,
+            "precision_error": self.precision_error,
+            "precision_error_90": self.precision_error_90,
+            "r_hat": self.r_hat,
+            "ess": self.ess,
+        }
+        return {"converged": self.converged, **{name: float(v) for name, v in named.items() if v is not None}}
+
+
+def _beyond(value: float | None, limit: float) -> bool:
+    return value is not None and not value <= limit  # NaN is beyond every limit

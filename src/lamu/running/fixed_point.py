@@ -1,0 +1,385 @@
+r"""How far a posterior is from the fixed point of the rule, measured over the data that it was learned from.
+
+For a Gaussian \(q = N(m, S^{-1})\) with draws in antithetic pairs, \(\theta_\pm = m \pm \epsilon\), pair k gives
+unbiased estimates \(g_k\) of \(E_q[\nabla\ell]/T\) and \(h_k\) of the diagonal of \(E_q[\nabla^2\ell]/T\). The pairs
+are independent, so that
+
+\[ \widehat{\|E g\|^2} = \frac{1}{K(K-1)} \sum_{k \ne l} g_k^\top S^{-1} g_l \]
+
+is unbiased: the noise of the draws is not in it. The distance of a precision is that to the nearest end of the interval
+\(\bar h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is noisy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.convergence import Convergence
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.expectations import Antithetic, Delta, Exact, MonteCarlo, Quadrature
+from lamu.families import Draws, Ensemble, Gaussian, Point, Product
+from lamu.mcmc.trust import mixing
+from lamu.networks import loops_well
+from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective.curvature import (
+    Curvature,
+    LowRankGradients,
+    Price,
+    SquaredGradients,
+    fisher_diagonal,
+    hessian_product,
+)
+from lamu.operators import Diagonal, Layerwise
+from lamu.posterior import Posterior
+from lamu.priors import gaussian_belief
+from lamu.record import record, static
+from lamu.rule import Rule
+from lamu.typing import Params, RandomKey
+
+__all__ = ["convergence_of"]
+
+_SHARE, _UNNOTICED = 0.1, 2e5  # of the run's gradients; and gradients of a row with a hundred weights
+_AVERAGED = 16
+_PAIRS, _MOST_PAIRS, _PROBES = 8, 64, 8
+_CHUNK, _MOST_NUMBERS = 1024, 2e7
+_MEMBERS, _FISHER_ROWS = 4, 256
+_FARTHEST = 5.0  # of a log ratio: what is beyond is as wrong
+_ERRORS = 3.0  # standard errors: of eight pairs, two would leave a tenth of all coordinates outside
+
+
+def convergence_of(
+    posterior: Posterior, algorithm: Any, objective: Objective, rows: Any, key: RandomKey, work: float, batch_size: int
+) -> Convergence | None:
+    """Returns how far a posterior is from the fixed point; None for a belief of another kind than those below.
+
+    | belief | what is measured |
+    |---|---|
+    | a Gaussian of the rule | both distances, with the recipe's own curvature |
+    | any other Gaussian | both distances, the curvature by Price's identity |
+    | a point | the gradient, in the metric of the Fisher information and the prior |
+    | draws | R-hat and effective sample size |
+    | an ensemble | the worst of its first members |
+
+    Args:
+        posterior: the posterior.
+        algorithm: what made it.
+        objective: the loss.
+        rows: the rows learned from; batches of a stream are taken as they come.
+        key: for draws and for the choice of rows.
+        work: how many gradients of a row the run took; the measurement takes a tenth of that at most, in fewer rows
+            where all would cost more.
+        batch_size: rows of a gradient, where a network in a compiled loop is slow.
+    """
+    belief = posterior.belief
+    if isinstance(belief, Draws):
+        return mixing(belief, posterior.model)
+    if posterior.model.likelihood.task not in ("regression", "binary", "classes", "density"):
+        return None
+    if isinstance(belief, Ensemble):
+        members = [
+            convergence_of(
+                Posterior(posterior.model, belief.member(i), _member(posterior.network_state, i), posterior.rule, key),
+                getattr(algorithm, "of", None),
+                objective,
+                rows,
+                jax.random.fold_in(key, i),
+                work / _MEMBERS,
+                batch_size,
+            )
+            for i in range(min(belief.count, _MEMBERS))
+        ]
+        known = [each for each in members if each is not None]
+        return max(known, key=lambda each: (not each.converged, each.offset or 0.0), default=None)
+    parts = belief.factors if isinstance(belief, Product) else {}
+    gaussian, dispersion = parts.get("network"), parts.get("likelihood")
+    objective = Objective(posterior.model, objective.data_size, objective.temperature, objective.likelihood_power)
+    if isinstance(gaussian, Gaussian) and isinstance(dispersion, Point):
+        choices = _choices(algorithm)
+        at = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)
+        return _measured(at, rows, key, work, batch_size)
+    if isinstance(belief, Point):
+        return _measured(_AtPoint(objective, belief.mean, posterior.network_state), rows, key, work, batch_size)
+    return None
+
+
+def _choices(algorithm: Any) -> tuple[Any, Any, Any]:
+    """Returns expectation, curvature and structure: the rule's own, with draws in pairs, or Price's identity."""
+    paired = MonteCarlo(2, Antithetic())
+    if not isinstance(algorithm, Rule):
+        return paired, Price(), Diagonal
+    curvature = algorithm.curvature
+    if isinstance(curvature, LowRankGradients):  # whose diagonal is that of all rows' squares
+        curvature = SquaredGradients()
+    kronecker = isinstance(algorithm.structure, Layerwise)
+    expectation = algorithm.expectation if isinstance(algorithm.expectation, Delta | Exact | Quadrature) else paired
+    return expectation, curvature, algorithm.structure if kronecker else Diagonal
+
+
+@record
+class _AtGaussian:
+    """Unbiased estimates of the expected gradient and of the diagonal of the expected Hessian, a row, under q."""
+
+    objective: Objective
+    belief: Gaussian
+    dispersion: Params
+    network_state: Any
+    expectation: Any
+    curvature: Curvature
+    structure: Any = static()
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether all draws are the same."""
+        return not isinstance(self.expectation, MonteCarlo)
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates."""
+        return tree.dimension(self.belief.mean)
+
+    def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
+        """Returns gradient and curvature of the likelihood, and of a prior that is not Gaussian."""
+        conjugate = self.prior is not None
+        loss = BatchLoss(self.objective, batch, self.network_state, Weights(), self.dispersion, conjugate)
+        at = self.expectation.evaluate(key, self.belief, loss, self.curvature, self.structure)
+        return at.gradient, at.curvature.diagonal(self.belief.mean)
+
+    @property
+    def prior(self) -> Gaussian | None:
+        """The prior, where it is Gaussian and enters exactly."""
+        return gaussian_belief(self.objective.model.prior, self.belief.mean)
+
+    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+        """Returns both on the scale of the target, with a Gaussian prior."""
+        kappa, T = self.objective.concentration, self.objective.temperature
+        gradient, curvature = tree.scale(gradient, kappa), tree.scale(curvature, kappa)
+        prior, mean = self.prior, self.belief.mean
+        if prior is None:
+            return gradient, curvature
+        pull = prior.precision.matvec(tree.add(mean, prior.mean, -1.0))
+        return tree.add(gradient, pull, 1 / T), tree.add(curvature, prior.precision.diagonal(mean), 1 / T)
+
+    def in_metric(self, curvature: Params) -> _AtGaussian:
+        """Returns itself: the belief is its own metric."""
+        return self
+
+    @property
+    def metric(self) -> Any:
+        """S."""
+        return self.belief.precision
+
+    def distances(self, mean: Params, error: Params) -> dict[str, float]:
+        """Returns the distances of the precision, its noise taken off."""
+        precision = _flat(self.belief.precision.diagonal(self.belief.mean))
+        estimate, noise = _flat(mean), _ERRORS * _flat(error)
+        # To the nearest end of the interval that the noise leaves open.
+        nearest = np.clip(precision, estimate - noise, estimate + noise)
+        nearest = np.maximum(nearest, precision * np.exp(-_FARTHEST))
+        own = np.abs(np.log(precision / nearest))
+        return {"precision_error": float(np.median(own)), "precision_error_90": float(np.quantile(own, 0.9))}
+
+
+@record
+class _AtPoint:
+    """The gradient at a point, in the metric of the Fisher information beside the prior's curvature.
+
+    Attributes:
+        scale: the diagonal of that metric, on the scale of the target; None before it was taken.
+    """
+
+    objective: Objective
+    point: Params
+    network_state: Any
+    scale: Params | None = None
+
+    deterministic = True
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates."""
+        return tree.dimension(self.point)
+
+    def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
+        """Returns gradient and curvature of loss and prior; the latter once, and zero after that."""
+        loss = BatchLoss(self.objective, batch, self.network_state, Everything(), {})
+        gradient = loss.gradient(self.point, jax.random.fold_in(key, 1)).coordinates
+        if self.scale is not None:
+            return gradient, tree.zeros_like(gradient)
+        if self.objective.model.likelihood.task == "density":
+            product = hessian_product(loss, self.point)
+            probes = jnp.arange(2, 2 + _PROBES)
+            squares = jax.lax.map(lambda i: jax.tree.map(jnp.square, product(_signs(key, i, self.point))), probes)
+            return gradient, jax.tree.map(lambda leaf: jnp.sqrt(jnp.mean(leaf, axis=0)), squares)
+        some = replace(loss, batch=jax.tree.map(lambda leaf: leaf[:_FISHER_ROWS], batch), conjugate=True)
+        information = fisher_diagonal(jax.random.fold_in(key, 2), some, self.point, _PROBES)
+        ones = jax.tree.map(jnp.ones_like, self.point)
+        prior = jax.jvp(jax.grad(self.objective.negative_log_prior), (self.point,), (ones,))[1]
+        return gradient, jax.tree.map(lambda i, p: i + jnp.maximum(p, 0).astype(i.dtype), information, prior)
+
+    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+        """Returns both on the scale of the target."""
+        kappa = self.objective.concentration
+        return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
+
+    def in_metric(self, curvature: Params) -> _AtPoint:
+        """Returns the same with the metric known, with a floor under what no row and no prior speak of."""
+        largest = jnp.max(jnp.stack([jnp.max(leaf).astype(float) for leaf in jax.tree.leaves(curvature)]))
+        least = 1e-6 * largest + jnp.finfo(largest.dtype).tiny
+        return replace(self, scale=jax.tree.map(lambda leaf: jnp.maximum(leaf, least.astype(leaf.dtype)), curvature))
+
+    @property
+    def metric(self) -> Any:
+        """S."""
+        return Diagonal(self.scale)
+
+    def distances(self, mean: Params, error: Params) -> dict[str, float]:
+        """Returns nothing: a point has no precision."""
+        return {}
+
+
+def _signs(key: RandomKey, index: Any, like: Params) -> Params:
+    keys = tree.keys_like(jax.random.fold_in(key, index), like)
+    return jax.tree.map(lambda leaf, one: jax.random.rademacher(one, leaf.shape, leaf.dtype), like, keys)
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """Which rows each pair of draws sees: all, or as many of its own as the share of the run's work allows."""
+
+    rows: Any
+    pairs: int
+    each: int
+    chunk: int
+    order: np.ndarray
+    averaged: int = 1  # draws in the place of each pair's one
+
+    @classmethod
+    def of(cls, rows: Any, at: Any, key: RandomKey, work: float, batch_size: int) -> _Deal:
+        if not isinstance(rows, Arrays):
+            return cls(rows, _PAIRS, 1, batch_size, np.empty(0))
+        # Gradients of rows, over all pairs; of a small problem as many as take no time that anybody notices.
+        affordable = max(_SHARE * work, min(_UNNOTICED, 100 * _UNNOTICED / at.dimension))
+        affordable /= 1 if at.deterministic else 2
+        most = int(np.clip(_MOST_NUMBERS / at.dimension, 4, _MOST_PAIRS))
+        pairs = int(np.clip(affordable / rows.count, min(_PAIRS, most), most))
+        averaged = 1
+        if at.deterministic and affordable >= rows.count:
+            pairs = 1  # all rows at one place: no noise
+        elif affordable >= _AVERAGED * _PAIRS * rows.count:
+            averaged, pairs = _AVERAGED, int(np.clip(affordable / (_AVERAGED * rows.count), _PAIRS, most))
+        each = int(np.clip(affordable / pairs, min(rows.count, batch_size), rows.count))
+        example = rows.example(1)
+        model = at.objective.model
+        dense = loops_well(model.network, example.x, model.likelihood.outputs(example.y)) and not at.network_state
+        chunk = min(each, _CHUNK if dense else batch_size)
+        order = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1))).permutation(rows.count)
+        return cls(rows, pairs, each, chunk, order, averaged)
+
+    def batches(self, pair: int) -> Iterator[Batch]:
+        """Yields the rows of a pair."""
+        if not isinstance(self.rows, Arrays):
+            for number, batch in enumerate(self.rows):
+                if number % self.pairs == pair:
+                    yield batch
+                if number >= 2 * self.pairs:
+                    return
+        elif self.each >= self.rows.count:
+            yield from self.rows.batches(self.chunk)
+        else:
+            chosen = self.order[(pair * self.each + np.arange(self.each)) % self.rows.count]
+            yield from self.rows.take(chosen).batches(self.chunk)
+
+
+def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
+    deal = _Deal.of(rows, at, jax.random.fold_in(key, 0), work, batch_size)
+    if deal.averaged > 1:
+        at = replace(at, expectation=MonteCarlo(2 * deal.averaged, Antithetic()))
+    gradients: list[Params] = []
+    curvature: Any = None
+    for pair in range(deal.pairs):
+        draw_key = jax.random.fold_in(key, pair + 1)
+        total: Any = None
+        for batch in deal.batches(pair):
+            part = _part(at, batch, jax.random.clone(draw_key))
+            total = part if total is None else _added(total, part)
+        if total is None:
+            continue
+        gradient, found = _whole(at, total)
+        if not gradients:
+            at = at.in_metric(found)
+        gradients.append(gradient)
+        moments = (found, jax.tree.map(jnp.square, found))
+        curvature = moments if curvature is None else _added(curvature, moments)
+    if not gradients:
+        return None
+    squared, error = _squared_norm(at.metric, gradients)
+    count = len(gradients)
+    mean, square = (tree.scale(each, 1 / count) for each in curvature)
+    spread = jax.tree.map(lambda s, m: jnp.sqrt(jnp.maximum(s - m**2, 0) / max(count - 1, 1)), square, mean)
+    residual = math.sqrt(max(squared, 0.0)) if math.isfinite(squared) else math.nan
+    distances = at.distances(mean, spread)
+    return Convergence(residual=residual, dimension=at.dimension, squared_error=error, **distances)
+
+
+def _squared_norm(metric: Any, gradients: list[Params]) -> tuple[float, float]:
+    """Returns the squared norm of the mean gradient without the noise's share, and its standard error (jackknife)."""
+    matrix = np.stack([_flat(gradient) for gradient in gradients])
+    whitened = np.stack([_flat(_solved(metric, gradient)) for gradient in gradients])
+    products = matrix @ whitened.T
+    count = len(gradients)
+    if count == 1:
+        return float(products[0, 0]), 0.0
+    of = lambda chosen: _off_diagonal_mean(products[np.ix_(chosen, chosen)])
+    everything = np.arange(count)
+    if count == 2:
+        return of(everything), 0.0
+    left_out = np.array([of(np.delete(everything, k)) for k in range(count)])
+    return of(everything), float(np.sqrt((count - 1) * left_out.var()))
+
+
+@jax.jit
+def _solved(metric: Any, gradient: Params) -> Params:
+    return metric.solve(gradient)
+
+
+def _off_diagonal_mean(products: np.ndarray) -> float:
+    count = len(products)
+    return float((products.sum() - np.trace(products)) / (count * (count - 1)))
+
+
+@jax.jit
+def _part(at: Any, batch: Batch, key: RandomKey) -> Any:
+    """Returns the sums over a batch's rows, and how many there are."""
+    count = batch.count.astype(jnp.result_type(float))
+    gradient, curvature = at.estimate(batch, key)
+    return tree.scale(gradient, count), tree.scale(curvature, count), count
+
+
+@jax.jit
+def _added(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
+@jax.jit
+def _whole(at: Any, total: Any) -> tuple[Params, Params]:
+    """Returns gradient and curvature of one pair on the scale of the target."""
+    gradient, curvature, count = total
+    return at.whole(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))
+
+
+def _flat(leaves: Params) -> np.ndarray:
+    return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(leaves)])
+
+
+def _member(state: Any, index: int) -> Any:
+    """Returns a member's network state, where each has its own."""
+    return jax.tree.map(lambda leaf: leaf[index], state)
