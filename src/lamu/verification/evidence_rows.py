@@ -73,7 +73,8 @@ def _neural_linear() -> Check:
         state, _ = algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, batch, objective)
     noise = float(np.exp(2 * state.params["likelihood"]["log_scale"][0]))
     first = Arrays.of((problem.x[:12], problem.y[:12]))
-    posterior: Any = algorithm.posterior(jax.random.key(2), state, objective, first, None)
+    half = replace(objective, data_size=12.0)
+    posterior: Any = algorithm.posterior(jax.random.key(2), state, half, first, None)
     belief: Any = absorb(posterior, (problem.x[12:], problem.y[12:])).belief
     design, y = problem.design, problem.y
     precision = problem.precision * noise * np.eye(design.shape[1]) + design.T @ design
