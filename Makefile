@@ -22,7 +22,7 @@ export LAMU_DATA := $(abspath ../shared/data)
 endif
 endif
 
-.PHONY: help setup demo test stress lint docs bench clean
+.PHONY: help setup demo test laws stress lint docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -55,9 +55,12 @@ demo: $(READY) ## a first belief, a first prediction
 
 # The compiler's older way to fuse loops takes two thirds of the time, and programs that run once are not worth its
 # optimisations, a fifth of the rest. What is sensitive to either is in `make stress`, which compiles as users do.
-test: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
+test laws: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
 test: $(READY) ## the tests, without the long ones
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws" $(PYTEST_ARGS)
+
+laws: $(READY) ## every law on every row, without what `make test` runs
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m laws $(PYTEST_ARGS)
 
 stress: $(READY) ## the long and large tests
 	@$(BIN)/python -m pytest -m stress $(PYTEST_ARGS)

@@ -13,7 +13,9 @@ import numpy as np
 from lamu.departures import Inverse
 from lamu.geometry import Accumulation, Bounded, Compressed, Factorwise, Retraction, Shifted, Shortened, Straight
 from lamu.operators import Dense, Diagonal, FactoredApart, Kronecker, Layerwise, LowRank, LowRankOf, Scalar
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("arrows", "arrow bounded damped factors metric positive projecting structure unforgetting")
 
 
 @dataclass(frozen=True)

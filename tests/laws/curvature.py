@@ -35,7 +35,9 @@ from lamu.objective.curvature import (
     SquaredGradient,
 )
 from lamu.operators import Dense, Diagonal, Scalar
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("curvature", "additive canonical drawn fixed matrix positive")
 
 RNG = np.random.default_rng(12)
 X = RNG.normal(size=(8, 2))

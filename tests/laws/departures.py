@@ -25,7 +25,9 @@ from lamu.departures import (
     Trace,
 )
 from lamu.operators import Diagonal
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("departures", "metric momentum")
 
 LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
 GRADIENTS = [tree.normal(jax.random.key(seed), LIKE) for seed in range(6)]

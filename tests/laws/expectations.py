@@ -26,7 +26,9 @@ from lamu.objective.curvature import Evaluation, GaussNewton, Hessian, Price, Sq
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 from tests.laws.curvature import CLOSE, POWER, SIZE, STRUCTURES, Case, flat
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("expectations", "additive derivative deterministic integral quadratic root sampled squared")
 
 
 @record

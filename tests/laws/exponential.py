@@ -41,7 +41,9 @@ from lamu.families import (
 )
 from lamu.record import record
 from lamu.rule import natural_step
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("exponential", "circular curved grid")
 
 RATE, COUNT = 0.3, 4000
 keys = lambda: jax.random.split(jax.random.key(2), 2)
@@ -204,21 +206,21 @@ normal_gamma = family(
     PlaneOfMeanAndPrecision,
 )
 wishart = family(
-    Wishart, {"degrees": 6.5, "scale_inverse": ROUND}, {"degrees": 4.2, "scale_inverse": TILTED}, OfWishart, "closed"
+    Wishart, {"degrees": 6.5, "scale_inverse": ROUND}, {"degrees": 4.2, "scale_inverse": TILTED}, OfWishart, ""
 )
 normal_wishart = family(
     NormalWishart,
     {"location": [0.6, -0.3], "count": 2.0, "degrees": 6.5, "scale_inverse": ROUND},
     {"location": [0.1, 0.4], "count": 1.4, "degrees": 5.2, "scale_inverse": TILTED},
     OfNormalWishart,
-    "closed long",
+    "long",
 )
 matrix_normal = family(
     MatrixNormal,
     {"mean": [[0.6, -0.3, 1.0], [0.2, 0.8, -0.5]], "row_precision": ROUND, "column_precision": WIDE},
     {"mean": [[0.1, 0.4, 0.7], [-0.4, 0.3, 0.0]], "row_precision": TILTED, "column_precision": WIDE},
     OfMatrixNormal,
-    "closed curved",
+    "curved",
 )
 
 

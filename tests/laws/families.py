@@ -19,7 +19,9 @@ from lamu import rule, tree
 from lamu.families import Draws, Ensemble, ExpectationGaussian, Family, Gaussian, NaturalGaussian, Point, Product
 from lamu.operators import Dense, DenseBlocks, Diagonal, Scalar
 from lamu.record import record
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("families", "belief draws ensemble gaussian point product")
 
 MEAN = {"kernel": jnp.array([[0.4, -1.1], [2.0, 0.3]]), "scale": jnp.array(-0.7)}
 AWAY = {"kernel": jnp.array([[-0.2, 0.5], [1.1, -0.9]]), "scale": jnp.array(0.6)}

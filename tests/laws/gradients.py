@@ -48,7 +48,9 @@ from lamu.families import (
 )
 from lamu.operators import Dense, Diagonal, Scalar
 from tests.laws.curvature import STRUCTURES
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("gradients", "controlled defined deterministic fitted gaussian integral relaxed root sampled traced")
 
 REPETITIONS, SEED, TAU = 2_000, 3, 0.6
 COVARIANCE = np.array([[0.5, -0.25], [-0.25, 0.4]])

@@ -26,7 +26,9 @@ from lamu.geometry import (
     Placement,
     Rayleigh,
 )
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("groups", "bounded gaussian")
 
 KAPPA = 40.0
 CENTRE = jnp.array([0.4, -1.1, 0.8])

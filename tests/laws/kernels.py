@@ -18,6 +18,7 @@ from scipy import stats
 import lamu
 from lamu.data import Batch
 from lamu.density import nothing
+from lamu.families import Gaussian
 from lamu.mcmc import DelayedAcceptance, SequentialTest
 from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.hamiltonian import Hamiltonian
@@ -27,8 +28,12 @@ from lamu.mcmc.no_u_turn import NoUTurn
 from lamu.mcmc.subsampling import Subsampled
 from lamu.mcmc.target import Target
 from lamu.objective import Objective
-from lamu.record import record
-from tests.laws.harness import Row, law, row, twin
+from lamu.operators import Diagonal
+from lamu.priors import Belief
+from lamu.record import record, static
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("kernels", "refuses rows")
 
 CHAINS, SHAPE, BINS = 100_000, 2.0, 8
 DENSITY = lamu.LogDensity(lambda u: SHAPE * u - jnp.exp(u), 0.0)
@@ -37,6 +42,9 @@ NUMBERS = np.array([-1.0, 0.2, 0.4, 0.5, 0.9, 1.5, 2.2, 3.7])
 MEAN = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(1.5), lamu.priors.Normal(2.0))
 ROWS_OF_ONE = Batch.of(jnp.ones((8, 1)), jnp.asarray(NUMBERS))
 OF_ROWS = Target(Objective(MEAN, 8.0), ROWS_OF_ONE, {})
+MASSES = np.array([0.3, 2.5])
+PAIRS = np.random.default_rng(2).normal(size=(8, 2))
+FEW = 64
 
 
 def params(u: Any, of_rows: bool) -> Any:
@@ -119,6 +127,53 @@ def refusals_fall_with_the_step(row: Row) -> None:
     assert 5 / 6 < coarse / fine / 2 ** row.extras["order"] < 7 / 6, coarse / fine
 
 
+def two(u: Any) -> Any:
+    return {"network": {"layers": {0: {"kernel": jnp.reshape(u, (2, 1))}}}, "likelihood": {}}
+
+
+def in_units(units: np.ndarray) -> Target:
+    """A regression with two weights, of which each is so many of its units."""
+    prior = Belief(Gaussian(two(jnp.zeros(2))["network"], Diagonal(two(jnp.asarray(units**2 / 4.0))["network"])))
+    model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(1.5), prior)
+    return Target(Objective(model, 8.0), Batch.of(jnp.asarray(PAIRS * units), jnp.asarray(NUMBERS)), {})
+
+
+@law("kernels")
+def a_mass_is_a_choice_of_units(row: Row) -> None:
+    r"""With the inverse mass c a chain moves as \(\theta / \sqrt c\) does with masses of one: draw by draw."""
+    starts = np.random.default_rng(3).normal(size=(FEW, 2))
+
+    @jax.jit
+    def end(starts: Any, target: Target, inverse_mass: Any) -> Any:
+        def one(key: Any, u: Any) -> Any:
+            chain = row.subject.begin(two(u), target)
+            chain, _ = row.subject.move(key, chain, target, jnp.asarray(0.3), inverse_mass, False)
+            return jnp.ravel(jax.tree.leaves(chain.position)[0])
+
+        return jax.vmap(one)(jax.random.split(jax.random.key(4), FEW), starts)
+
+    units = np.sqrt(MASSES)
+    with jax.debug_key_reuse(False):  # as above
+        with_masses = end(jnp.asarray(starts), in_units(np.ones(2)), jnp.asarray(MASSES))
+        with_ones = end(jnp.asarray(starts / units), in_units(units), jnp.ones(2))
+    assert np.mean(np.any(np.asarray(with_masses) != starts, axis=1)) > 0.2
+    np.testing.assert_allclose(with_masses, np.asarray(with_ones) * units, rtol=1e-7, atol=1e-9)
+
+
+@record
+class Remassed:
+    """A kernel that takes another mass than it is given."""
+
+    of: Any
+    mass: Any = static()
+
+    def begin(self, position: Any, target: Any) -> Any:
+        return self.of.begin(position, target)
+
+    def move(self, key: Any, chain: Any, target: Any, step_size: Any, inverse_mass: Any, warming: Any) -> Any:
+        return self.of.move(key, chain, target, step_size, self.mass(inverse_mass), warming)
+
+
 @record
 class Greedy(RandomWalk):
     """Tests against the square of the ratio."""
@@ -152,3 +207,8 @@ twin(langevin, "without a test", both, Langevin(adjusted=False))
 twin(delayed, "a test that is sure too soon", both, Subsampled(SequentialTest(0.2), rows=3))
 twin(langevin, "refuses as a random walk does", "refusals_fall_with_the_step", RandomWalk())
 twin(hamiltonian, "one step, and none of the error of a path", "refusals_fall_with_the_step", Langevin())
+for of in (walk, langevin, hamiltonian, delayed):
+    twin(of, "an inverted mass", "a_mass_is_a_choice_of_units", Remassed(of.subject, jnp.reciprocal))
+twin(walk, "a mass that is ignored", "a_mass_is_a_choice_of_units", Remassed(walk.subject, jnp.ones_like))
+twin(hamiltonian, "a mass for its root", "a_mass_is_a_choice_of_units", Remassed(hamiltonian.subject, jnp.square))
+twin(walk, "masses exchanged", "a_mass_is_a_choice_of_units", Remassed(walk.subject, jnp.flip))

@@ -18,7 +18,9 @@ import numpy as np
 from scipy import stats
 
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("likelihoods", "dispersion marginal regression")
 
 METHODS = [name for name in dir(Likelihood) if not name.startswith("_")]
 

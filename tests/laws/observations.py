@@ -36,7 +36,9 @@ from lamu.observations import (
 from lamu.operators import Scalar
 from lamu.predictives.conjugate import ConjugatePredictive
 from lamu.record import record
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("observations", "cdf scalar tempered")
 
 rng = np.random.default_rng(3)
 N, SCALE = 11, 0.7

@@ -38,7 +38,9 @@ from lamu.operators import (
     Structure,
 )
 from lamu.record import record
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("operators", "adds compresses factors refuses structure")
 
 LIKE = {"layer": [jnp.zeros((2, 2)), jnp.zeros(2)], "scale": jnp.zeros(())}
 D = 7

@@ -65,7 +65,9 @@ from lamu.operators import Dense, Layerwise, MatrixFreeOf
 from lamu.predictives import linearised, rows, sampled
 from lamu.predictives.rows import in_chunks
 from lamu.record import record
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import ROWS, Row, law, row, twin, vocabulary
+
+vocabulary("posteriors", "binary classes hidden labels point regression scales widens")
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(50, 2))
@@ -477,8 +479,6 @@ class Answer:
 def of(name: str) -> Row:
     return Row("posteriors", name, FITS[name][1], made[name])
 
-
-from tests.laws.harness import ROWS  # noqa: E402  (after the rows)
 
 made = {row.name: row.traits for row in ROWS if row.kind == "posteriors"}
 

@@ -18,7 +18,9 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal
 from lamu.priors import Belief, LayerwiseNormal, LearnedNormal, Normal, ScaleMixture, gaussian_belief
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("priors", "any belief gaussian patterned")
 
 PARAMS = {
     "layers": [

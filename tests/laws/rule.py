@@ -27,7 +27,9 @@ from lamu.priors import Normal
 from lamu.rate import Constant
 from lamu.rule import Rule
 from lamu.verification import problems, references
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("rule", "algorithm dense")
 
 KEY = jax.random.key(0)
 # Rows and temperature: a fault in either shows in one of the two.

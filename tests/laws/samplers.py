@@ -19,7 +19,9 @@ from scipy import stats
 from lamu.expectations import Antithetic, Independent, LatinHypercube, QuasiMonteCarlo, Sampler
 from lamu.families import Gaussian
 from lamu.operators import Dense
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("samplers", "paired spread stratified")
 
 COUNT, REPETITIONS = 16, 4_000
 MEAN, COVARIANCE = np.array([0.7, -0.2]), np.array([[0.5, -0.25], [-0.25, 0.4]])

@@ -27,7 +27,9 @@ from lamu.mcmc.momenta import Friction
 from lamu.objective import Objective
 from lamu.priors import Normal
 from lamu.record import record, static
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("stochastic_dynamics", "descent linear")
 
 N, NOISE, PRIOR, KEYS = 15, 0.8, 0.7, 12
 rng = np.random.default_rng(3)

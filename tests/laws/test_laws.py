@@ -3,21 +3,24 @@
 `make test` runs all laws on the first row of a kind, and of the other rows like the fields of one colour on a board:
 every law on every other row, every row under every other law; on every third, where a kind has more than eight rows,
 on every fourth beyond twenty-four.
-`make stress` runs the other fields, which repeat what those said about their neighbours.
+`make laws` runs the other fields; what must pass before a change is merged is both.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
+import traceback
 from pathlib import Path
 
 import pytest
 
-from tests.laws.harness import LAWS, ROWS, TWINS, Law, Row, Twin
+from tests.laws import harness
+from tests.laws.harness import LAWS, ROWS, TRAITS, TWINS, Law, Row, Twin, vocabulary
 
-KINDS = sorted(
-    path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "harness", "test_laws")
-)
+HERE = Path(__file__).parent
+OTHERS = ("__init__", "harness", "test_laws", "test_scale_faults")
+KINDS = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OTHERS)
 for kind in KINDS:
     importlib.import_module(f"tests.laws.{kind}")
 
@@ -57,7 +60,7 @@ SHORT = fields_of_one_colour()
             law,
             row,
             id=f"{law.kind}-{law.name}-{row.name}",
-            marks=[] if (law.kind, law.name, row.name) in SHORT else [pytest.mark.stress],
+            marks=[] if (law.kind, law.name, row.name) in SHORT else [pytest.mark.laws],
         )
         for law, row in CASES
     ],
@@ -72,8 +75,49 @@ def test_law(law: Law, row: Row) -> None:
 def test_twin_is_rejected(twin: Twin, law: Law, record_property) -> None:
     record_property("twin", f"{twin.row.kind}: {twin.row.name}")
     record_property("law", f"{law.kind}: {law.name}")
-    with pytest.raises(AssertionError):
+    assert law.applies(twin.row), "the law is not for this row, sound or broken"
+    with pytest.raises(AssertionError) as rejection:
         law.check(twin.row)
+    assert is_the_laws_own(rejection.value), f"not judged: {rejection.value!r}"
+
+
+def is_the_laws_own(error: BaseException) -> bool:
+    """Whether an assertion was made by a law, and neither by the library nor out of an error of another type."""
+    installed = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [path for path in installed if "site-packages" not in path.parts]
+    return ours[-1].parent == HERE and error.__cause__ is None
+
+
+def test_a_twin_that_cannot_be_run_is_not_rejected() -> None:
+    def broken(row: Row) -> None:
+        try:
+            raise TypeError("a set-up that fails")
+        except TypeError as error:
+            raise AssertionError("looks like a rejection") from error
+
+    with pytest.raises(AssertionError) as rejection:
+        broken(ROWS[0])
+    assert not is_the_laws_own(rejection.value)
+
+
+def test_a_misspelt_trait_is_an_error() -> None:
+    vocabulary("spelling", "random gaussian")
+    try:
+        with pytest.raises(ValueError, match="'randon' is no trait of the kind 'spelling'"):
+            harness.row("spelling", "some row", None, "randon gaussian")
+        with pytest.raises(ValueError, match="'randon' is no trait of the kind 'spelling'"):
+            harness.law("spelling", when="randon")
+    finally:
+        del TRAITS["spelling"]
+
+
+def test_every_trait_is_had_by_a_row_and_asked_for_by_a_law() -> None:
+    for kind, words in TRAITS.items():
+        had = frozenset().union(*(row.traits for row in ROWS if row.kind == kind))
+        asked = frozenset().union(*(law.when for law in LAWS if law.kind == kind))
+        asked |= set(re.findall(r'"(\w+)" (?:not )?in \w+\.traits', (HERE / f"{kind}.py").read_text()))
+        assert words == had - {"long"}, f"of {kind}, no row has {sorted(words - had)}"
+        assert words <= asked, f"of {kind}, no law asks for {sorted(words - asked)}"
 
 
 def test_every_row_has_a_law_and_every_law_a_row() -> None:

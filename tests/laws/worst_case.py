@@ -19,7 +19,9 @@ from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Hessian, NoCurvature, SquaredGradient
 from lamu.operators import Diagonal
 from lamu.priors import Normal
-from tests.laws.harness import Row, law, row, twin
+from tests.laws.harness import Row, law, row, twin, vocabulary
+
+vocabulary("worst_case", "ascent drawn")
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.normal(size=(7, 2)), np.array([1, 0, 1, 1, 0, 0, 1])
