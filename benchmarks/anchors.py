@@ -16,7 +16,6 @@ import numpy as np
 
 import lamu
 from benchmarks.splits import folder
-from lamu import tree
 from lamu.data import Batch
 from lamu.expectations import MonteCarlo, Quadrature
 from lamu.families import Gaussian
@@ -53,7 +52,7 @@ def negative_elbo(model: lamu.Model, x: np.ndarray, y: np.ndarray, belief: Gauss
     """Returns the exact bound of a Gaussian belief about the weights, in nats."""
     objective = Objective(model, float(len(x)))
     mean, precision = Weights().conjugate_prior(objective, belief.mean)
-    prior = Gaussian(mean, Diagonal(tree.scale(precision, objective.data_size)))
+    prior = Gaussian(mean, precision.scale(objective.data_size))
     loss = BatchLoss(objective, Batch.of(x, y), {}, Weights(), {}, conjugate=True)
     expected = Quadrature(60).evaluate(jax.random.key(0), belief, loss, Hessian(), Diagonal).value
     return float(len(x) * expected + belief.kl(prior))

@@ -1,12 +1,12 @@
 """Training by the evidence beside cross-validation: `python -m benchmarks.evidence_training`.
 
-One hidden layer of 50, the standard splits of five UCI sets (`python -m benchmarks.evidence_training 20` takes all
-twenty, `5 yacht energy` the first five of two sets), 3000 steps of batches of 64. `online_laplace` moves one width a
-layer and the noise by the evidence, on all training rows, and runs once. Cross-validated MAP chooses the width of its
-prior by the density of unseen rows (five folds, five widths), takes the noise of those rows' residuals, and runs once
-more on all rows. The third column is the anchor of the other benchmarks, MAP with one width, stopped and given its
-noise by a tenth of the rows. Figures are mean log likelihoods of test rows in nats and the target's own units;
-differences are paired, with standard errors over splits.
+One hidden layer of 50, the standard splits of five UCI sets (the judged ones of `benchmarks.splits`: `python -m
+benchmarks.evidence_training 10` takes all ten, `5 yacht energy` the first five of two sets), 3000 steps of batches of
+64. `online_laplace` moves one width a layer and the noise by the evidence, on all training rows, and runs once.
+Cross-validated MAP chooses the width of its prior by the density of unseen rows (five folds, five widths), takes the
+noise of those rows' residuals, and runs once more on all rows. The third column is the anchor of the other benchmarks,
+MAP with one width, stopped and given its noise by a tenth of the rows. Figures are mean log likelihoods of test rows in
+nats and the target's own units; differences are paired, with standard errors over splits.
 
 The gate: above cross-validated MAP on at least four of the five sets.
 """
