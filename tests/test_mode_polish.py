@@ -178,7 +178,7 @@ def test_newton_converges_from_far_on_a_generalised_linear_model() -> None:
     """Whole Newton steps diverge from here: the curvature all but vanishes where the model is sure."""
     start = {"network": {"layers": {0: {"kernel": np.array([[9.0], [-14.0], [11.0]])}}}, "likelihood": {}}
     model = lamu.Model(Linear(bias=False), Bernoulli(), Normal(3.0)).starting_at(start)
-    fit = lamu.fit(model, (X, BINARY), newton(), steps=30, batch_size=60)
+    fit = lamu.fit(model, (X, BINARY), newton(), steps=30)
     found = np.ravel(fit.posterior.mean["network"]["layers"][0]["kernel"])
     np.testing.assert_allclose(found, logistic_mode(3.0), atol=1e-4)
     assert np.all(np.diff(fit.history["loss"]) < 1e-6)
@@ -187,7 +187,7 @@ def test_newton_converges_from_far_on_a_generalised_linear_model() -> None:
 
 def test_newton_goes_downhill_on_a_network() -> None:
     model = lamu.Model(MLP((8,), "tanh"), Gaussian(0.3))
-    fit = lamu.fit(model, (X, np.sin(2 * X[:, 0])), newton(), steps=60, batch_size=60)
+    fit = lamu.fit(model, (X, np.sin(2 * X[:, 0])), newton(), steps=60)
     assert fit.history["loss"].argmax() == 0
     assert fit.history["residual"][-1] < 1e-3
 
@@ -200,6 +200,12 @@ def test_von_by_quadrature_does_not_cycle_over_correlated_columns() -> None:
     model = lamu.Model(Linear(), Bernoulli(), Normal(3.0))
     fit = lamu.fit(model, (x, y), von(0.3, Diagonal, lamu.expectations.Quadrature()), steps=300, batch_size=100)
     assert fit.history["residual"][-1] < 0.5
+
+
+def test_newton_steps_on_all_rows_whatever_the_batch_size() -> None:
+    model = lamu.Model(Linear(), Bernoulli(), Normal(1.0))
+    whole, small = (lamu.fit(model, (X, BINARY), newton(), steps=8, batch_size=size) for size in (60, 7))
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), whole.state, small.state))
 
 
 def test_an_error_after_the_steps_carries_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:

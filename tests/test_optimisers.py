@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -24,8 +25,18 @@ from lamu.algorithms.variational.lie_group import LieGroupState, lie_group
 from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.von import von
 from lamu.data import Batch
+from lamu.departures import ByFanIn
 from lamu.families import Gaussian
-from lamu.geometry import Additive, ExcitatoryInhibitory, FullAffine, Multiplicative, Retraction
+from lamu.geometry import (
+    Additive,
+    Affine,
+    ClippedAffine,
+    ExcitatoryInhibitory,
+    FullAffine,
+    Multiplicative,
+    Placement,
+    Retraction,
+)
 from lamu.likelihoods import Categorical
 from lamu.model import Model
 from lamu.networks import MLP
@@ -219,6 +230,21 @@ def test_full_affine_group_ends_at_the_posterior() -> None:
     mean, precision, _ = references.linear_regression(problem.design, problem.y, problem.scale, problem.precision)
     exact = Gaussian(tree.ravel(belief.mean)[1](jax.numpy.asarray(mean)), Dense(jax.numpy.asarray(precision)))
     assert float(belief.kl(exact)) < 0.1
+
+
+def test_a_clipped_group_goes_no_further_than_its_radius_and_its_bound() -> None:
+    group = ClippedAffine(share=0.5, radius=ByFanIn(0.1), bound=4.0)
+    at = Placement(jnp.zeros(3), jnp.ones(3))
+    pull = group.pull(at, jnp.asarray([1.0, -1.0, 0.01]), jnp.asarray([9.0, 9.0, 1.0]), 10.0)
+    np.testing.assert_allclose(pull.scale, [4.0, -4.0, -0.9])
+    moved = group.move(at, pull, 0.2)
+    np.testing.assert_allclose(moved.shift, [-0.02] * 3, rtol=1e-6)
+    np.testing.assert_allclose(moved.scale, np.exp(-0.2 * 0.5 * np.array([4.0, -4.0, -0.9]) / 2), rtol=1e-6)
+    small = Placement(jnp.full(3, 0.05), jnp.full(3, 0.3))
+    for name in ("shift", "scale"):
+        np.testing.assert_array_equal(
+            getattr(group.move(at, small, 0.2), name), getattr(Affine(0.5).move(at, small, 0.2), name)
+        )
 
 
 def test_bad_groups_are_refused() -> None:

@@ -139,6 +139,18 @@ def test_the_last_part_of_a_run_is_evenly_spaced_and_ends_with_it(steps, share, 
     assert turns[0] >= (1 - share) * steps - 1
 
 
+def test_a_run_without_a_length_collects_the_last_part_of_every_period() -> None:
+    part = lamu.rate.over(8, LastPart(0.5, 2), restarts=True)
+    assert [t for t in range(24) if bool(part.collects(jnp.asarray(t)))] == [5, 7, 19, 23]
+    assert [t for t in range(24) if bool(part.starts_again(jnp.asarray(t)))] == [0, 8]
+    state = Collected.none({"w": jnp.zeros(1)}, rank=2)
+    for t in range(24):
+        state = state.without(part.starts_again(t)).with_iterate({"w": jnp.full(1, float(t))}, part.collects(t))
+    assert (int(state.count), float(state.mean["w"][0]), float(state.variance["w"][0])) == (2, 21.0, 4.0)
+    fit = lamu.fit(MODEL, (X, Y), swag(sgd(0.05), DiagonalDeviations(), LastPart(0.5, 20)))
+    assert int(fit.state.seen.count) == 20
+
+
 def test_batch_statistics_are_those_at_the_mean() -> None:
     """By hand: the first layer's outputs at the averaged weights; the run's own are others."""
     model = lamu.Model(MLP((3,), "tanh", BatchNorm()), lamu.likelihoods.Gaussian(1.0))

@@ -292,8 +292,7 @@ def fit(
         if rounds is None or not rounds.ends_at(history.steps):
             return None
         found = concluded(devices.together(state))
-        verdict = None if found.convergence is None else found.convergence.converged
-        return found if rounds.enough(history.steps, verdict) else None
+        return found if rounds.enough(history.steps, found.convergence) else None
 
     interrupted = False
     good = state

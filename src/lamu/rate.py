@@ -128,11 +128,15 @@ class WarmRestarts:
 
     def __call__(self, step: Any) -> Any:
         """Returns the rate at this step, the first being 0."""
+        length, since = self.period(step)
+        return replace(self.base, steps=length)(since)
+
+    def period(self, step: Any) -> tuple[Any, Any]:
+        """Returns how many steps the period of this step has, and how many of them came before it."""
         t = jnp.asarray(step, jnp.result_type(float))
         # Half a step keeps the logarithm of the first step of a period on the right side of an integer.
-        period = jnp.floor(jnp.log2((t + 0.5) / self.base.steps + 1.0))
-        length = self.base.steps * 2.0**period
-        return replace(self.base, steps=length)(t - (length - self.base.steps))
+        length = self.base.steps * 2.0 ** jnp.floor(jnp.log2((t + 0.5) / self.base.steps + 1.0))
+        return length, t - (length - self.base.steps)
 
 
 @record

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,9 @@ def fit_temperature(
     """Fits an algorithm at the temperature that predicts rows set aside best.
 
     Temperatures are tried from the first one on, as long as the rows set aside are predicted better, and the algorithm
-    learns from all rows at the best.
+    learns from all rows at the best. Of an algorithm that chooses
+    the width of a `LearnedNormal` prior itself (Laplace's method) the same rows choose it, at every temperature, and
+    all rows are learned from under the best one's.
 
     Args:
         model: network, likelihood and prior.
@@ -99,10 +101,8 @@ def fit_temperature(
     for name in ("checkpoint", "resume", "stop", "temperature"):
         if name in options:
             raise ValueError(f"{name}={options[name]!r} is about one run, not several; leave it out, or use fit")
-    chosen, tried = choose_temperature(
-        model, data, algorithm, temperatures=temperatures, validation=validation, seed=seed, **options
-    )
-    final = fit(model, data, algorithm, seed=seed, temperature=chosen, **options)
+    under, chosen, tried = _compared(model, data, algorithm, temperatures, validation, seed, options)
+    final = fit(under, data, algorithm, seed=seed, temperature=chosen, **options)
     return TemperatureFit(final.posterior, final, tried)
 
 
@@ -128,10 +128,23 @@ def choose_temperature(
         >>> choose_temperature(model, (x, y), lamu.algorithms.adam(1e-2), epochs=5)
         (1.0, {})
     """
+    return _compared(model, data, algorithm, temperatures, validation, seed, options)[1:]
+
+
+def _compared(
+    model: Model,
+    data: Any,
+    algorithm: Algorithm,
+    temperatures: Sequence[float],
+    validation: Any,
+    seed: int,
+    options: dict[str, Any],
+) -> tuple[Model, float, dict[float, float]]:
+    """Returns the model, its prior known where the rows chose it, the best temperature, and all with their figures."""
     if not temperatures:
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if algorithm.traits.length is not None or algorithm.traits.batching == "once":
-        return float(temperatures[0]), {}
+        return model, float(temperatures[0]), {}
     rows = data if isinstance(data, Arrays) else Arrays.of(data)
     model.likelihood.check(np.asarray(rows.y))
     learned, held = set_aside(rows, validation, model.likelihood.task, seed)
@@ -140,19 +153,22 @@ def choose_temperature(
         first = Rounds.of(algorithm.traits, learned.count, options.get("batch_size", 64)).first
         options = {**options, "steps": _ROUNDS * first}
     losses: dict[float, np.ndarray] = {}
+    priors: dict[float, Any] = {}
+    aside = {"validation": held} if algorithm.traits.chooses_width else {}
     for temperature in map(float, temperatures):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
-            found = fit(model, learned, algorithm, seed=seed, temperature=temperature, **options)
+            found = fit(model, learned, algorithm, seed=seed, temperature=temperature, **aside, **options)
         if found.interrupted:
             raise KeyboardInterrupt
         if isinstance(found.posterior.belief, Point):
-            return float(temperatures[0]), {}  # the mode is the same at any temperature
+            return model, float(temperatures[0]), {}  # the mode is the same at any temperature
         pred = found.posterior.predict(held.x, samples=_SAMPLES, offset=held.offset)
         loss = -np.asarray(pred.log_prob(held.y)) * np.asarray(held.weight)
         losses[temperature] = np.where(np.isfinite(loss), loss, np.inf)
+        priors[temperature] = found.posterior.model.prior
         if losses[temperature].mean() > min(each.mean() for each in losses.values()):
             break
     means = {temperature: float(loss.mean()) for temperature, loss in losses.items()}
     best = min(means, key=lambda temperature: means[temperature])
-    return best, means
+    return (replace(model, prior=priors[best]) if aside else model), best, means

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.departures import ByFanIn
 from lamu.geometry import (
     Additive,
     Affine,
+    ClippedAffine,
     ExcitatoryInhibitory,
     FullAffine,
     Group,
@@ -161,6 +163,14 @@ affine = row(
     "groups",
     "Affine",
     Affine(initial=0.5),
+    "bounded gaussian",
+    log_volume=lambda g: logs(g.scale),
+    slope=lambda x: (square(x.shift) + square(x.scale) / 2) / KAPPA,
+)
+clipped = row(
+    "groups",
+    "ClippedAffine",
+    ClippedAffine(initial=0.5, radius=ByFanIn(1e3), bound=1e3),
     "bounded gaussian",
     log_volume=lambda g: logs(g.scale),
     slope=lambda x: (square(x.shift) + square(x.scale) / 2) / KAPPA,

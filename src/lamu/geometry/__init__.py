@@ -7,6 +7,7 @@ from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.geometry.groups import (
     Additive,
     Affine,
+    ClippedAffine,
     ExcitatoryInhibitory,
     FullAffine,
     Group,
@@ -20,6 +21,7 @@ __all__ = [
     "Additive",
     "Affine",
     "Bounded",
+    "ClippedAffine",
     "Compressed",
     "ExcitatoryInhibitory",
     "Factorwise",

@@ -15,13 +15,23 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.departures import ByFanIn
 from lamu.families import Gaussian
 from lamu.geometry.noise import Multiplied, Rayleigh
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 from lamu.typing import Number, Params, RandomKey
 
-__all__ = ["Additive", "Affine", "ExcitatoryInhibitory", "FullAffine", "Group", "Multiplicative", "Placement"]
+__all__ = [
+    "Additive",
+    "Affine",
+    "ClippedAffine",
+    "ExcitatoryInhibitory",
+    "FullAffine",
+    "Group",
+    "Multiplicative",
+    "Placement",
+]
 
 
 @runtime_checkable
@@ -286,6 +296,53 @@ class Affine:
     def belief(self, element: Placement) -> Gaussian:
         """Returns N(b, a²)."""
         return Gaussian(element.shift, Diagonal(jax.tree.map(lambda a: a**-2, element.scale)))
+
+
+@record
+class ClippedAffine(Affine):
+    r"""`Affine` with short steps: a shift moves by at most \(\rho r\), and U is clipped to \(\pm c\).
+
+    Both are the rule's where gradients have light tails. Under a wide belief about a network they have heavy ones: one
+    draw in a thousand would throw a weight out of reach, and its scale after it.
+
+    Attributes:
+        share: s, the scale's share of the rate.
+        initial: the curvature a row at the start.
+        radius: r, in the units of the parameters.
+        bound: c; one draw multiplies a scale by \(e^{\rho s c/2}\) at most.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.geometry import ClippedAffine, Placement
+        >>> at = Placement(shift=jnp.zeros(1), scale=jnp.ones(1))
+        >>> float(ClippedAffine().move(at, Placement(jnp.full(1, 50.0), jnp.ones(1)), 0.5).shift[0])
+        -0.01
+    """
+
+    radius: ByFanIn = ByFanIn(0.02)
+    bound: Number = 20.0
+
+    @property
+    def departure(self) -> str:
+        """That of `Affine`, and this one."""
+        return ", ".join(word for word in (super().departure, "clipped steps") if word)
+
+    def pull(self, element: Placement, noise: Params, gradient: Params, concentration: Any) -> Placement:
+        """Returns (V, U), the second clipped."""
+        pull = super().pull(element, noise, gradient, concentration)
+        bound = lambda u: tree.cast(self.bound, u)
+        return Placement(pull.shift, jax.tree.map(lambda u: jnp.clip(u, -bound(u), bound(u)), pull.scale))
+
+    def move(self, element: Placement, pull: Placement, rate: Any) -> Placement:
+        """Returns (A, b) exp(−ρ X), the way of b clipped."""
+        new = super().move(element, pull, rate)
+
+        def near(old: Any, to: Any) -> Any:
+            most = tree.cast(rate, old) * tree.cast(self.radius.of(old), old)
+            # What is within the radius stays itself, to the bit and in its derivative.
+            return jnp.where(jnp.abs(to - old) <= most, to, jnp.clip(to, old - most, old + most))
+
+        return Placement(jax.tree.map(near, element.shift, new.shift), new.scale)
 
 
 @record

@@ -1,7 +1,8 @@
 r"""How long a run is that nobody gave a length: as long as it takes, in rounds that double, up to a limit.
 
 Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the end
-of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its limits.
+of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its limits
+(after the first two rounds only where the mean is within a tenth of a standard deviation).
 So at least half of all steps belong to the last round, whose rates have fallen to zero.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lamu.convergence import Convergence
 from lamu.protocol import Traits
 
 __all__ = ["Rounds"]
@@ -18,6 +20,7 @@ _FIRST, _FIRST_FULL = 1024, 32  # steps of the first round
 _FEWEST_EPOCHS = 4
 _MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
 _UNMEASURED = 50  # epochs of what has no fixed point to measure
+_NEAR, _SHORT = 0.1, 3  # standard deviations, asked for in the first two rounds
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,15 @@ class Rounds:
         rounds = step / self.first + 1
         return step > 0 and rounds == 2 ** round(math.log2(rounds))
 
-    def enough(self, step: int, converged: bool | None) -> bool:
+    def enough(self, step: int, found: Convergence | None) -> bool:
         """Whether a run may stop at the end of a round.
 
         Args:
             step: the steps done.
-            converged: what was measured; None where nothing was.
+            found: what was measured; None where nothing was.
         """
-        return step >= _UNMEASURED * self.per_epoch if converged is None else converged
+        if found is None:
+            return step >= _UNMEASURED * self.per_epoch
+        # Along correlated weights a mean is further off than their own deviations tell: short runs can afford more.
+        near = found.certain_offset is None or found.certain_offset <= _NEAR or step > _SHORT * self.first
+        return found.converged and near

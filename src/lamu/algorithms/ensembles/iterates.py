@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.operators import Diagonal, LowRank, LowRankCovariance
-from lamu.rate import Annealed
+from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params
 
@@ -31,12 +31,13 @@ _LEAST = 1e-30
 class LastPart:
     r"""The last part of a run: so many iterates of it, evenly spaced, the very last among them.
 
-    `lamu.fit` fills in the length of its run; in a loop of one's own, `lamu.rate.over` does.
+    `lamu.fit` fills in the length of its run; in a loop of one's own, `lamu.rate.over` does. In a run without a length
+    it is the last part of a period of the rates, and every period collects its own.
 
     Attributes:
         share: of the run, in (0, 1].
         iterates: how many; every one where the part is not so long.
-        clock: holds the length of the run in `steps`, which nobody need give.
+        clock: holds the length of the run, which nobody need give.
 
     Raises:
         ValueError: for a share or a number that leaves nothing to collect, and, where the state is made, for a run
@@ -52,7 +53,7 @@ class LastPart:
 
     share: Number = 0.5
     iterates: int = static(default=40)
-    clock: Annealed = Annealed(1.0)
+    clock: Annealed | WarmRestarts = Annealed(1.0)
 
     def __post_init__(self) -> None:
         if isinstance(self.share, int | float) and not 0.0 < self.share <= 1.0:
@@ -62,7 +63,7 @@ class LastPart:
 
     def check(self) -> None:
         """Raises a ValueError where nobody knows how long the run is."""
-        if self.clock.steps is None:
+        if isinstance(self.clock, Annealed) and self.clock.steps is None:
             raise ValueError(
                 f"LastPart(share={self.share!r}) is a part of a run whose length is not known here; give "
                 "EverySteps(50, first=1000), or lamu.rate.over(steps, algorithm)"
@@ -70,12 +71,23 @@ class LastPart:
 
     def collects(self, step: Any) -> Array:
         """Returns whether the iterate after step number `step` (the first is 0) is collected."""
-        self.check()
-        length = jnp.asarray(self.clock.steps, jnp.result_type(float))
+        length, since = self._place(step)
         part = jnp.maximum(jnp.floor(jnp.asarray(self.share, length.dtype) * length), 1.0)
         period = jnp.maximum(jnp.floor(part / self.iterates), 1.0)
-        left = length - 1.0 - jnp.asarray(step).astype(length.dtype)
+        left = length - 1.0 - since
         return (left < jnp.minimum(part, period * self.iterates)) & (jnp.mod(left, period) == 0.0)
+
+    def starts_again(self, step: Any) -> Array:
+        """Returns whether what was collected before this step is forgotten."""
+        return self._place(step)[1] == 0.0
+
+    def _place(self, step: Any) -> tuple[Array, Array]:
+        """Returns the length of the run, or of the period, and how many of its steps came before this one."""
+        self.check()
+        if isinstance(self.clock, WarmRestarts):
+            return self.clock.period(step)
+        t = jnp.asarray(step, jnp.result_type(float))
+        return jnp.asarray(self.clock.steps, t.dtype), t
 
 
 @record
@@ -112,6 +124,11 @@ class EverySteps:
         """Returns whether the iterate after step number `step` (the first is 0) is collected."""
         after = jnp.asarray(step) - self.first
         return (after >= 0) & (after % self.period == 0)
+
+    def starts_again(self, step: Any) -> bool:
+        """Returns False: all iterates count."""
+        del step
+        return False
 
 
 @record
@@ -177,6 +194,15 @@ class Collected:
             lambda q, x, old, now: kept(q + (x - old) * (x - now), q), self.squares, theta, self.mean, mean
         )
         return Collected(count, mean, squares, jax.tree.map(written, self.deviations, theta, mean))
+
+    def without(self, forgets: Any) -> Collected:
+        """Returns this with no iterate, where it is forgotten; columns are overwritten as others come.
+
+        Args:
+            forgets: whether it is.
+        """
+        empty = lambda part: jax.tree.map(lambda leaf: jnp.where(forgets, jnp.zeros_like(leaf), leaf), part)
+        return Collected(empty(self.count), empty(self.mean), empty(self.squares), empty(self.deviations))
 
     def about(self, part: str) -> Collected:
         """Returns what was collected of one part of the parameters.

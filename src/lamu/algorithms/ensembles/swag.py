@@ -87,7 +87,8 @@ class Swag:
         """Returns the state after the optimiser's step, whose iterate is collected where it is its turn."""
         of, info = self.of.step(key, state.of, batch, objective)
         theta = self._point(key, of, objective).mean
-        seen = state.seen.with_iterate(theta, self.collect.collects(state.count))
+        seen = state.seen.without(self.collect.starts_again(state.count))
+        seen = seen.with_iterate(theta, self.collect.collects(state.count))
         return SwagState(of=of, count=state.count + 1, seen=seen), info
 
     def preview(self, key: RandomKey, state: SwagState, objective: Objective) -> Posterior:

@@ -22,8 +22,8 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.expectations import Delta
 from lamu.objective import BatchLoss, Objective
-from lamu.protocol import Choices, Info
-from lamu.record import record
+from lamu.protocol import Choices, Info, Traits
+from lamu.record import record, static
 from lamu.rule import Rule, RuleState
 from lamu.typing import Array, Params, RandomKey
 
@@ -70,13 +70,23 @@ class MadePositive:
 
 @record
 class Searched(Rule):
-    """The rule with a line search. The expectation must be deterministic, and a batch all of the data.
+    """The rule with a line search, for an expectation that is deterministic.
+
+    Attributes:
+        batching: "full" where every step needs all the data, else "mini".
 
     Examples:
         >>> import lamu
         >>> lamu.algorithms.newton().choices.departures[-1]
         'line search'
     """
+
+    batching: str = static(default="mini")
+
+    @property
+    def traits(self) -> Traits:
+        """The rule's, with these batches."""
+        return replace(super().traits, batching=self.batching)
 
     @property
     def choices(self) -> Choices:

@@ -21,7 +21,7 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
 
     which at ρ = 1 is \(m \leftarrow m - \nabla^2\ell(m)^{-1} \nabla\ell(m)\): the rule that forgets everything at every
     step. At a mode the belief is Laplace's. One gradient, a Hessian-vector product a coordinate, one Cholesky factor
-    and two losses a step: for small models, with all the data as one batch.
+    and two losses a step, over all rows: for small models.
 
     A step that would not decrease the loss is halved until it does, so that it converges from any start where the loss
     is convex (a generalised linear model), and descends where it is not (a network). Near a minimum steps are whole.
@@ -48,7 +48,7 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
         >>> from lamu.algorithms.optimisers.newton import newton
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
-        >>> fit = lamu.fit(model, (x, y), newton(), steps=12, batch_size=569)
+        >>> fit = lamu.fit(model, (x, y), newton(), steps=12)
         >>> bool(fit.history["residual"][-1] < 1e-3)
         True
     """
@@ -60,4 +60,5 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
         curvature=Hessian(),
         learning_rate=rate(learning_rate),
         metric=Damped(float(damping)) if damping else MadePositive(),
+        batching="full",
     )

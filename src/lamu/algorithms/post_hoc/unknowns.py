@@ -2,11 +2,11 @@ r"""Empirical Bayes for the scale of a `LearnedNormal` prior: by the evidence, o
 
 The mode moves with the scale, so it is found again under every scale that is tried.
 
-*By the evidence* (regression, and wherever no rows are set aside): the scale of greatest evidence at the mode at hand,
-then MacKay's fixed point, in turn with the mode,
+*By the evidence* (regression, and wherever no rows are set aside), at T = 1 whatever the belief's own temperature: the
+scale of greatest evidence at the mode at hand, then MacKay's fixed point, in turn with the mode,
 
-\[ \delta \leftarrow \frac{D - T (D - \gamma)}{\lVert m \rVert^2}, \qquad
-   \gamma = D - \operatorname{tr} S^{-1} \delta/T, \qquad m \leftarrow \arg\min_\theta \ell_\delta(\theta) \]
+\[ \delta \leftarrow \frac{\gamma}{\lVert m \rVert^2}, \qquad
+   \gamma = D - \operatorname{tr} S^{-1} \delta, \qquad m \leftarrow \arg\min_\theta \ell_\delta(\theta) \]
 
 until the scale moves by less than three per cent.
 
@@ -77,6 +77,9 @@ def settled(
     if not isinstance(prior, LearnedNormal):
         return find(mode, objective), objective
     by_rows = held_out is not None and (fixed or not objective.model.likelihood.quadratic)
+    temperature = objective.temperature
+    if not by_rows:  # a colder belief is no statement about the prior: its scale is that of the posterior itself
+        objective = replace(objective, temperature=1.0)
     judge = _Judge(mode, objective, key, held_out if by_rows else None, rule)
     if fixed:
         log_scale, factor = judge.best_around(mode, prior)
@@ -87,7 +90,9 @@ def settled(
     else:
         result, rivals = _alternated(judge, mode, prior, find), []
     _say(result, rivals, judge if by_rows else None)
-    return result.found, result.objective
+    found, under = result.found, replace(result.objective, temperature=temperature)
+    # A residual is in units of the belief's own widths.
+    return (found if temperature == result.objective.temperature else find(found.mode, under)), under
 
 
 @dataclass(frozen=True)
@@ -160,13 +165,11 @@ def _alternated(judge: _Judge, mode: Mode, prior: LearnedNormal, find: Finder) -
 @jax.jit
 def _mackay(mode: Mode, objective: Objective) -> Any:
     r"""Returns the logarithm of the scale at which the evidence is stationary, γ being what it is."""
-    mean, T = mode.params["network"], objective.temperature
+    mean = mode.params["network"]
     belief: Any = mode.posterior(objective, jax.random.key(0)).belief
     precision = belief.factors["network"].precision.factored()
-    prior = prior_precision(objective, mean)
-    own = prior.scale(1 / T).diagonal(mean)
-    left = tree.dot(precision.variance(mean), own)  # D − γ
-    determined = tree.dimension(mean) - T * left
+    own = prior_precision(objective, mean).diagonal(mean)
+    determined = tree.dimension(mean) - tree.dot(precision.variance(mean), own)  # γ
     return jnp.log(tree.dot(mean, mean) / jnp.maximum(determined, 1e-3)) / 2
 
 

@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import NoMomentum, PlainAverage
 from lamu.families import Point, Product
-from lamu.geometry import Affine, Group
+from lamu.geometry import ClippedAffine, Group
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -60,7 +60,7 @@ class LieGroup:
     Examples:
         >>> from lamu.algorithms.variational.lie_group import lie_group
         >>> lie_group().choices.geometry
-        'Lie group, affine'
+        'Lie group, clipped affine'
     """
 
     group: Group
@@ -154,15 +154,15 @@ def lie_group(
 
     with ε noise from a base distribution that stays what it is, and g an element of a group: `Additive` (SGD at draws),
     `Multiplicative` (weights keep their signs), `ExcitatoryInhibitory` (two of them a weight), `Affine` (a diagonal
-    Gaussian) or `FullAffine` (a dense one), all of `lamu.geometry`. A step cannot leave the group, so no scale ever
-    turns negative. The prior is a part of the loss. One gradient and one draw of noise a parameter, draw and step.
+    Gaussian), `ClippedAffine` or `FullAffine` (a dense one), all of `lamu.geometry`. A step cannot leave the group, so
+    no scale ever turns negative. The prior is a part of the loss. One gradient and one draw of noise a parameter, draw
+    and step.
 
     Departures from the rule: the belief need be no exponential family, and the path is the group's (equal to the rule
-    to
-    first order for `Affine` with share 1); momentum, where asked; a smaller rate for the scale, where asked.
+    to first order for `Affine` with share 1); momentum; a smaller rate for the scale; clipped steps.
 
     Args:
-        group: the group, with its base distribution; `Affine(share=0.05)` where none is given.
+        group: the group, with its base distribution; `ClippedAffine(share=0.05)` where none is given.
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; in the units of the group.
         momentum: the decay of the averaged pull in [0, 1); zero for none.
         draws: how many draws a step.
@@ -185,7 +185,7 @@ def lie_group(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    group = Affine(share=0.05) if group is None else group
+    group = ClippedAffine(share=0.05) if group is None else group
     if not isinstance(group, Group):
         raise TypeError(f"group={group!r} is no group; give for instance lamu.geometry.Affine()")
     return LieGroup(

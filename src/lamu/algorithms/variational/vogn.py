@@ -15,7 +15,7 @@ __all__ = ["vogn"]
 
 
 def vogn(
-    learning_rate: Any = Annealed(0.5),
+    learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate | None = PolynomialAverage(),
     draws: int = 1,
