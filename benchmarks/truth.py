@@ -237,7 +237,9 @@ def evidence(report: Report) -> None:
     exact = linear_regression(np.column_stack([np.ones(60), x]), y, 0.17, 1.0)[2]
     rows = (x.astype(np.float32), y.astype(np.float32))
     values = {}
-    for name, network in (("Linear", Linear()), ("MLP((16,))", MLP((16,))), ("MLP((32, 32))", MLP((32, 32)))):
+    smooth = [("MLP((16,), 'tanh')", MLP((16,), "tanh")), ("MLP((32, 32), 'tanh')", MLP((32, 32), "tanh"))]
+    kinked = [("MLP((16,))", MLP((16,))), ("MLP((32, 32))", MLP((32, 32)))]
+    for name, network in (("Linear", Linear()), *smooth, *kinked):
         found = attempt(
             report, f"line, {name}", lamu.Model(network, Gaussian(scale=0.17), Normal(1.0)), rows, A.laplace
         )
@@ -246,7 +248,7 @@ def evidence(report: Report) -> None:
             print(f"evidence   60 rows of a line, {name}: {values[name]:.2f} nats, {found[1]:.0f} s; {told(found[0])}")
     print(f"evidence   60 rows of a line, exact of the line: {exact:.2f} nats")
     report.gate("line: laplace's evidence less the exact one", values["Linear"] - exact, -0.1, 0.1)
-    for name in ("MLP((16,))", "MLP((32, 32))"):
+    for name, _ in (*smooth, *kinked):
         # A network without an evidence is not preferred, and neither is the line preferred to it.
         report.gate(f"line: evidence of the line less that of {name}", values["Linear"] - values[name], 0.0, np.inf)
 

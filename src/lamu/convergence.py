@@ -67,7 +67,7 @@ class Convergence:
         return None if self.residual is None else float(self.residual) / math.sqrt(max(self.dimension, 1))
 
     @property
-    def certain_offset(self) -> float | None:
+    def _certain_offset(self) -> float | None:
         """The offset less what two standard errors explain."""
         if self.residual is None:
             return None
@@ -84,7 +84,7 @@ class Convergence:
     def complaints(self) -> tuple[str, ...]:
         """What is beyond its limit, each with its figure."""
         found = []
-        if _beyond(self.certain_offset, _OFFSET):
+        if _beyond(self._certain_offset, _OFFSET):
             found.append(
                 f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
                 f"{_OFFSET} is the limit)"

@@ -2,7 +2,7 @@ r"""How long a run is that nobody gave a length: as long as it takes, in rounds 
 
 Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the end
 of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its limits
-(after the first two rounds only where the mean is within a tenth of a standard deviation).
+(after the first two rounds only where the mean is within a tenth of a standard deviation, by all that is known).
 So at least half of all steps belong to the last round, whose rates have fallen to zero.
 """
 
@@ -19,8 +19,9 @@ __all__ = ["Rounds"]
 _FIRST, _FIRST_FULL = 1024, 32  # steps of the first round
 _FEWEST_EPOCHS = 4
 _MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
-_UNMEASURED = 50  # epochs of what has no fixed point to measure
-_NEAR, _SHORT = 0.1, 3  # standard deviations, asked for in the first two rounds
+_UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least
+_OFFSET = 0.25  # standard deviations, after the first two rounds
+_NEAR, _SHORT = 0.1, 3  # in the first two rounds
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Rounds:
             found: what was measured; None where nothing was.
         """
         if found is None:
-            return step >= _UNMEASURED * self.per_epoch
-        # Along correlated weights a mean is further off than their own deviations tell: short runs can afford more.
-        near = found.certain_offset is None or found.certain_offset <= _NEAR or step > _SHORT * self.first
-        return found.converged and near
+            return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
+        # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean
+        # is further off than their own deviations tell, and short runs can afford to be nearer.
+        limit = _NEAR if step <= _SHORT * self.first else _OFFSET
+        return found.converged and (found.offset is None or found.offset <= limit)

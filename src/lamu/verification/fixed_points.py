@@ -15,7 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["FixedPoint", "bernoulli", "gaussian", "gaussian_fixed_point", "hessian", "mode", "squared_gradient"]
+__all__ = [
+    "FixedPoint",
+    "bernoulli",
+    "gaussian",
+    "gaussian_fixed_point",
+    "hessian",
+    "mode",
+    "product_of_signs",
+    "squared_gradient",
+]
 
 # Slope and curvature of one row's negative log likelihood in f, at nodes f `[N, Q]` and targets `[N, 1]`.
 Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -163,3 +172,19 @@ def gaussian_fixed_point(
         if moved < tolerance:
             return FixedPoint(mean, covariance, bound(loss, design, y, precision, mean, covariance))
     raise RuntimeError(f"the fixed point still moves by {moved:.1e} standard deviations after 2,000 steps")
+
+
+def product_of_signs(corners: np.ndarray, energy: np.ndarray, sweeps: int = 500) -> np.ndarray:
+    r"""Returns the means of independent signs closest to \(\exp(-\text{energy})\), by coordinate ascent.
+
+    Args:
+        corners: all assignments of signs, `[2^D, D]`.
+        energy: of each, in nats.
+        sweeps: how many times every sign is set to the best, the others held.
+    """
+    mean = np.zeros(corners.shape[1])
+    for _ in range(sweeps):
+        for j, signs in enumerate(corners.T):
+            others = np.prod((1 + np.delete(corners * mean, j, axis=1)) / 2, axis=1)
+            mean[j] = np.tanh(others @ (-signs * energy) / 2)
+    return mean
