@@ -126,7 +126,7 @@ def dense_evidence(repeats: int, peers: dict[str, float]) -> None:
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
     x, y = lamu.data.load("digits")
-    return (np.asarray(x) / 16).astype(np.float32), np.asarray(y)
+    return np.asarray(x, np.float32), np.asarray(y)
 
 
 def trained(widths: tuple[int, ...], x: np.ndarray, y: np.ndarray) -> Any:

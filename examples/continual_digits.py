@@ -20,7 +20,7 @@ from lamu.sequential import remove
 TASKS = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 TRAIN, TEST = 240, 100  # rows a task
 x, y = lamu.data.load("digits")
-x = np.asarray(x, np.float32) / 16
+x = np.asarray(x, np.float32)
 adam = lamu.algorithms.adam(lamu.rate.Annealed(1e-2))
 ivon = lamu.algorithms.ivon()
 laplace = lamu.algorithms.laplace(adam, structure=lamu.operators.Diagonal)

@@ -15,6 +15,7 @@ from lamu.cli import exchange as exchanging
 from lamu.cli.exchange import exchange
 from lamu.cli.folder import CONTENT, draft
 from lamu.data import load
+from lamu.posterior import load as posterior_of
 from tests.command_line import QUICK, TASKS, assert_refused, fit_each_task, runner
 
 
@@ -104,6 +105,23 @@ def test_fit_prints_what_it_decided(lamu):
     ran = lamu("fit", "iris", "--out", "again", "--batch-size", "500", *QUICK)
     assert ran.code == 0, ran.err
     assert "note: the target 'target' has 3 whole values, taken as classes; --task regression overrides" in ran.out
+
+
+@pytest.mark.measured
+def test_fit_says_how_far_it_is_from_its_fixed_point_and_at_what_temperature(lamu, tmp_path):
+    ran = lamu("fit", "iris", *QUICK, "--out", "run")
+    assert ran.code == 0, ran.err
+    assert "not converged: " in ran.out
+    assert "chosen by training rows: nll " in ran.out
+    metrics, config = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("metrics", "config"))
+    assert metrics["convergence"]["converged"] is False
+    assert metrics["convergence"]["offset"] > 0.25 or metrics["convergence"]["precision_error"] > 0.2
+    tried = {float(each): nll for each, nll in config["temperatures_tried"].items()}
+    assert metrics["temperature"] == config["temperature"] == min(tried, key=tried.__getitem__)
+    one = lamu("fit", "iris", *QUICK, "--temperature", "0.5", "--out", "half", "--json")
+    assert one.document["metrics"]["temperature"] == 0.5
+    assert one.document["config"]["temperatures_tried"] == {}
+    assert posterior_of(tmp_path / "half" / "posterior").temperature == 0.5
 
 
 def test_the_defaults_learn_a_regression(lamu):
