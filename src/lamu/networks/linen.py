@@ -46,7 +46,7 @@ class Linen:
         >>> x, y = lamu.data.load("iris")
         >>> network = lamu.networks.Linen(nn.Sequential([nn.Dense(8), nn.tanh, nn.Dense(3)]), head="layers_2/*")
         >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3)).standardised(x, y)
-        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=40).posterior
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=100).posterior
         >>> lamu.tree.paths(posterior.mean["network"])[0], lamu.scores.accuracy(posterior.predict(x), y) > 0.9
         ('layers_0/bias', True)
     """

@@ -181,7 +181,7 @@ def lie_group(
         >>> from lamu.algorithms.variational.lie_group import lie_group
         >>> x, y = lamu.data.load("breast_cancer")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli()).standardised(x, y)
-        >>> fit = lamu.fit(model, (x, y), lie_group(), epochs=10)
+        >>> fit = lamu.fit(model, (x, y), lie_group(), epochs=100)
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """

@@ -15,7 +15,7 @@ __all__ = ["ogn"]
 
 
 def ogn(
-    learning_rate: Any = Annealed(0.5),
+    learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
     initial: float | None = None,
