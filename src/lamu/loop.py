@@ -22,14 +22,14 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.observations import Observation
 from lamu.posterior import Posterior
-from lamu.protocol import Algorithm
+from lamu.protocol import Algorithm, runnable
 from lamu.rate import over
 from lamu.running.arrived import look_at_slope, require_trained
 from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.fixed_point import convergence_of
 from lamu.running.forecast import Run, foresee
-from lamu.running.held_out import Best, previewed, set_aside, validation_nll
+from lamu.running.held_out import Best, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.pieces import draw_of, handle, start
 from lamu.running.progress import Progress
@@ -281,8 +281,8 @@ def fit(
                 posterior = in_its_own_space(posterior)  # a density with constraints
                 return posterior if statistics is None else statistics.of(posterior, seen)
         except Exception as error:
-            point = previewed(algorithm, jax.random.clone(final_key), chosen, objective)
-            if point is not None:  # hours of steps are not lost because what comes after them failed
+            if algorithm.traits.looks_again:  # hours of steps are not lost because what comes after them failed
+                point = runnable(algorithm).preview(jax.random.clone(final_key), chosen, objective)
                 error.fit = Fit(in_its_own_space(point), history.columns, chosen, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
                 error.add_note("The steps before this are not lost: the error's attribute `fit` holds their result.")
             raise
@@ -327,7 +327,7 @@ def fit(
         return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:
-        reason = getattr(algorithm, "complaint", lambda state: None)(state)
+        reason = runnable(algorithm).complaint(state)
         advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
         try:
             last = finish(good) if history.trace is None else None

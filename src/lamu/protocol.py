@@ -10,7 +10,7 @@ from lamu.posterior import Posterior
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
-__all__ = ["Algorithm", "Choices", "Info", "Recipe", "Traits"]
+__all__ = ["Adapted", "Algorithm", "Choices", "Info", "Recipe", "Runnable", "Traits", "Wrapper", "runnable"]
 
 
 @record
@@ -55,9 +55,7 @@ class Traits:
         runs: how many runs go side by side (a sampler's chains, an ensemble's members). They are the leading axis of
             every leaf of the state but those in `shared`, and may be spread over devices.
         shared: the names of the state's parts that all runs have in common.
-        support: which parameters it can have beliefs about: "real".
-        needs: conditions on the model, in words: "linear-Gaussian", "Gaussian prior".
-        network_state: whether the network may have a state.
+        looks_again: whether its posterior needs a pass over the data, which `preview` does without.
         chooses_width: whether it chooses the width of a `LearnedNormal` prior by itself.
 
     Examples:
@@ -75,9 +73,7 @@ class Traits:
     streams: int = static(default=1)
     runs: int = static(default=1)
     shared: tuple[str, ...] = static(default=())
-    support: str = static(default="real")
-    needs: tuple[str, ...] = static(default=())
-    network_state: bool = static(default=True)
+    looks_again: bool = static(default=False)
     chooses_width: bool = static(default=False)
 
 
@@ -105,7 +101,7 @@ class Info:
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """An algorithm: `init`, `step`, `posterior`, all pure.
+    """An algorithm: `init`, `step`, `posterior`, all pure. Any class with these five members is one.
 
     `step` may be jitted, scanned and mapped over keys. Keys are always arguments, never kept.
     """
@@ -145,6 +141,133 @@ class Algorithm(Protocol):
             trace: the draws that the loop collected, leaves `[draws, ...]`, or None.
         """
         ...
+
+
+class Runnable(Algorithm):
+    """All that the loop calls: an algorithm, and what it says of itself before, during and after a run.
+
+    A class that inherits from it has the defaults below. For one that does not, `runnable` answers with them.
+
+    Examples:
+        >>> import lamu
+        >>> isinstance(lamu.algorithms.ivon(), lamu.protocol.Runnable)
+        True
+    """
+
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns what a state predicts without a pass over the data: at validations, and where a later stage fails.
+
+        Args:
+            key: the seed of the predictions.
+            state: a state.
+            objective: the loss.
+        """
+        return self.posterior(key, state, objective, None, None)
+
+    def foresee(self, objective: Objective, params: Any) -> None:
+        """Raises a ValueError for what comes after the steps and cannot fit into memory, before any of them.
+
+        Args:
+            objective: the loss.
+            params: the shapes of the parameters.
+        """
+        del objective, params
+
+    def complaint(self, state: Any) -> str | None:
+        """Returns why the loss may have ceased to be finite, in one sentence with the remedy; None for no idea.
+
+        Args:
+            state: the state, on the host.
+        """
+        del state
+        return None
+
+
+@record
+class Adapted(Runnable):
+    """An algorithm that declares no more than it must, with the defaults of the rest.
+
+    Attributes:
+        of: the algorithm.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.protocol import Adapted
+        >>> Adapted(lamu.algorithms.sgd()).complaint(None)
+    """
+
+    of: Algorithm
+
+    @property
+    def traits(self) -> Traits:
+        """The algorithm's."""
+        return self.of.traits
+
+    @property
+    def choices(self) -> Choices:
+        """The algorithm's."""
+        return self.of.choices
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+        """Returns the algorithm's first state."""
+        return self.of.init(key, objective, batch)
+
+    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
+        """Returns the algorithm's next state."""
+        return self.of.step(key, state, batch, objective)
+
+    def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the algorithm's posterior."""
+        return self.of.posterior(key, state, objective, data, trace)
+
+
+@record
+class Wrapper(Adapted):
+    """An algorithm around another one: whatever it does not override is the other's, all that the loop asks included.
+
+    Attributes:
+        of: the other.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.protocol import Wrapper
+        >>> Wrapper(lamu.algorithms.laplace()).traits.looks_again
+        True
+    """
+
+    def inner(self, state: Any) -> Any:
+        """Returns the other's part of a state; all of it, unless overridden.
+
+        Args:
+            state: a state.
+        """
+        return state
+
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns what the other's state predicts without a pass over the data."""
+        return runnable(self.of).preview(key, self.inner(state), objective)
+
+    def foresee(self, objective: Objective, params: Any) -> None:
+        """Raises what the other raises."""
+        runnable(self.of).foresee(objective, params)
+
+    def complaint(self, state: Any) -> str | None:
+        """Returns the other's complaint."""
+        return runnable(self.of).complaint(self.inner(state))
+
+
+def runnable(algorithm: Algorithm) -> Runnable:
+    """Returns an algorithm with the defaults of what it does not declare.
+
+    Args:
+        algorithm: any algorithm.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.protocol import runnable
+        >>> runnable(lamu.algorithms.sgd()).complaint(None)
+    """
+    return algorithm if isinstance(algorithm, Runnable) else Adapted(algorithm)
 
 
 @record

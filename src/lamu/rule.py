@@ -40,7 +40,7 @@ from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_
 from lamu.operators import Dense, Diagonal, Scalar, Structure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, Sampled
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Number, Params, RandomKey
@@ -129,7 +129,7 @@ class RuleState:
 
 
 @record
-class Rule:
+class Rule(Runnable):
     r"""The rule for a Gaussian belief, as an algorithm; a recipe is a choice of its parts.
 
     One step, on the mean scale, with \(\delta/N\) the prior's precision a row where the prior is Gaussian:

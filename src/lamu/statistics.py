@@ -144,8 +144,8 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
     def belief(key: RandomKey, state: Any) -> Any:
         return algorithm.posterior(key, state, objective, None, None).belief
 
-    # An algorithm with a preview makes more of its state by a pass over the data: a belief about more than a point.
-    if hasattr(algorithm, "preview") or not _is_point(jax.eval_shape(belief, key, state)):
+    # What looks at the data again makes more of its state: a belief about more than a point.
+    if algorithm.traits.looks_again or not _is_point(jax.eval_shape(belief, key, state)):
         raise ValueError(
             "the network keeps statistics of its batches, which weights drawn from the belief have never made; choose "
             "statistics=lamu.statistics.Frozen(), Recomputed() (at the mean), or RecomputedPerDraw()"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-__all__ = ["default_optimiser"]
+__all__ = ["default_optimiser", "optimiser_or"]
 
 
 @cache
@@ -27,3 +27,29 @@ def default_optimiser(name: str, *settings: float) -> Any:
     import optax
 
     return getattr(optax, name)(*settings)
+
+
+def optimiser_or(optimiser: Any, name: str, *settings: float) -> Any:
+    """Returns an optax optimiser as it is, and the default where it is None.
+
+    Args:
+        optimiser: what was given.
+        name: the default's name in optax.
+        *settings: what the default is made with.
+
+    Raises:
+        TypeError: for anything else.
+
+    Examples:
+        >>> from lamu.algorithms.optax_defaults import default_optimiser, optimiser_or
+        >>> optimiser_or(None, "adam", 1e-3) is default_optimiser("adam", 1e-3)
+        True
+    """
+    if optimiser is None:
+        return default_optimiser(name, *settings)
+    import optax
+
+    if not isinstance(optimiser, optax.GradientTransformation):
+        example = ", ".join(f"{value:g}" for value in settings)
+        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.{name}({example})")
+    return optimiser

@@ -16,7 +16,7 @@ from lamu.mcmc.target import Target
 from lamu.mcmc.warm_up import Adaptation, schedule
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
@@ -46,7 +46,7 @@ class ChainsState:
 
 
 @record
-class Chains:
+class Chains(Runnable):
     """The sampler that `random_walk`, `mala`, `ula`, `hmc`, `nuts` and `minibatch_mh` make.
 
     Attributes:

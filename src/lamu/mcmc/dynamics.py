@@ -46,7 +46,7 @@ from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
 
@@ -80,7 +80,7 @@ class DynamicsState:
 
 
 @record
-class Dynamics:
+class Dynamics(Runnable):
     """The sampler that `sgld`, `psgld`, `sghmc` and `sgnht` make.
 
     Attributes:

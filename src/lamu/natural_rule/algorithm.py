@@ -17,7 +17,7 @@ from lamu.natural_rule.selected import Beside, Selected, SelectedLoss
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -50,7 +50,7 @@ class NaturalState:
 
 
 @record
-class NaturalRule:
+class NaturalRule(Runnable):
     r"""The rule in Λ = λ/κ, as an algorithm; a recipe is a choice of its parts.
 
     \[ \Lambda \leftarrow \Lambda
@@ -94,7 +94,7 @@ class NaturalRule:
     @property
     def traits(self) -> Traits:
         """Minibatches, as long as the caller says, on weights ±1."""
-        return Traits(support="binary")
+        return Traits()
 
     @property
     def choices(self) -> Choices:

@@ -41,6 +41,7 @@ from lamu.objective.curvature import (
 from lamu.operators import Diagonal, Layerwise
 from lamu.posterior import Posterior
 from lamu.priors import gaussian_belief
+from lamu.protocol import Wrapper
 from lamu.record import record, static
 from lamu.rule import Rule
 from lamu.typing import Params, RandomKey
@@ -88,7 +89,7 @@ def convergence_of(
         members = [
             convergence_of(
                 Posterior(posterior.model, belief.member(i), _member(posterior.network_state, i), posterior.rule, key),
-                getattr(algorithm, "of", None),
+                algorithm.of if isinstance(algorithm, Wrapper) else algorithm,
                 objective,
                 rows,
                 jax.random.fold_in(key, i),

@@ -20,7 +20,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.objective import Objective
-from lamu.protocol import Algorithm
+from lamu.protocol import Algorithm, runnable
 from lamu.running.keeping import count
 from lamu.running.nearest import nearest
 from lamu.running.pieces import draw_of, handle, one_step, start
@@ -151,8 +151,7 @@ class Forecast:
 def foresee(run: Run) -> Forecast:
     """Says what a run will take, and refuses one that cannot fit.
 
-    What comes after the steps an algorithm may foresee itself, in a method `foresee(objective, shapes of parameters)`
-    of its own, which is asked first.
+    What comes after the steps the algorithm foresees itself, and is asked first.
 
     Args:
         run: what is to be run.
@@ -173,9 +172,8 @@ def foresee(run: Run) -> Forecast:
         ...     foresee(run).total < 1_000_000
         True
     """
-    own: Any = getattr(run.algorithm, "foresee", None)
-    if own is not None:
-        own(run.objective, jax.eval_shape(run.objective.model.init, _key(), run.example)[0])
+    shapes = jax.eval_shape(run.objective.model.init, _key(), run.example)[0]
+    runnable(run.algorithm).foresee(run.objective, shapes)
     limit = memory.limit()
     found = run.glance()
     if memory.given() or found.total + found.data > limit // _FAR_BELOW:

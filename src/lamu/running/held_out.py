@@ -11,11 +11,11 @@ import numpy as np
 
 from lamu.data.arrays import Arrays, split
 from lamu.objective import Objective
-from lamu.posterior import Posterior
+from lamu.protocol import runnable
 from lamu.running.pieces import opened
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Best", "previewed", "set_aside", "validation_nll"]
+__all__ = ["Best", "set_aside", "validation_nll"]
 
 _ROWS, _DRAWS = 4096, 32
 
@@ -54,8 +54,7 @@ def set_aside(rows: Any, validation: Any, task: str, seed: int) -> tuple[Any, Ar
 def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, held: Arrays) -> float:
     """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted.
 
-    It is that of the posterior that the state would give without a pass over the data: an algorithm that needs one (a
-    curvature at the end) says with `preview` what its state predicts before.
+    It is that of the algorithm's `preview`, which makes no pass over the data.
 
     Args:
         algorithm: the algorithm's handle.
@@ -73,29 +72,10 @@ def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Object
 
 @jax.jit
 def _batch_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, batch: Any) -> tuple[Array, Array]:
-    posterior = preview(opened(algorithm))(key, state, objective)
+    posterior = runnable(opened(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
     pred = posterior.rule.predict(posterior.model, posterior.belief, posterior.network_state, batch.x, _DRAWS, draws)
     return -batch.total(pred.log_prob(batch.y)), jnp.sum(batch.mask * batch.weight)
-
-
-def preview(algorithm: Any) -> Callable[..., Posterior]:
-    """Returns what makes a posterior of a key, a state and an objective alone."""
-    known = getattr(algorithm, "preview", None)
-    return known or (lambda key, state, objective: algorithm.posterior(key, state, objective, None, None))
-
-
-def previewed(algorithm: Any, key: RandomKey, state: Any, objective: Objective) -> Posterior | None:
-    """Returns what a state predicts without a pass over the data; None where the algorithm has nothing to say then.
-
-    Args:
-        algorithm: the algorithm.
-        key: the seed of the predictions.
-        state: the state.
-        objective: the loss.
-    """
-    known = getattr(algorithm, "preview", None)
-    return None if known is None else known(key, state, objective)
 
 
 class Best:

@@ -16,7 +16,7 @@ from lamu.objective import BatchLoss, Everything, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate, rate
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
@@ -47,7 +47,7 @@ class BlackBoxState:
 
 
 @record
-class BlackBox:
+class BlackBox(Runnable):
     """The algorithm that `igo` makes.
 
     Attributes:

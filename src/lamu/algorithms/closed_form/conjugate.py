@@ -16,7 +16,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import ClosedForm
 from lamu.predictives.conjugate import ConjugateRule
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record
 from lamu.typing import RandomKey
 
@@ -46,7 +46,7 @@ class ConjugateState:
 
 
 @record
-class Conjugate:
+class Conjugate(Runnable):
     """The algorithm that `conjugate` makes.
 
     Examples:
@@ -58,7 +58,7 @@ class Conjugate:
     @property
     def traits(self) -> Traits:
         """Every row exactly once, on a linear-Gaussian model."""
-        return Traits(batching="once", needs=("linear-Gaussian", "Gaussian prior"), network_state=False)
+        return Traits(batching="once")
 
     @property
     def choices(self) -> Choices:

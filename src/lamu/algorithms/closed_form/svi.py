@@ -13,7 +13,7 @@ from lamu.objective import Objective
 from lamu.observations import values_of
 from lamu.posterior import Posterior
 from lamu.predictives.conjugate import ConjugateRule
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate, rate
 from lamu.record import record
 from lamu.typing import RandomKey
@@ -42,7 +42,7 @@ class StochasticState:
 
 
 @record
-class Stochastic:
+class Stochastic(Runnable):
     """The algorithm that `svi` makes.
 
     Attributes:
@@ -59,7 +59,7 @@ class Stochastic:
     @property
     def traits(self) -> Traits:
         """Minibatches of a conjugate model."""
-        return Traits(needs=("conjugate model",), network_state=False)
+        return Traits()
 
     @property
     def choices(self) -> Choices:

@@ -20,7 +20,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.promotion import lenient
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
@@ -51,7 +51,7 @@ class DescentState:
 
 
 @record
-class BeliefDescent:
+class BeliefDescent(Runnable):
     r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser.
 
     Attributes:

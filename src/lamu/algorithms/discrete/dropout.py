@@ -14,7 +14,7 @@ from lamu.networks.randomness import draws_noise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule, Sampled
-from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.protocol import Algorithm, Choices, Wrapper
 from lamu.rate import Annealed
 from lamu.record import record
 from lamu.typing import RandomKey
@@ -23,7 +23,7 @@ __all__ = ["NoisyUnits", "dropout", "mc_dropout"]
 
 
 @record
-class NoisyUnits:
+class NoisyUnits(Wrapper):
     """The algorithm that `dropout` and `mc_dropout` make: an optimiser on a network with noise on its units.
 
     Attributes:
@@ -38,11 +38,6 @@ class NoisyUnits:
 
     of: Algorithm
     rule: PredictiveRule
-
-    @property
-    def traits(self) -> Traits:
-        """The optimiser's."""
-        return self.of.traits
 
     @property
     def choices(self) -> Choices:
@@ -72,9 +67,9 @@ class NoisyUnits:
             )
         return self.of.init(key, objective, batch)
 
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns the optimiser's next state, from the gradient of a network some of whose units are dropped."""
-        return self.of.step(key, state, batch, objective)
+    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
+        """Returns the optimiser's preview, predicting by this algorithm's rule."""
+        return replace(super().preview(key, state, objective), rule=self.rule)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the optimiser's posterior, predicting by this algorithm's rule."""

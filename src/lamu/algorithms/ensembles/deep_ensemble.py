@@ -18,7 +18,7 @@ from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling
-from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import RandomKey
@@ -27,7 +27,7 @@ __all__ = ["DeepEnsemble", "deep_ensemble", "pooled"]
 
 
 @record
-class DeepEnsemble:
+class DeepEnsemble(Wrapper):
     """The algorithm that `deep_ensemble` makes.
 
     Attributes:
@@ -93,9 +93,13 @@ class DeepEnsemble:
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """Returns what the state predicts before any pass over the data: the members' previews as one ensemble."""
-        known = getattr(self.of, "preview", None)
-        of = known or (lambda key, state, objective: self.of.posterior(key, state, objective, None, None))
+        of = runnable(self.of).preview
         return pooled([of(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key)
+
+    def complaint(self, state: Any) -> str | None:
+        """Returns the first member's complaint that there is."""
+        complaints = (runnable(self.of).complaint(_member(state, k)) for k in range(self.members))
+        return next((each for each in complaints if each is not None), None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""

@@ -109,7 +109,7 @@ class Mixed(DeepEnsemble):
     @property
     def traits(self) -> Traits:
         """Those of the members' algorithm, with an order of the data for each, on a network without a state."""
-        return replace(super().traits, network_state=False)
+        return replace(super().traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:

@@ -15,7 +15,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, runnable
 from lamu.record import record
 from lamu.statistics import Recomputed, Statistics
 from lamu.typing import RandomKey
@@ -44,7 +44,7 @@ class SwagState:
 
 
 @record
-class Swag:
+class Swag(Wrapper):
     """The algorithm that `swag` makes.
 
     Attributes:
@@ -67,7 +67,7 @@ class Swag:
     @property
     def traits(self) -> Traits:
         """The optimiser's."""
-        return self.of.traits
+        return replace(self.of.traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -75,6 +75,10 @@ class Swag:
         of = self.of.choices
         departures = (*of.departures, "moments of the iterates for a covariance", "dispersions a point")
         return replace(of, family=f"Gaussian, {self.covariance.words}", departures=departures)
+
+    def inner(self, state: SwagState) -> Any:
+        """Returns the optimiser's state."""
+        return state.of
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> SwagState:
         """Returns the optimiser's first state, with nothing collected."""
@@ -116,9 +120,7 @@ class Swag:
 
     def _point(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """The optimiser's own posterior, whose mean is the iterate."""
-        known = getattr(self.of, "preview", None)
-        of = known or (lambda key, state, objective: self.of.posterior(key, state, objective, None, None))
-        return of(jax.random.clone(key), state, objective)
+        return runnable(self.of).preview(jax.random.clone(key), state, objective)
 
     def _belief(self, seen: Collected) -> Product:
         ours = seen.about("network")

@@ -30,7 +30,7 @@ from lamu.objective.curvature import Curvature
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
@@ -86,7 +86,7 @@ class MixtureState:
 
 
 @record
-class MixtureRule:
+class MixtureRule(Runnable):
     """The rule for a mixture of Gaussians with dense precisions, as an algorithm; a recipe is a choice of its parts.
 
     Attributes:
@@ -125,7 +125,7 @@ class MixtureRule:
     @property
     def traits(self) -> Traits:
         """Minibatches, as long as the caller says, on real parameters of a network without a state."""
-        return Traits(network_state=False)
+        return Traits()
 
     @property
     def choices(self) -> Choices:

@@ -19,7 +19,7 @@ from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives.propagated import Propagated, moments, require_rectifiers, rows_of
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -53,7 +53,7 @@ class MomentState:
 
 
 @record
-class ProbabilisticBackpropagation:
+class ProbabilisticBackpropagation(Runnable):
     """The algorithm that `pbp` makes.
 
     Attributes:
@@ -72,7 +72,7 @@ class ProbabilisticBackpropagation:
     @property
     def traits(self) -> Traits:
         """Minibatches, of which it sees one row at a time."""
-        return Traits(needs=("rectifiers", "Gaussian likelihood"), network_state=False)
+        return Traits()
 
     @property
     def choices(self) -> Choices:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.algorithms.optax_defaults import default_optimiser
+from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.algorithms.optimisers.map_estimate import MapState
 from lamu.data.batch import Batch
 from lamu.families import Point
@@ -17,7 +17,7 @@ from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.promotion import lenient
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -25,7 +25,7 @@ __all__ = ["InvariantMap", "invariant_map", "log_volume"]
 
 
 @record
-class InvariantMap:
+class InvariantMap(Runnable):
     r"""The algorithm that `invariant_map` makes.
 
     Attributes:
@@ -158,7 +158,5 @@ def invariant_map(optimiser: Any = None) -> InvariantMap:
         >>> lamu.scores.accuracy(fit.posterior.predict(x[:, :4]), y) > 0.85
         True
     """
-    optimiser = default_optimiser("lbfgs") if optimiser is None else optimiser
-    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
-        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.lbfgs()")
+    optimiser = optimiser_or(optimiser, "lbfgs")
     return InvariantMap(optimiser=optimiser)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.algorithms.optax_defaults import default_optimiser
+from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import BatchLoss, Everything, Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.promotion import lenient
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
 
@@ -39,7 +39,7 @@ class MapState:
 
 
 @record
-class MapEstimate:
+class MapEstimate(Runnable):
     """The algorithm that `map_estimate` makes.
 
     Attributes:
@@ -124,8 +124,5 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
         >>> bool(fit.history["residual"][-1] < 1e-3)
         True
     """
-    if optimiser is None:
-        optimiser = default_optimiser("adam", 1e-3)
-    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
-        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.adam(1e-3)")
+    optimiser = optimiser_or(optimiser, "adam", 1e-3)
     return MapEstimate(optimiser=optimiser)

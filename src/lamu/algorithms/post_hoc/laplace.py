@@ -16,7 +16,6 @@ from lamu.algorithms.post_hoc.positivity import require_positive
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.algorithms.post_hoc.unknowns import settled
 from lamu.algorithms.post_hoc.verdict import as_it_came, judged
-from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
@@ -24,7 +23,7 @@ from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, M
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule
-from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.protocol import Algorithm, Choices, Traits, Wrapper
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
@@ -43,7 +42,7 @@ _WORDS = {
 
 
 @record
-class Laplace:
+class Laplace(Wrapper):
     """The algorithm that `laplace` makes.
 
     Attributes:
@@ -73,7 +72,7 @@ class Laplace:
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the width of the prior by itself."""
-        return replace(self.of.traits, chooses_width=True)
+        return replace(self.of.traits, chooses_width=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -86,21 +85,10 @@ class Laplace:
         curvature = type(self.curvature).__name__
         return Choices(family, "Delta", curvature, departures=(*self.weights.departures, *departures))
 
-    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
-        """Returns the first state of what finds the mode."""
-        return self.of.init(key, objective, batch)
-
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns the next state of what finds the mode."""
-        return self.of.step(key, state, batch, objective)
-
     def foresee(self, objective: Objective, params: Params) -> None:
         """Says what the precision will take in memory, and raises a ValueError for one that cannot fit."""
+        super().foresee(objective, params)
         foresee(self._structure_of, self.weights, objective.model, params["network"])
-
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
-        """Returns what the state predicts before the pass over the data: the point."""
-        return self.of.posterior(key, state, objective, None, None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian at the mode, which is found to its end before."""

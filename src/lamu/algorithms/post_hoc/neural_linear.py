@@ -20,7 +20,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.predictives.student import StudentRule
-from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.protocol import Algorithm, Choices, Traits, Wrapper
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -30,7 +30,7 @@ _ROWS = 1024  # of a pass over the data, at a time
 
 
 @record
-class NeuralLinear:
+class NeuralLinear(Wrapper):
     """The algorithm that `neural_linear` makes.
 
     Attributes:
@@ -49,7 +49,7 @@ class NeuralLinear:
     @property
     def traits(self) -> Traits:
         """Those of what finds the features."""
-        return replace(self.of.traits, needs=(*self.of.traits.needs, "Gaussian noise that is learned"))
+        return replace(self.of.traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -71,14 +71,6 @@ class NeuralLinear:
                 "Gaussian() without a scale"
             )
         return self.of.init(key, objective, batch)
-
-    def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
-        """Returns the next state of what finds the features."""
-        return self.of.step(key, state, batch, objective)
-
-    def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
-        """Returns what the state predicts before the pass over the data: the point."""
-        return self.of.posterior(key, state, objective, None, None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the exact posterior of head and noise given the features, after one pass over the data."""

@@ -24,7 +24,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.promotion import lenient
-from lamu.protocol import Algorithm, Choices, Info, Traits
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -68,7 +68,7 @@ class OnlineState:
 
 
 @record
-class OnlineLaplace:
+class OnlineLaplace(Wrapper):
     """The algorithm that `online_laplace` makes.
 
     Attributes:
@@ -99,7 +99,7 @@ class OnlineLaplace:
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the widths of the prior by itself."""
-        return replace(self.of.traits, chooses_width=True, needs=(*self.of.traits.needs, "Gaussian prior"))
+        return replace(self.of.traits, chooses_width=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -114,6 +114,10 @@ class OnlineLaplace:
             type(self._curvature(structure)).__name__,
             departures=("Gauss-Newton for the Hessian", *departures, "dispersions a point"),
         )
+
+    def inner(self, state: OnlineState) -> Any:
+        """Returns the state of what finds the mode."""
+        return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> OnlineState:
         """Returns the first state of what finds the mode, under the model's own prior and first noise."""

@@ -7,7 +7,7 @@ from typing import Any
 from lamu.algorithms.descent.belief_descent import BeliefDescent
 from lamu.algorithms.descent.estimators import Estimator, Global
 from lamu.algorithms.descent.positive import Positive, Softplus
-from lamu.algorithms.optax_defaults import default_optimiser
+from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families.shapes import Shape, StandardNormal
 from lamu.rate import Annealed, rate
@@ -73,9 +73,7 @@ def bayes_by_backprop(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    optimiser = default_optimiser("adam", 0.01) if optimiser is None else optimiser
-    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
-        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.adam(0.01)")
+    optimiser = optimiser_or(optimiser, "adam", 0.01)
     estimator = _part("estimator", estimator, Global(), Estimator, "Flipout()")
     divergence = _part("divergence", divergence, ReverseKL(), Divergence, "Renyi(0.5)")
     shape = _part("shape", shape, StandardNormal(), Shape, "StandardLogistic()")

@@ -15,7 +15,7 @@ from lamu.geometry import ClippedAffine, Group
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
@@ -48,7 +48,7 @@ class LieGroupState:
 
 
 @record
-class LieGroup:
+class LieGroup(Runnable):
     """The algorithm that `lie_group` makes.
 
     Attributes:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.optax_defaults import default_optimiser
+from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.algorithms.variational.head_covariance import DenseHead, HeadCovariance
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
@@ -20,7 +20,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.promotion import lenient
-from lamu.protocol import Choices, Info, Traits
+from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -48,7 +48,7 @@ class HeadState:
 
 
 @record
-class VariationalHead:
+class VariationalHead(Runnable):
     """The algorithm that `variational_head` makes.
 
     Attributes:
@@ -69,7 +69,7 @@ class VariationalHead:
     @property
     def traits(self) -> Traits:
         """Minibatches of a network without a state."""
-        return Traits(needs=("Gaussian prior", "Gaussian, Bernoulli or Categorical"), network_state=False)
+        return Traits()
 
     @property
     def choices(self) -> Choices:
@@ -268,9 +268,7 @@ def variational_head(
         >>> lamu.scores.nll(posterior.predict(x), y) < 0.12
         True
     """
-    optimiser = default_optimiser("adam", 0.01) if optimiser is None else optimiser
-    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
-        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.adam(0.01)")
+    optimiser = optimiser_or(optimiser, "adam", 0.01)
     covariance = DenseHead() if covariance is None else covariance
     if isinstance(covariance, type):
         raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
