@@ -23,9 +23,6 @@ NAMES = [str(path.relative_to(SOURCE)) for path in FILES]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 FLOORS = [[name.strip() for name in floor.split("|")] for floor in CONTRACTS[0]["layers"]]
 HEIGHT = {name: len(FLOORS) - index for index, floor in enumerate(FLOORS) for name in floor}
-LONGEST = 400
-# Files that are longer, each with its reason. The list may only become shorter.
-LONG = {}
 
 
 def imported(tree: ast.Module) -> list[str]:
@@ -122,16 +119,6 @@ def test_the_door_knows_what_it_lists() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Modle'"):
         _ = lamu.Modle
     assert lamu.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-
-
-def test_files_are_short() -> None:
-    paths = [*FILES, *sorted(path for path in TESTS.rglob("*.py") if "laws" not in path.parts)]
-    lengths = {
-        str(path.relative_to(SOURCE if SOURCE in path.parents else TESTS)): len(path.read_text().splitlines())
-        for path in paths
-    }
-    long = {name for name, lines in lengths.items() if lines > LONGEST}
-    assert long <= set(LONG), f"split {long - set(LONG)}: one idea a file"
 
 
 def test_everything_that_looks_like_a_test_is_collected() -> None:

@@ -31,6 +31,7 @@ TESTED_ELSEWHERE = {
     "lamu.divergences": "test_divergences",
     "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived",
     "lamu.plots": "test_plots",
+    "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",
     "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate",
     "lamu.rule": "laws/rule, laws/protocol",

@@ -265,7 +265,8 @@ def runnable(algorithm: Algorithm) -> Runnable:
     Examples:
         >>> import lamu
         >>> from lamu.protocol import runnable
-        >>> runnable(lamu.algorithms.sgd()).complaint(None)
+        >>> runnable(lamu.algorithms.sgd()).traits.batching
+        'mini'
     """
     return algorithm if isinstance(algorithm, Runnable) else Adapted(algorithm)
 

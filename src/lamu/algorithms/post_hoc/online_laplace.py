@@ -106,14 +106,11 @@ class OnlineLaplace(Wrapper):
         """The row of the table."""
         structure = self.structure or Dense
         name = structure.__name__.lower() if isinstance(structure, type) else str(structure)
-        name = "dense or Kronecker" if self.structure is None else name
+        name = name if self.structure else "dense or Kronecker"
         departures = ("minibatch curvature of moving weights", "prior and noise by steps on the evidence")
-        return Choices(
-            f"Gaussian, {name} precision",
-            "Delta",
-            type(self._curvature(structure)).__name__,
-            departures=("Gauss-Newton for the Hessian", *departures, "dispersions a point"),
-        )
+        departures = ("Gauss-Newton for the Hessian", *departures, "dispersions a point")
+        curvature = type(self._curvature(structure)).__name__
+        return Choices(f"Gaussian, {name} precision", "Delta", curvature, departures=departures)
 
     def inner(self, state: OnlineState) -> Any:
         """Returns the state of what finds the mode."""
@@ -215,13 +212,13 @@ class OnlineLaplace(Wrapper):
                 part = _pass(self, of_batch, objective, point.mean, point.network_state, batch)
                 total = part if total is None else total.add(part)
             sums = total
-        elif not float(sums.rows):
+        elif float(sums.rows) == 0.0:
             raise ValueError("there is no curvature yet, and no data to take it from; give the data")
         precision, evidence = _finished(objective, sums, point.mean)
         gaussian = Gaussian(point.mean["network"], precision)
         belief = Product({"network": gaussian, "likelihood": Point(point.mean["likelihood"])})
-        found = Posterior(point.model, belief, point.network_state, Linearised(), key, evidence=evidence)
-        return replace(found, temperature=objective.temperature)
+        T = objective.temperature
+        return Posterior(point.model, belief, point.network_state, Linearised(), key, evidence=evidence, temperature=T)
 
     def _structure(self, weights: Params, network_state: Any) -> Any:
         """The structure: where nothing is said the richest one that many weights can have."""
