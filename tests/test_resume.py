@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,34 @@ def test_killed_at_ten_random_moments(name: str, tmp_path: Path) -> None:
     one, other = (np.load(tmp_path / which / "end.npz") for which in ("whole", "cut"))
     for key in one.files:
         np.testing.assert_array_equal(one[key], other[key])
+
+
+def test_a_checkpoint_of_any_other_run_is_refused_by_what_differs(tmp_path: Path) -> None:
+    """Each of these once went on from another run's weights, without a word."""
+    given: dict[str, Any] = {"epochs": 1, "batch_size": 16, "checkpoint": tmp_path / "run"}
+    prior, likelihood = lamu.priors.Normal(1.0), lamu.likelihoods.Gaussian(0.5)
+    model = lamu.Model(lamu.networks.MLP((3,), "tanh"), likelihood, prior).standardised(X, Y)
+    lamu.fit(model, (X, Y), A.adam(1e-3), **given)
+    others: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
+        "data": (model, (X, Y + np.eye(len(Y))[0] * 1e-3), A.adam(1e-3), {}),
+        "prior": (replace(model, prior=lamu.priors.Normal(2.0)), (X, Y), A.adam(1e-3), {}),
+        "temperature": (model, (X, Y), A.adam(1e-3), {"temperature": 0.5}),
+        "likelihood_power": (model, (X, Y), A.adam(1e-3), {"likelihood_power": 2.0}),
+        "settings": (model, (X, Y), A.adam(2e-3), {}),
+        "network": (
+            lamu.Model(lamu.networks.MLP((3,), "relu"), likelihood, prior).standardised(X, Y),
+            (X, Y),
+            A.adam(1e-3),
+            {},
+        ),
+        "network ": (
+            lamu.Model(lamu.networks.MLP((3,), "tanh"), likelihood, prior).standardised(X + 1, Y),
+            (X, Y),
+            A.adam(1e-3),
+            {},
+        ),
+    }
+    for name, (model_, data, algorithm, more) in others.items():
+        with pytest.raises(CheckpointError, match=f"is of a run with {name.strip()}="):
+            lamu.fit(model_, data, algorithm, resume=True, **given, **more)
+    assert len(lamu.fit(model, (X, Y), A.adam(1e-3), resume=True, **given).history["loss"]) == -(-len(X) // 16)

@@ -183,6 +183,9 @@ class SquareRoot:
     departure = "square root"
     faithful = False
 
+    def __post_init__(self) -> None:
+        _require_not_negative(self.eps)
+
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns g / (√s + ε)."""
         return jax.tree.map(
@@ -239,6 +242,9 @@ class RootOfSum:
 
     departure = "square root"
     faithful = False
+
+    def __post_init__(self) -> None:
+        _require_not_negative(self.eps)
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns g / √(s + ε)."""
@@ -376,3 +382,9 @@ def _one_minus_power(decay: Any, count: Any) -> Array:
     # In the widest float at hand: in a narrow one, 1 − β^t would lose the first steps of a slow average.
     dtype = jnp.result_type(float)
     return 1 - jnp.asarray(decay, dtype) ** jnp.asarray(count, dtype)
+
+
+def _require_not_negative(eps: Any) -> None:
+    """ε shields a division; a negative one may be the division by zero itself."""
+    if isinstance(eps, int | float) and not 0 <= eps < math.inf:
+        raise ValueError(f"eps={eps!r} shields no division; give a small positive number, or zero")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from lamu.rate import over
 from lamu.running.arrived import look_at_slope, require_trained
 from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
 from lamu.running.checkpoints import Checkpoints
+from lamu.running.fingerprints import described, rows_described
 from lamu.running.fixed_point import convergence_of
 from lamu.running.forecast import Run, foresee
 from lamu.running.held_out import Best, set_aside, validation_nll
@@ -79,6 +80,19 @@ class Fit:
     history: dict[str, np.ndarray]
     state: Any
     interrupted: bool = False
+
+    def __repr__(self) -> str:
+        """In a line: what was fitted, how long, and whether it converged; the parts are attributes."""
+        found = self.posterior
+        steps, convergence = len(self.history["loss"]), found.convergence
+        words = [f"{type(found.belief).__name__} about {type(found.model.network).__name__}", f"{steps:,} steps"]
+        if steps:
+            words.append(f"loss {float(self.history['loss'][-1]):.4g}")
+        if found.temperature != 1.0:
+            words.append(f"temperature {float(found.temperature):g}")
+        if convergence is not None:
+            words.append("converged" if convergence.converged else "not converged")
+        return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
 
     @property
     def convergence(self) -> Convergence | None:
@@ -209,6 +223,8 @@ def fit(
         total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps)
     else:
         total = steps
+    # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
+    identity = None if checkpoint is None else described(algorithm)
     algorithm = over(total or None, algorithm) if rounds is None else over(rounds.first, algorithm, restarts=True)
     devices = Devices.of(mesh, algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
@@ -228,12 +244,19 @@ def fit(
     saved = Resumption.of(
         checkpoint,
         {
-            "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
             "seed": seed,
             "batch_size": batch_size,
             "data_size": float(data_size),
-            "validation": None if held is None else held.count,
-        },
+            "temperature": float(temperature),
+            "likelihood_power": float(likelihood_power),
+            "validation": None if held is None else rows_described(held),
+            "data": rows_described(rows),
+            "algorithm": f"{type(algorithm).__name__} {algorithm.choices}",
+            "settings": identity,
+            **{field.name: described(getattr(model, field.name)) for field in fields(model)},
+        }
+        if checkpoint is not None
+        else {},
     )
     like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
     with memory.within(max_memory):

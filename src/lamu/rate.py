@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -171,7 +172,7 @@ class PolynomialAverage:
     def __post_init__(self) -> None:
         for name in ("power", "start"):
             value = getattr(self, name)
-            if isinstance(value, int | float) and not value > 0:
+            if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"PolynomialAverage({name}={value!r}) is no average; give a positive number")
 
     def __call__(self, step: Any) -> Any:
@@ -261,6 +262,8 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
 def _require_positive(value: float, name: str) -> None:
     if not value > 0:
         raise ValueError(f"{name}={value!r} would move uphill or not at all; give a positive number")
+    if value == math.inf:
+        raise ValueError(f"{name}={value!r} would leave in one step; give a finite number")
 
 
 def decay(value: float, name: str) -> float:
