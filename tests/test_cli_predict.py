@@ -170,3 +170,7 @@ def test_predict_notes_what_it_never_saw(lamu, tmp_path):
     assert any("'green'" in note for note in notes)
     assert any("'other'" in note for note in notes)
     assert_refused(lamu("predict", "run", "new.csv", "--samples", "0"), "--samples is 0")
+
+
+def test_predictions_are_csv_and_say_so(lamu, fitted):
+    assert_refused(lamu("predict", fitted / "classes", "iris", "--out", "o.parquet"), "'o.parquet'", "FILE.csv")

@@ -43,3 +43,37 @@ def test_a_fit_is_one_line() -> None:
     assert len(repr(fit)) < 200
     cold = lamu.fit(MODEL, (X, Y), lamu.algorithms.ivon(), epochs=3, temperature=0.5)
     assert "temperature 0.5" in repr(cold)
+
+
+PAIR = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+LABELS = (X[:, 0] > 0).astype(np.int32)
+
+
+@pytest.mark.parametrize("score", ["nll", "accuracy", "ece", "brier"])
+def test_labels_that_are_no_classes_of_the_prediction_are_refused(score: str) -> None:
+    pred = lamu.fit(PAIR, (X, LABELS), adam(0.1), epochs=5).posterior.predict(X)
+    scored = getattr(lamu.scores, score)
+    assert np.isfinite(scored(pred, LABELS))
+    with pytest.raises(ValueError, match="these hold -1"):
+        scored(pred, 2 * LABELS - 1)
+    with pytest.raises(ValueError, match="1 of 30 are NaN"):
+        scored(pred, np.where(np.arange(30) == 4, np.nan, LABELS))
+
+
+@pytest.mark.parametrize("score", ["nll", "rmse", "coverage", "crps"])
+def test_unknown_targets_are_no_misses(score: str) -> None:
+    pred = lamu.fit(MODEL, (X, Y), adam(0.1), epochs=5).posterior.predict(X)
+    with pytest.raises(ValueError, match="2 of 30 are NaN or infinite"):
+        getattr(lamu.scores, score)(pred, np.where(np.arange(30) < 2, np.nan, Y))
+    with pytest.raises(ValueError, match="2 of 30 are masked"):
+        getattr(lamu.scores, score)(pred, np.ma.masked_array(Y, np.arange(30) < 2))
+
+
+def test_masked_values_are_no_data() -> None:
+    x = np.ma.masked_array(X, np.zeros_like(X, bool))
+    lamu.fit(MODEL, (x, Y), adam(0.1), epochs=1)
+    x[3, 1] = np.ma.masked
+    with pytest.raises(ValueError, match="x has 1 masked values"):
+        lamu.fit(MODEL, (x, Y), adam(0.1), epochs=1)
+    with pytest.raises(ValueError, match="y has 5 masked values"):
+        lamu.fit(MODEL, (X, np.ma.masked_array(Y, np.arange(30) < 5)), adam(0.1), epochs=1)

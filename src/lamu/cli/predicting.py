@@ -51,6 +51,8 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.y))
     y = None if table.y is None else checked.y
     if out is not None:
+        if out.suffix.lower() != ".csv":
+            raise ValueError(f"--out {str(out)!r} is no .csv file, and predictions are written as CSV; give FILE.csv")
         refuse_unwritable(out)
     parts = _blocks(posterior, checked.x, y, encoding, samples or config["samples"])
     kept: list[dict[str, np.ndarray]] = []

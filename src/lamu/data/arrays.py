@@ -263,6 +263,9 @@ def _real_rows(mask: Any, rows: int) -> np.ndarray:
 
 def _numbers(name: str, values: Any) -> Any:
     """Returns an array of numbers: JAX arrays as they are, anything else as NumPy, which keeps 64 bits for checks."""
+    if np.ma.is_masked(values):
+        count = int(np.ma.count_masked(values))
+        raise ValueError(f"{name} has {count} masked values, which are no data; fill them in, or leave them out")
     if isinstance(values, jax.Array):
         array: Any = values
     else:

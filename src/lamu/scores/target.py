@@ -10,6 +10,7 @@ from lamu import memory
 
 __all__ = ["by_row", "nodes_at_once", "target"]
 
+_CLASSES = ("binary", "classes")
 _NEEDS = {
     ("regression",): "regression (classes have accuracy and brier)",
     ("binary", "classes"): "classes (regression has rmse and crps)",
@@ -26,7 +27,8 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
         *tasks: the tasks that the score is for; none for all of them.
 
     Raises:
-        ValueError: if the task is another one, the shapes differ, or there are no rows. A target of shape `[N, 1]`
+        ValueError: if the task is another one, the shapes differ, there are no rows, a target is unknown (NaN, masked),
+            or a label is no class of the prediction. A target of shape `[N, 1]`
             against a mean of shape `[N]` would otherwise broadcast to `[N, N]` unseen.
 
     Examples:
@@ -39,6 +41,9 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
     """
     if tasks and pred.task not in tasks:
         raise ValueError(f"{score} is for {_NEEDS[tasks]}, and this prediction's task is {pred.task!r}")
+    if np.ma.is_masked(y):
+        count = int(np.ma.count_masked(y))
+        raise ValueError(f"{score} needs known targets, and {count} of {y.size} are masked; leave them out")
     y = np.asarray(y)
     shape = np.shape(pred.mean)
     expected = shape[:1] if pred.task == "classes" else shape
@@ -48,7 +53,28 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
         )
     if y.size == 0:
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
+    _require_known(score, y)
+    if pred.task in _CLASSES:
+        _require_classes(score, y, 2 if pred.task == "binary" else shape[-1])
     return y
+
+
+def _require_known(score: str, y: np.ndarray) -> None:
+    if not np.issubdtype(y.dtype, np.floating):
+        return
+    unknown = int(np.sum(~np.isfinite(y)))
+    if unknown:
+        raise ValueError(f"{score} needs known targets, and {unknown} of {y.size} are NaN or infinite; leave them out")
+
+
+def _require_classes(score: str, y: np.ndarray, count: int) -> None:
+    """Labels that were not numbered from zero would be scored as those of other classes."""
+    other = np.unique(y[(y != np.floor(y)) | (y < 0) | (y >= count)])
+    if other.size:
+        raise ValueError(
+            f"{score} has labels numbered from 0 to {count - 1}, and these hold {other[0]:g}; number the "
+            "classes as they were for the fit"
+        )
 
 
 def by_row(values: np.ndarray) -> np.ndarray:
