@@ -78,8 +78,8 @@ def passes_over(traits: Traits, epochs: int | None, steps: int | None) -> int | 
 
 def _require_positive(epochs: int | None, steps: int | None) -> None:
     for name, value in (("epochs", epochs), ("steps", steps)):
-        if value is not None and not 1 <= value < math.inf:
-            raise ValueError(f"{name}={value!r} is no length of a run; give a whole number of at least 1")
+        if value is not None and not 1 <= value < math.inf:  # NaN is neither
+            raise ValueError(f"{name}={value!r} does nothing; give at least 1")
 
 
 def array_blocks(
