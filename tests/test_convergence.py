@@ -304,6 +304,13 @@ def test_the_temperature_is_chosen_by_rows_set_aside():
     assert found.posterior.temperature == 1.0
 
 
+def test_a_regression_stays_at_temperature_one_unless_told():
+    """Its noise shrinks with the temperature, which few rows set aside do not tell."""
+    model, x, y, _, _ = regression()
+    found = lamu.fit_temperature(model, (x, y), lamu.algorithms.ivon(), steps=20)
+    assert (found.temperatures, found.posterior.temperature) == ({}, 1.0)
+
+
 def test_no_temperature_is_chosen_for_a_point():
     model, x, y, _, _ = regression()
     found = lamu.fit_temperature(model, (x, y), lamu.algorithms.adam(1e-2), steps=20)
