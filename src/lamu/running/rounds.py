@@ -2,7 +2,7 @@ r"""How long a run is that nobody gave a length: as long as it takes, in rounds 
 
 Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the end
 of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its limits
-(after the first two rounds only where the mean is within a tenth of a standard deviation, by all that is known).
+(at the end of the first and of the second round only where the mean is within a tenth of a standard deviation).
 So at least half of all steps belong to the last round, whose rates have fallen to zero.
 """
 
