@@ -75,7 +75,7 @@ def convergence_is_measured_where_a_test_asks(request, monkeypatch) -> None:
     The tests' runs are short, and hundreds of them would be told that they have not converged.
     """
     if not any(request.node.get_closest_marker(name) for name in ("measured", "stress")):
-        monkeypatch.setattr("lamu.loop.convergence_of", lambda *arguments: None)
+        monkeypatch.setattr("lamu.running.conclusion.convergence_of", lambda *arguments: None)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
-    from lamu.loop import Diverged, Fit, fit
+    from lamu.loop import fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
     from lamu.running import Checkpoints
+    from lamu.running.result import Diverged, Fit
     from lamu.sequential import merge, remove
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.temperatures import TemperatureFit, fit_temperature
@@ -101,8 +102,8 @@ _NAMES = {
     "Checkpoints": "lamu.running",
     "Convergence": "lamu.convergence",
     "Unconverged": "lamu.convergence",
-    "Diverged": "lamu.loop",
-    "Fit": "lamu.loop",
+    "Diverged": "lamu.running.result",
+    "Fit": "lamu.running.result",
     "fit": "lamu.loop",
     "FoldedFit": "lamu.folds",
     "fit_folds": "lamu.folds",

@@ -15,9 +15,9 @@ import math
 
 from lamu.record import record, static
 
-__all__ = ["Convergence", "Unconverged"]
+__all__ = ["FARTHEST_MEAN", "Convergence", "Unconverged"]
 
-_OFFSET = 0.25  # of a posterior standard deviation, root mean square over coordinates
+FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over coordinates
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
 _R_HAT, _ESS = 1.1, 50.0
 
@@ -84,10 +84,10 @@ class Convergence:
     def complaints(self) -> tuple[str, ...]:
         """What is beyond its limit, each with its figure."""
         found = []
-        if _beyond(self._certain_offset, _OFFSET):
+        if _beyond(self._certain_offset, FARTHEST_MEAN):
             found.append(
                 f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
-                f"{_OFFSET} is the limit)"
+                f"{FARTHEST_MEAN} is the limit)"
             )
         if _beyond(self.precision_error, _PRECISION):
             found.append(

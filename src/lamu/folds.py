@@ -18,11 +18,12 @@ import numpy as np
 
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.data.arrays import Arrays
-from lamu.loop import Fit, fit
+from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.running.result import Fit
 
 __all__ = ["FoldedFit", "fit_folds", "folds_of"]
 

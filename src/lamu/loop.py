@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -13,91 +13,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.convergence import Convergence, Unconverged
+from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
-from lamu.density import in_its_own_space, nothing
+from lamu.density import nothing
 from lamu.families import Draws
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.observations import Observation
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
-from lamu.rate import over
 from lamu.running.arrived import look_at_slope, require_trained
-from lamu.running.blocks import Block, array_blocks, passes_over, run_length, stream_blocks
+from lamu.running.blocks import Block, array_blocks, passes_over, stream_blocks
 from lamu.running.checkpoints import Checkpoints
+from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
-from lamu.running.fixed_point import convergence_of
 from lamu.running.forecast import Run, foresee
 from lamu.running.held_out import Best, set_aside, validation_nll
 from lamu.running.history import History
+from lamu.running.length import Length
 from lamu.running.pieces import draw_of, handle, start
 from lamu.running.progress import Progress
+from lamu.running.result import Diverged, Fit
 from lamu.running.resumption import Resumption
-from lamu.running.rounds import Rounds
 from lamu.running.sharding import Devices
 from lamu.statistics import Statistics, require_choice
 from lamu.typing import Number
 
-__all__ = ["Diverged", "Fit", "fit"]
+__all__ = ["fit"]
 
 _EXAMPLE_ROWS = 4096
-
-
-class Diverged(RuntimeError):
-    """The loss became NaN or infinite.
-
-    Attributes:
-        fit: what there was before the block of steps that failed; None for a sampler, or where that was no belief.
-    """
-
-    def __init__(self, message: str, fit: Fit | None) -> None:
-        super().__init__(message)
-        self.fit = fit
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What `fit` returns.
-
-    Attributes:
-        posterior: the posterior; with validation, that of the best state.
-        history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
-            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation.
-        state: the algorithm's last state; on the mesh, where there was one.
-        interrupted: whether the run was stopped from the keyboard before its end.
-
-    Examples:
-        >>> import lamu
-        >>> x, y = lamu.data.load("diabetes")
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
-        >>> sorted(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).history)
-        ['loss', 'residual']
-    """
-
-    posterior: Posterior
-    history: dict[str, np.ndarray]
-    state: Any
-    interrupted: bool = False
-
-    def __repr__(self) -> str:
-        """In a line: what was fitted, how long, and whether it converged; the parts are attributes."""
-        found = self.posterior
-        steps, convergence = len(self.history["loss"]), found.convergence
-        words = [f"{type(found.belief).__name__} about {type(found.model.network).__name__}", f"{steps:,} steps"]
-        if steps:
-            words.append(f"loss {float(self.history['loss'][-1]):.4g}")
-        if found.temperature != 1.0:
-            words.append(f"temperature {float(found.temperature):g}")
-        if convergence is not None:
-            words.append("converged" if convergence.converged else "not converged")
-        return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
-
-    @property
-    def convergence(self) -> Convergence | None:
-        """How far the posterior is from the fixed point of the rule; None where it was not measured."""
-        return self.posterior.convergence
 
 
 def fit(
@@ -194,48 +139,39 @@ def fit(
         model.likelihood.check(np.asarray(rows.y))
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
-    if epochs is not None and steps is not None:
-        raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
     if stop is not None and validation is None:
         raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
     if resume and checkpoint is None:
         raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
     if validation is not None and algorithm.traits.length is not None:
         raise ValueError("a sampler has no best state to choose; leave validation out")
+    length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
     rows, held = set_aside(rows, validation, model.likelihood.task, seed)
     if held is not None:
         model.likelihood.check(np.asarray(held.y))
+        length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
     if data_size is None:
         if not isinstance(rows, Arrays):
             raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
         data_size = rows.count
     require_trained(model, epochs)
-    as_it_came = epochs == 0 and algorithm.traits.length is None
-    rounds = None
-    own_length = algorithm.traits.length is not None or algorithm.traits.batching == "once"
-    if isinstance(rows, Arrays) and epochs is None and steps is None and not own_length:
-        rounds = Rounds.of(algorithm.traits, rows.count, batch_size)
-    if as_it_came:
-        total = 0
-    elif rounds is not None:
-        total = rounds.limit
-    elif isinstance(rows, Arrays):
-        total = run_length(algorithm.traits, rows.count, batch_size, epochs, steps)
-    else:
-        total = steps
     # What a longer run may have another of (its length, and the rates that fall over it) is no part of what it is.
     identity = None if checkpoint is None else described(algorithm)
-    algorithm = over(total or None, algorithm) if rounds is None else over(rounds.first, algorithm, restarts=True)
-    devices = Devices.of(mesh, algorithm)
+    algorithm = length.given_to(algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
     init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
     # Dispersions start from what they are in the data, so the example may be larger than a batch.
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
-    if as_it_came and statistics is None:
+    if length.as_it_came and statistics is None:
         require_choice(algorithm, objective, example)
     with memory.within(max_memory):
-        foresee(Run(algorithm, objective, rows, example, batch_size, total, held is not None, checkpoint is not None))
+        whole = Run(
+            algorithm, objective, rows, example, batch_size, length.total, held is not None, checkpoint is not None
+        )
+        foresee(whole)
+
     # On a mesh the steps have everything there; what comes after them has it where it was.
+    devices = Devices.of(mesh, algorithm)
     laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
     held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held, example))
     spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
@@ -269,16 +205,21 @@ def fit(
             "resume=True, or choose another folder"
         )
 
-    if as_it_came:
+    if length.as_it_came:
         look_at_slope(init_key, objective, example)
         blocks = iter(())
     elif isinstance(laid, Arrays):
-        assert total is not None  # arrays know their length
-        unit = None if rounds is None else rounds.first
-        blocks = array_blocks(spread, algorithm.traits, ours, laid, batch_size, total, history.steps, *keys, unit=unit)
+        assert length.total is not None  # arrays know their length
+        unit = None if length.rounds is None else length.rounds.first
+        blocks = array_blocks(
+            spread, algorithm.traits, ours, laid, batch_size, length.total, history.steps, *keys, unit=unit
+        )
     else:
         passes = passes_over(algorithm.traits, epochs, steps)
         blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
+    conclusion = Conclusion(
+        algorithm, objective, rows, held, batch_size, final_key, statistics, max_memory, not length.as_it_came
+    )
 
     def validate(state: Any, block: Block) -> None:
         if judge is not None and block.ends_an_epoch:
@@ -286,41 +227,16 @@ def fit(
             best.see(state, history.last["validation_nll"], block.passes)
             best.stopped = best.enough(block.passes, history.columns)
 
-    def concluded(chosen: Any) -> Posterior:
-        """Returns the posterior of a state, with how far it is from its fixed point."""
-        seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
-        try:
-            with memory.within(max_memory):
-                posterior = algorithm.posterior(jax.random.clone(final_key), chosen, objective, seen, history.trace)
-                measured = posterior.convergence
-                if measured is None and not as_it_came and not interrupted:
-                    per_step = rows.count if algorithm.traits.batching == "full" else batch_size
-                    work = float(history.steps * (min(per_step, rows.count) if isinstance(rows, Arrays) else per_step))
-                    look = jax.random.fold_in(jax.random.clone(final_key), 2)
-                    measured = convergence_of(posterior, algorithm, objective, rows, look, work, batch_size)
-                posterior = replace(posterior, convergence=measured)
-                if posterior.temperature == 1.0:  # an algorithm of one's own need not say it
-                    posterior = replace(posterior, temperature=objective.temperature)
-                posterior = in_its_own_space(posterior)  # a density with constraints
-                return posterior if statistics is None else statistics.of(posterior, seen)
-        except Exception as error:
-            if algorithm.traits.looks_again:  # hours of steps are not lost because what comes after them failed
-                point = runnable(algorithm).preview(jax.random.clone(final_key), chosen, objective)
-                error.fit = Fit(in_its_own_space(point), history.columns, chosen, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
-                error.add_note("The steps before this are not lost: the error's attribute `fit` holds their result.")
-            raise
-
-    def may_stop(state: Any) -> Posterior | None:
-        """Returns the posterior at the end of a round after which no other is needed; else None."""
-        if rounds is None or not rounds.ends_at(history.steps):
+    def end_of_round(state: Any) -> Posterior | None:
+        """Returns the posterior, where a round has ended after which no other is needed."""
+        if length.rounds is None or not length.rounds.ends_at(history.steps):
             return None
-        found = concluded(devices.together(state))
-        return found if rounds.enough(history.steps, found.convergence) else None
+        return conclusion.if_enough(devices.together(state), history, length.rounds)
 
     interrupted = False
     good = state
-    settled = may_stop(state)
-    with Progress(total, progress) as bar:
+    settled = end_of_round(state)
+    with Progress(length.total, progress) as bar:
         try:
             for block in _until(blocks if settled is None else iter(()), best):
                 # The block is given the state away; what can be returned after a failure is a copy.
@@ -338,7 +254,7 @@ def fit(
                 for callback in callbacks:
                     callback(history.steps, history.last)
                 bar.update(history.steps, history.last["loss"])
-                settled = may_stop(state)
+                settled = end_of_round(state)
                 if settled is not None:
                     break
         except KeyboardInterrupt:
@@ -346,26 +262,30 @@ def fit(
 
     def finish(state: Any) -> Fit:
         chosen = state if best.state is None else best.state
-        posterior = settled if settled is not None and best.state is None else concluded(devices.together(chosen))
-        return Fit(posterior, history.columns, state, interrupted)
+        if settled is not None and best.state is None:
+            return Fit(settled, history.columns, state)
+        return Fit(
+            conclusion.posterior(devices.together(chosen), history, interrupted), history.columns, state, interrupted
+        )
 
     if not history.finite:
-        reason = runnable(algorithm).complaint(state)
-        advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
-        try:
-            last = finish(good) if history.trace is None else None
-        except ValueError:  # a precision that had left its domain before the loss did is no belief
-            last = None
-        raise Diverged(
-            f"the loss is {history.last['loss']} at step {history.first_bad + 1}; {reason or advice}",
-            last,
-        )
+        raise _diverged(history, runnable(algorithm).complaint(state), lambda: finish(good))
     saved.keep(state, history, best, now=True)
     if interrupted and history.trace is None and algorithm.traits.length is not None:
         raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
     found = finish(state)
     _warn_unconverged(found, chosen_earlier=best.state is not None and not best.chosen_last)
     return found
+
+
+def _diverged(history: History, reason: str | None, finish: Callable[[], Fit]) -> Diverged:
+    """Returns the error of a run whose loss is no number."""
+    advice = "lower the learning rate, standardise the data (model.standardised(x, y)), or narrow the prior"
+    try:
+        last = finish() if history.trace is None else None
+    except ValueError:  # a precision that had left its domain before the loss did is no belief
+        last = None
+    return Diverged(f"the loss is {history.last['loss']} at step {history.first_bad + 1}; {reason or advice}", last)
 
 
 def _warn_unconverged(found: Fit, chosen_earlier: bool) -> None:

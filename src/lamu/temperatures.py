@@ -18,11 +18,12 @@ import numpy as np
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Point
-from lamu.loop import Fit, fit
+from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.running.held_out import set_aside
+from lamu.running.result import Fit
 from lamu.running.rounds import Rounds
 
 __all__ = ["TemperatureFit", "choose_temperature", "fit_temperature"]

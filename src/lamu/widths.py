@@ -18,12 +18,13 @@ import numpy as np
 
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
-from lamu.loop import Diverged, Fit, fit
+from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.running.held_out import set_aside
+from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
 
 __all__ = ["WidthFit", "fit_width"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lamu.convergence import Convergence
+from lamu.convergence import FARTHEST_MEAN, Convergence
 from lamu.protocol import Traits
 
 __all__ = ["Rounds"]
@@ -20,8 +20,7 @@ _FIRST, _FIRST_FULL = 1024, 32  # steps of the first round
 _FEWEST_EPOCHS = 4
 _MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
 _UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least
-_OFFSET = 0.25  # standard deviations, after the first two rounds
-_NEAR, _SHORT = 0.1, 3  # in the first two rounds
+_NEAR, _SHORT = 0.1, 3  # standard deviations, in the first two rounds
 
 
 @dataclass(frozen=True)
@@ -76,5 +75,5 @@ class Rounds:
             return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
         # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean
         # is further off than their own deviations tell, and short runs can afford to be nearer.
-        limit = _NEAR if step <= _SHORT * self.first else _OFFSET
+        limit = _NEAR if step <= _SHORT * self.first else FARTHEST_MEAN
         return found.converged and (found.offset is None or found.offset <= limit)

@@ -1,0 +1,130 @@
+"""What comes after the steps: the posterior, its distance from the fixed point, and whether a run may end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from lamu import memory
+from lamu.data.arrays import Arrays
+from lamu.data.stream import Stream
+from lamu.density import in_its_own_space
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.protocol import Algorithm, runnable
+from lamu.running.fixed_point import convergence_of
+from lamu.running.history import History
+from lamu.running.result import Fit
+from lamu.running.rounds import Rounds
+from lamu.statistics import Statistics
+from lamu.typing import RandomKey
+
+__all__ = ["Conclusion"]
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The end of a run: everything that turns its last state into a posterior.
+
+    Attributes:
+        algorithm: what was run.
+        objective: the loss.
+        rows: the rows learned from.
+        held: the rows set aside, or None.
+        batch_size: rows a step.
+        key: the posterior's own key; what is measured takes one derived from it.
+        statistics: what becomes of a network's batch statistics, or None.
+        max_memory: how much may be held at once.
+        measures: whether the distance from the fixed point is measured; weights that arrive trained have none.
+
+    Examples:
+        >>> import jax, lamu
+        >>> from lamu.running.conclusion import Conclusion
+        >>> from lamu.running.history import History
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> rows, adam = lamu.data.Arrays.of((x, y)), lamu.algorithms.adam()
+        >>> objective = lamu.objective.Objective(model, rows.count)
+        >>> state = adam.init(jax.random.key(0), objective, rows.example(442))
+        >>> conclusion = Conclusion(adam, objective, rows, None, 64, jax.random.key(1))
+        >>> conclusion.posterior(state, History(adam.traits, None, None)).convergence.converged
+        False
+    """
+
+    algorithm: Algorithm
+    objective: Objective
+    rows: Arrays | Stream
+    held: Arrays | None
+    batch_size: int
+    key: RandomKey
+    statistics: Statistics | None = None
+    max_memory: Any = None
+    measures: bool = True
+
+    def posterior(self, state: Any, history: History, interrupted: bool = False) -> Posterior:
+        """Returns the posterior of a state, with how far it is from its fixed point.
+
+        Args:
+            state: the state, on one device.
+            history: the record of the run.
+            interrupted: whether the run was stopped before its end, in which case nothing is measured.
+
+        Raises:
+            Exception: whatever the algorithm raises; where that has a later stage, the error's attribute `fit` holds
+                what the steps found.
+        """
+        seen = self.rows
+        if self.held is not None and isinstance(seen, Arrays):
+            seen = replace(seen, held_out=self.held)
+        try:
+            with memory.within(self.max_memory):
+                posterior = self.algorithm.posterior(
+                    jax.random.clone(self.key), state, self.objective, seen, history.trace
+                )
+                if posterior.convergence is None and self.measures and not interrupted:
+                    posterior = replace(posterior, convergence=self._measured(posterior, history.steps))
+                if posterior.temperature == 1.0:  # an algorithm of one's own need not say it
+                    posterior = replace(posterior, temperature=self.objective.temperature)
+                posterior = in_its_own_space(posterior)  # a density with constraints
+                return posterior if self.statistics is None else self.statistics.of(posterior, seen)
+        except Exception as error:
+            if self.algorithm.traits.looks_again:  # hours of steps are not lost because what comes after them failed
+                with contextlib.suppress(Exception):  # what failed first is what is told
+                    point = runnable(self.algorithm).preview(jax.random.clone(self.key), state, self.objective)
+                    error.fit = Fit(in_its_own_space(point), history.columns, state, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
+                    error.add_note(
+                        "The steps before this are not lost: the error's attribute `fit` holds their result."
+                    )
+            raise
+
+    def _measured(self, posterior: Posterior, steps: int) -> Any:
+        per_step = self.batch_size
+        if isinstance(self.rows, Arrays):
+            whole = self.algorithm.traits.batching == "full"
+            per_step = self.rows.count if whole else min(self.batch_size, self.rows.count)
+        key = jax.random.fold_in(jax.random.clone(self.key), 2)
+        work = float(steps * per_step)
+        return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
+
+    def if_enough(self, state: Any, history: History, rounds: Rounds) -> Posterior | None:
+        """Returns the posterior at the end of a round after which no other is needed or left; else None.
+
+        What an earlier round's posterior warns of is not said: the run goes on because of it.
+
+        Args:
+            state: the state, on one device.
+            history: the record of the run.
+            rounds: the rounds of the run.
+        """
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            posterior = self.posterior(state, history)
+        if history.steps < rounds.limit and not rounds.enough(history.steps, posterior.convergence):
+            return None
+        for each in said:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        return posterior

@@ -1,0 +1,76 @@
+"""How long a run is, by what the caller said and what the algorithm is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lamu.data.arrays import Arrays
+from lamu.data.stream import Stream
+from lamu.protocol import Traits
+from lamu.rate import over
+from lamu.running.blocks import run_length
+from lamu.running.rounds import Rounds
+
+__all__ = ["Length"]
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a run.
+
+    Attributes:
+        total: the steps there are at most; None for a stream whose batches nobody has counted.
+        rounds: the rounds of a run over arrays that nobody gave a length, else None.
+        as_it_came: whether no step is taken at all, because the weights arrive trained.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.protocol import Traits
+        >>> from lamu.running.length import Length
+        >>> rows = lamu.data.Arrays.of(lamu.data.load("diabetes"))
+        >>> Length.of(Traits(), rows, batch_size=64, epochs=10, steps=None).total
+        70
+    """
+
+    total: int | None
+    rounds: Rounds | None = None
+    as_it_came: bool = False
+
+    @classmethod
+    def of(
+        cls, traits: Traits, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
+    ) -> Length:
+        """Returns the length of a run.
+
+        Args:
+            traits: the algorithm's.
+            rows: the data.
+            batch_size: rows a step.
+            epochs: as `fit` was given them.
+            steps: as `fit` was given them.
+
+        Raises:
+            ValueError: for epochs and steps that contradict each other or the algorithm, or that make no step.
+        """
+        if epochs is not None and steps is not None:
+            raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
+        if epochs == 0 and traits.length is None:
+            return cls(0, as_it_came=True)
+        if not isinstance(rows, Arrays):
+            return cls(steps)
+        its_own = traits.length is not None or traits.batching == "once"
+        if epochs is None and steps is None and not its_own:
+            rounds = Rounds.of(traits, rows.count, batch_size)
+            return cls(rounds.limit, rounds)
+        return cls(run_length(traits, rows.count, batch_size, epochs, steps))
+
+    def given_to(self, algorithm: Any) -> Any:
+        """Returns the algorithm with rates that fall over this length, or over each of its rounds.
+
+        Args:
+            algorithm: the algorithm.
+        """
+        if self.rounds is not None:
+            return over(self.rounds.first, algorithm, restarts=True)
+        return over(self.total or None, algorithm)

@@ -1,0 +1,68 @@
+"""What a run returns, and how it says that it has failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.convergence import Convergence
+from lamu.posterior import Posterior
+
+__all__ = ["Diverged", "Fit"]
+
+
+class Diverged(RuntimeError):
+    """The loss became NaN or infinite.
+
+    Attributes:
+        fit: what there was before the block of steps that failed; None for a sampler, or where that was no belief.
+    """
+
+    def __init__(self, message: str, fit: Fit | None) -> None:
+        super().__init__(message)
+        self.fit = fit
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What `fit` returns.
+
+    Attributes:
+        posterior: the posterior; with validation, that of the best state.
+        history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
+            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation.
+        state: the algorithm's last state; on the mesh, where there was one.
+        interrupted: whether the run was stopped from the keyboard before its end.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
+        >>> sorted(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).history)
+        ['loss', 'residual']
+    """
+
+    posterior: Posterior
+    history: dict[str, np.ndarray]
+    state: Any
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        """In a line: what was fitted, how long, and whether it converged; the parts are attributes."""
+        found = self.posterior
+        steps, convergence = len(self.history["loss"]), found.convergence
+        words = [f"{type(found.belief).__name__} about {type(found.model.network).__name__}", f"{steps:,} steps"]
+        if steps:
+            words.append(f"loss {float(self.history['loss'][-1]):.4g}")
+        if found.temperature != 1.0:
+            words.append(f"temperature {float(found.temperature):g}")
+        if convergence is not None:
+            words.append("converged" if convergence.converged else "not converged")
+        return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
+
+    @property
+    def convergence(self) -> Convergence | None:
+        """How far the posterior is from the fixed point of the rule; None where it was not measured."""
+        return self.posterior.convergence
