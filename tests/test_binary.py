@@ -15,9 +15,8 @@ from lamu.algorithms.discrete.plugged import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
-from lamu.families import Binary, Point
+from lamu.families import Binary, PartialBelief, Point
 from lamu.natural_rule import (
-    Beside,
     Decay,
     Latent,
     NaturalRule,
@@ -267,7 +266,7 @@ def test_a_network_of_both_kinds_of_weights_has_one_belief() -> None:
     state, _ = jax.jit(algorithm.step)(jax.random.key(1), state, batch, target)
     found = algorithm.posterior(jax.random.key(2), state, target, None, None)
     belief = found.belief.factors["network"]
-    assert isinstance(belief, Beside)
+    assert isinstance(belief, PartialBelief)
     assert tree.paths(belief.mean) == tree.paths(model.init(jax.random.key(0), batch)[0]["network"])
     draws = found.sample(jax.random.key(3), 3)["network"]
     assert set(np.abs(np.asarray(draws["layers"][1]["kernel"])).ravel()) == {1.0}

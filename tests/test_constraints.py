@@ -10,7 +10,7 @@ import pytest
 
 import lamu
 from lamu.constraints import Constraints, Image
-from lamu.density import in_its_own_space, nothing, total
+from lamu.density import nothing, total
 from lamu.families import Draws, Gaussian
 from lamu.objective.curvature import Hessian
 from lamu.operators import Scalar
@@ -111,7 +111,7 @@ def test_draws_come_back_constrained_with_the_moments_of_the_density(temperature
     params = jax.tree.map(lambda leaf: leaf[0, 0], posterior.samples)
     value, _ = posterior.model.log_likelihood(params, {}, lamu.data.Batch.of(*nothing()))
     assert float(value[0]) == pytest.approx(float(total(gamma_and_normal(params["network"]))))
-    assert in_its_own_space(posterior) is posterior
+    assert posterior.model.constrained(posterior) is posterior
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_draws_come_back_constrained_with_the_moments_of_the_density(temperature
 )
 def test_gaussian_beliefs_are_about_the_real_numbers_and_come_back_as_images(algorithm, options) -> None:
     """In log sigma the mode is log 2 and the curvature 4, since the Jacobian counts: sigma is log-normal there."""
-    posterior = in_its_own_space(lamu.fit(DENSITY, None, algorithm, **options).posterior)
+    posterior = lamu.fit(DENSITY, None, algorithm, **options).posterior
     belief = posterior.belief.factors["network"]
     assert isinstance(belief, Image)
     np.testing.assert_allclose(belief.of.mean["sigma"], np.log(2.0), atol=1e-5)

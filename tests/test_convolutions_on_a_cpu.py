@@ -27,7 +27,7 @@ LONG = pytest.mark.stress
 
 
 @record
-class Convolving:
+class Convolving(lamu.networks.Network):
     """A network of one's own, by the compiler's own convolution."""
 
     linear = False

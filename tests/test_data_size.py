@@ -35,8 +35,8 @@ COUNTS = rng.poisson(3.0, ROWS)
 LINEAR = Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.4), NormalPrior(1.3))
 LEARNED = Model(lamu.networks.MLP((3,), "tanh"), lamu.likelihoods.Gaussian())
 KNOWN = Model(lamu.networks.MLP((3,), "tanh"), lamu.likelihoods.Gaussian(0.4))
-GAMMA = Model.conjugate(Poisson(), Gamma(2.0, 1.5))
-NUMBERS = Model.conjugate(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2))
+GAMMA = lamu.ConjugateModel(Poisson(), Gamma(2.0, 1.5))
+NUMBERS = lamu.ConjugateModel(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2))
 
 
 def point() -> Any:

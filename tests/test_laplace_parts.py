@@ -28,9 +28,6 @@ from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective.curvature import Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.information import (
-    information_diagonal,
-    information_root,
-    information_sum,
     sampled_information,
 )
 from lamu.operators import (
@@ -218,10 +215,10 @@ def test_information_without_a_matrix_a_row() -> None:
     wide: Any = Scaled(HeteroscedasticGaussian(), np.zeros(2), np.array([1.0, 3.0]))
     for likelihood in (Categorical(4), wide):
         whole = likelihood.information({}, f)
-        root = information_root(likelihood, {}, f)
+        root = likelihood.information_root({}, f)
         np.testing.assert_allclose(jnp.einsum("nkr,nlr->nkl", root, root), whole, atol=1e-12)
-        np.testing.assert_allclose(information_diagonal(likelihood, {}, f), jnp.einsum("nkk->nk", whole), atol=1e-12)
-        found = information_sum(likelihood, {}, f, weights)
+        np.testing.assert_allclose(likelihood.information_diagonal({}, f), jnp.einsum("nkk->nk", whole), atol=1e-12)
+        found = likelihood.information_sum({}, f, weights)
         np.testing.assert_allclose(found, jnp.einsum("nkl,n->kl", whole, weights), atol=1e-12)
     # 4,000 draws of entries between -1 and 1: five standard errors of 0.016, 96 times, once in 18,000 runs.
     drawn = sampled_information(Categorical(4), {}, f, jax.random.key(0), draws=4000)

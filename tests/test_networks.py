@@ -27,8 +27,8 @@ from lamu.networks import (
     holds_convolutions,
     loops_well,
 )
-from lamu.networks.around import Around
 from lamu.networks.patches import convolve
+from lamu.networks.wrapper import NetworkWrapper
 from lamu.promotion import lenient
 from lamu.record import record
 
@@ -181,7 +181,7 @@ def test_a_batch_of_padding_leaves_the_statistics() -> None:
 
 
 @record
-class Counting:
+class Counting(lamu.networks.Network):
     """A user's network of five arguments, with a state."""
 
     linear = False
@@ -265,7 +265,7 @@ def test_scaling_leaves_codes_alone() -> None:
 
 
 @record
-class Convolving:
+class Convolving(lamu.networks.Network):
     """A user's network, with a convolution under some transformation."""
 
     transformed: Any
@@ -353,7 +353,7 @@ def test_normalisers_keep_their_protocol() -> None:
 def test_what_stands_around_a_network_says_what_it_says() -> None:
     inner = MLP((4,), normalise=BatchNorm())
     for network in (Tokens(inner), Standardised(inner, jnp.zeros(3), jnp.ones(3)), Evaluated(inner, {})):
-        assert isinstance(network, Around)
+        assert isinstance(network, NetworkWrapper)
         assert (network.linear, network.head) == (False, "layers/1/*")
         assert network.masked is not isinstance(network, Evaluated)
         assert network.codes == (... if isinstance(network, Tokens) else ())

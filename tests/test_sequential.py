@@ -30,7 +30,7 @@ Y = X @ np.array([1.0, -2.0, 0.5]) + 0.4 * rng.normal(size=24)
 CLASSES = (Y > 0).astype(int)
 LINEAR = Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.4), NormalPrior(1.3))
 LOGISTIC = Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli(), NormalPrior(1.3))
-COUNTS = Model.conjugate(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2))
+COUNTS = lamu.ConjugateModel(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2))
 
 
 def regression(model: Model, rows: Any, **options: Any) -> Any:
@@ -198,8 +198,7 @@ def test_what_is_no_prior_is_refused_in_one_sentence(tmp_path: Any) -> None:
         (ValueError, "about the network", lambda: LOGISTIC.with_prior(of_scaled)),
         (ValueError, "other constants", lambda: shifted.with_prior(of_scaled)),
         (TypeError, "certain", lambda: Belief(Point({"w": jnp.zeros(1)}))),
-        (TypeError, "conjugate to Beta", lambda: Model.conjugate(Bernoulli(), Gamma(1.0, 1.0))),
-        (TypeError, "nothing to standardise", lambda: COUNTS.standardised(X, Y)),
+        (TypeError, "conjugate to Beta", lambda: lamu.ConjugateModel(Bernoulli(), Gamma(1.0, 1.0))),
         (ValueError, "targets alone", lambda: lamu.fit(LOGISTIC, {"y": CLASSES}, adam(0.1), steps=1)),
         (ValueError, "of shape", lambda: lamu.fit(LOGISTIC.with_prior(logistic), (X[:, :2], CLASSES), ivon(), steps=1)),
         (ValueError, "at least one", lambda: merge([])),
@@ -215,7 +214,7 @@ def test_what_is_no_prior_is_refused_in_one_sentence(tmp_path: Any) -> None:
 
 
 def test_subtractions_that_leave_nothing_name_the_data_or_the_leaf() -> None:
-    counts = Model.conjugate(Poisson(), Gamma(1.0, 1.0))
+    counts = lamu.ConjugateModel(Poisson(), Gamma(1.0, 1.0))
     three = lamu.fit(counts, {"y": [2, 4, 3]}, conjugate()).posterior
     with pytest.raises(ValueError, match=r"what is left without these 5 rows is no belief .*Gamma.*shape"):
         remove(three, {"y": [9, 9, 9, 9, 9]})
@@ -271,7 +270,7 @@ def test_a_run_starts_where_it_is_told() -> None:
 
 
 def test_beliefs_about_coins_stream_by_hand() -> None:
-    model = Model.conjugate(Bernoulli(), Beta(1.0, 1.0))
+    model = lamu.ConjugateModel(Bernoulli(), Beta(1.0, 1.0))
     for flips in ([1, 1, 0], [0, 1]):
         model = model.with_prior(lamu.fit(model, {"y": flips}, conjugate()).posterior)
     assert (float(model.prior.belief.alpha), float(model.prior.belief.beta)) == (4.0, 3.0)

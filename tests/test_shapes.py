@@ -55,7 +55,7 @@ def test_warm_up_and_draws_are_one_program(warmup: int, draws: int, monkeypatch:
 
 
 @record
-class Convolved:
+class Convolved(lamu.networks.Network):
     """A network of the compiler's own convolutions, one strided and one of groups, whose kernels meet many places."""
 
     linear = False

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
+    from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
@@ -47,11 +48,13 @@ if TYPE_CHECKING:
     from lamu.running.result import Diverged, Fit
     from lamu.sequential import merge, remove
     from lamu.simulation import Ranks, simulation_based_calibration
+    from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
     from lamu.widths import WidthFit, fit_width
 
 __all__ = [
     "Checkpoints",
+    "ConjugateModel",
     "Convergence",
     "Diverged",
     "Fit",
@@ -60,6 +63,7 @@ __all__ = [
     "Model",
     "Posterior",
     "Ranks",
+    "Target",
     "TemperatureFit",
     "Unconverged",
     "WidthFit",
@@ -100,6 +104,8 @@ __all__ = [
 
 _NAMES = {
     "Checkpoints": "lamu.running",
+    "ConjugateModel": "lamu.conjugacy",
+    "Target": "lamu.target",
     "Convergence": "lamu.convergence",
     "Unconverged": "lamu.convergence",
     "Diverged": "lamu.running.result",

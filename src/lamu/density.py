@@ -1,8 +1,7 @@
-r"""Any density over a pytree, as a model: what the algorithms of networks see of it.
+r"""Any density over a pytree, as a target: \(\log p(\theta)\), without rows and without a prior of its own.
 
-A density is a network without inputs whose one output is \(f(\theta) = \log p(\theta)\), a likelihood that takes f as
-it stands, \(\log p(y \mid f) = f\), and a prior that says nothing. One row of no content stands for the data, so that
-N = 1, a mean over rows is a sum, and the concentration κ is 1/T. The pytree stands at `params["network"]`.
+One row of no content stands for the data, so that N = 1, a mean over rows is a sum, and the concentration κ is 1/T. The
+pytree stands at `params["network"]`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +19,20 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.constraints import Constraints, Image
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
 from lamu.families import Draws, Product
-from lamu.model import Model
+from lamu.priors import Prior
 from lamu.promotion import lenient
 from lamu.record import record, static
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["LogDensity", "in_its_own_space", "nothing"]
+__all__ = ["Density", "LogDensity", "nothing"]
 
 
-def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Model:
-    r"""Returns the model of a density \(\exp(\log p(\theta))\), which need not be normalised.
+def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Density:
+    r"""Returns the target of a density \(\exp(\log p(\theta))\), which need not be normalised.
 
     Constrained leaves are made real by NumPyro's transforms, \(\theta = g(u)\), and algorithms work on
     \(\log p(g(u)) + \log |\det \partial g / \partial u|\); a log density is written in θ, without Jacobians. Draws
@@ -47,7 +49,7 @@ def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Model:
             first pattern that matches a leaf counts, and a leaf without one is real.
 
     Returns:
-        A model, for `lamu.fit(density, None, algorithm)`, or for `init`, `step` and `posterior` by hand with the batch
+        A target, for `lamu.fit(density, None, algorithm)`, or for `init`, `step` and `posterior` by hand with the batch
         `Batch.of(*nothing())`. Its posteriors know θ at `params["network"]`, and predict nothing.
 
     Raises:
@@ -76,43 +78,152 @@ def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Model:
             raise TypeError(f"init holds {leaf!r}, which is no floating number; a density is about real numbers")
     checked = Constraints.of(constraints, start)
     _require_finite(log_density, start)
-    return Model(
-        Given(log_density, init if drawn else None, None if drawn else start, checked),
-        AsItIs(),
-        Flat(),
-    )
+    return Density(log_density, init if drawn else None, None if drawn else start, checked)
 
 
-def in_its_own_space(posterior: Any) -> Any:
-    """Returns the posterior of a density in the space in which the density was written.
-
-    Algorithms see real numbers; here draws and beliefs become those of the constrained parameters, and the model the
-    density without its transform, so that both speak of the same θ. Any other posterior comes back as it is, and so
-    does one that was mapped before.
-
-    Args:
-        posterior: what an algorithm made.
+@record
+class Flat:
+    """The prior that says nothing: the density is already all that is known.
 
     Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.density import in_its_own_space
-        >>> density = lamu.LogDensity(lambda sigma: -sigma, 1.0, constraints={"*": "positive"})
-        >>> posterior = lamu.fit(density, None, lamu.algorithms.map_estimate(), steps=20).posterior
-        >>> round(float(in_its_own_space(posterior).mean["network"]), 3)  # the mode of log sigma
-        1.0
+        >>> from lamu.density import Flat
+        >>> float(Flat().log_prob({"a": 3.0}))
+        0.0
     """
-    given = posterior.model.network
-    if not isinstance(given, Given) or not given.constraints.table:
-        return posterior
-    belief, constraints = posterior.belief, given.constraints
-    if isinstance(belief, Draws):
-        mapped: Any = replace(belief, samples=_constrained(constraints, belief.samples))
-    elif isinstance(belief, Product):
-        mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
-    else:
-        mapped = Image(belief, constraints, part="network")
-    model = replace(posterior.model, network=replace(given, constraints=Constraints()), start=None)
-    return replace(posterior, model=model, belief=mapped)
+
+    def check(self, params: Params) -> None:
+        """Accepts anything."""
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns zero."""
+        return jnp.zeros(())
+
+    def gaussian(self, params: Params) -> None:
+        """Returns None."""
+        return None
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Raises a TypeError: it is no distribution."""
+        raise TypeError("a density has no prior to draw from; start chains from init")
+
+
+@record
+class Density(Target):
+    r"""A log density over a pytree. Use `lamu.LogDensity`, which checks its parts.
+
+    Attributes:
+        log_density: from θ to a number, or to named terms.
+        draw: from a key to where runs start, or None.
+        theta: where runs start, or None where it is drawn.
+        constraints: how θ comes of the real numbers that algorithms see.
+        prior: of those numbers; none, unless `with_prior` gives one.
+        frozen: leaves held at given values, as real numbers, or None.
+        start: parameters that every run starts from, as `starting_at` sets them, or None.
+
+    Examples:
+        >>> import jax, lamu
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 1.0)
+        >>> density.init(jax.random.key(0), None)[0]["network"].tolist(), density.has_rows
+        (1.0, False)
+    """
+
+    log_density: Callable[[Any], Any] = static()
+    draw: Callable[[Any], Any] | None = static()
+    theta: Any
+    constraints: Constraints = Constraints()
+    prior: Prior = Flat()
+    frozen: Params | None = None
+    start: Any = None
+
+    @property
+    def name(self) -> str:
+        """A density."""
+        return "a density"
+
+    @property
+    def has_rows(self) -> bool:
+        """No: the one row has no content."""
+        return False
+
+    @property
+    def transforms(self) -> bool:
+        """Whether there are constraints."""
+        return bool(self.constraints.table)
+
+    def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
+        """Returns where runs start, as real numbers, and the empty state."""
+        start = self.theta if self.draw is None else self.draw(key)
+        copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), start)
+        return self.started({"network": self.constraints.unconstrain(copied), "likelihood": {}}, {})
+
+    def log_likelihood(
+        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+    ) -> tuple[Array, Any]:
+        """Returns log p(θ), with the Jacobian, for every row of the batch, which has one."""
+        value = self.log_target(params, 1.0)
+        return jnp.broadcast_to(jnp.reshape(value, (1,)), batch.mask.shape), state
+
+    def log_target(self, params: Params, power: Any) -> Array:
+        r"""Returns \(\kappa \log p(g(u)) + \log |\det \partial g / \partial u|\) in nats, a scalar.
+
+        Args:
+            params: the free parameters, u.
+            power: κ.
+        """
+        theta, volume = self.constraints.constrain(self.complete(params["network"]))
+        value = total(self.log_density(theta))
+        value = value * jnp.asarray(power, value.dtype)
+        return value + volume.astype(value.dtype) if self.transforms else value
+
+    def log_volume(self, params: Params) -> Array:
+        """Returns the log of the Jacobian's determinant at u, in nats."""
+        return self.constraints.constrain(self.complete(params["network"]))[1]
+
+    def read(self, data: Any) -> Arrays:
+        """Returns one row of no content.
+
+        Raises:
+            ValueError: for any other data.
+        """
+        rows = data if isinstance(data, Arrays) else Arrays.of(nothing() if data is None else data)
+        if rows.count != 1:
+            raise ValueError(f"a density has no data, and was given {rows.count} rows; give None")
+        return rows
+
+    def inputs(self, x: Any) -> NoReturn:
+        """Raises a TypeError: a density predicts nothing."""
+        raise TypeError("a density has no targets to predict; use posterior.sample(key, n) and posterior.belief")
+
+    def unconstrained(self, params: Params) -> Params:
+        """Returns θ as the real numbers that algorithms see."""
+        return {**params, "network": self.constraints.unconstrain(params["network"])}
+
+    def constrained(self, posterior: Any) -> Any:
+        """Returns a posterior about θ: draws, beliefs and the model are those of the density as it was written.
+
+        A posterior that was mapped before comes back as it is.
+
+        Args:
+            posterior: what an algorithm made.
+
+        Examples:
+            >>> import jax.numpy as jnp, lamu
+            >>> density = lamu.LogDensity(lambda sigma: -sigma, 1.0, constraints={"*": "positive"})
+            >>> posterior = lamu.fit(density, None, lamu.algorithms.map_estimate(), steps=20).posterior
+            >>> round(float(density.constrained(posterior).mean["network"]), 3)  # the mode of log sigma
+            1.0
+        """
+        if not posterior.model.constraints.table:
+            return posterior
+        belief, constraints = posterior.belief, posterior.model.constraints
+        if isinstance(belief, Draws):
+            mapped: Any = replace(belief, samples=_constrained(constraints, belief.samples))
+        elif isinstance(belief, Product):
+            mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
+        else:
+            mapped = Image(belief, constraints, part="network")
+        model = replace(posterior.model, constraints=Constraints(), start=None)
+        return replace(posterior, model=model, belief=mapped)
 
 
 @jax.jit
@@ -130,64 +241,6 @@ def nothing() -> tuple[np.ndarray, np.ndarray]:
     """
     dtype = jnp.result_type(float)
     return np.zeros((1, 1), dtype), np.zeros(1, dtype)
-
-
-@record
-class Given:
-    """A log density in the place of a network.
-
-    Attributes:
-        log_density: from θ to a number, or to named terms.
-        draw: from a key to where runs start, or None.
-        start: where runs start, or None where it is drawn; as θ.
-        constraints: how θ comes of the real numbers that algorithms see.
-
-    Examples:
-        >>> from lamu.density import Given
-        >>> Given(lambda theta: -(theta**2), None, 1.0).linear
-        False
-    """
-
-    log_density: Callable[[Any], Any] = static()
-    draw: Callable[[Any], Any] | None = static()
-    start: Any
-    constraints: Constraints = Constraints()
-
-    linear = False
-    head = "*"
-
-    def init(self, key: RandomKey, x: Any, outputs: int) -> tuple[Params, Any]:
-        """Returns where runs start, as real numbers, and the empty state."""
-        start = self.start if self.draw is None else self.draw(key)
-        copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), start)
-        return self.constraints.unconstrain(copied), {}
-
-    def apply(self, params: Params, state: Any, x: Any, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
-        """Returns log p(θ), with the Jacobian, as the output of every row, `[batch, 1]`."""
-        theta, volume = self.constraints.constrain(params)
-        value = total(self.log_density(theta))
-        value = value + volume.astype(value.dtype) if self.constraints.table else value
-        return jnp.broadcast_to(jnp.reshape(value, (1, 1)), (x.shape[0], 1)), state
-
-    def log_target(self, params: Params, power: Any) -> Array:
-        r"""Returns \(\kappa \log p(g(u)) + \log |\det \partial g / \partial u|\) in nats, a scalar.
-
-        Args:
-            params: u.
-            power: κ.
-        """
-        theta, volume = self.constraints.constrain(params)
-        value = total(self.log_density(theta))
-        value = value * jnp.asarray(power, value.dtype)
-        return value + volume.astype(value.dtype) if self.constraints.table else value
-
-    def log_volume(self, params: Params) -> Array:
-        r"""Returns \(\log |\det \partial g / \partial u|\) in nats, which no temperature divides.
-
-        Args:
-            params: u.
-        """
-        return self.constraints.constrain(params)[1]
 
 
 def total(terms: Any) -> Array:
@@ -227,104 +280,3 @@ def _require_finite(log_density: Any, start: Params) -> None:
             f"the density is not finite at init: {where}; start where it is, or, if init satisfies what the density "
             "needs, look for a logarithm or a root of something negative there"
         )
-
-
-@record
-class AsItIs:
-    """The likelihood that is the output itself: it knows no targets, and predicts none.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.density import AsItIs
-        >>> AsItIs().log_prob({}, jnp.full((1, 1), -2.0), jnp.zeros(1)).tolist()
-        [-2.0]
-    """
-
-    task = "density"
-    log_concave = True  # log p = f, which is linear in f; what is not concave is f(θ)
-    quadratic = False
-
-    def check(self, y: Any) -> None:
-        """Accepts the one row of no content."""
-        if np.shape(y) != (1,):
-            raise ValueError(f"a density has no data, and was given {np.shape(y)[0]} rows; give lamu.density.nothing()")
-
-    def outputs(self, y: Any) -> int:
-        """Returns one."""
-        return 1
-
-    def init(self, y: Any) -> Params:
-        """Returns no dispersions."""
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns zero."""
-        return jnp.zeros(())
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns nothing."""
-        return {}
-
-    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
-        """Returns f."""
-        return f[:, 0]
-
-    def information(self, params: Params, f: Array) -> Array:
-        """Raises a TypeError: there is no target to be informed by."""
-        raise TypeError(
-            "a density has no targets, and so no Gauss-Newton matrix; take its Hessian, as "
-            "laplace(curvature=Hessian()) and von() do"
-        )
-
-    def mean(self, params: Params, f: Array) -> Array:
-        """Raises a TypeError."""
-        raise TypeError(_NO_TARGETS)
-
-    def variance(self, params: Params, f: Array) -> Array:
-        """Raises a TypeError."""
-        raise TypeError(_NO_TARGETS)
-
-    def entropy(self, params: Params, f: Array) -> Array:
-        """Raises a TypeError."""
-        raise TypeError(_NO_TARGETS)
-
-    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Raises a TypeError."""
-        raise TypeError(_NO_TARGETS)
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Raises a TypeError."""
-        raise TypeError(_NO_TARGETS)
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
-        """Raises a TypeError."""
-        raise TypeError(_NO_TARGETS)
-
-
-_NO_TARGETS = "a density has no targets to predict; use posterior.sample(key, n) and posterior.belief"
-
-
-@record
-class Flat:
-    """The prior that says nothing: the density is already all that is known.
-
-    Examples:
-        >>> from lamu.density import Flat
-        >>> float(Flat().log_prob({"a": 3.0}))
-        0.0
-    """
-
-    def check(self, params: Params) -> None:
-        """Accepts anything."""
-
-    def log_prob(self, params: Params) -> Array:
-        """Returns zero."""
-        return jnp.zeros(())
-
-    def gaussian(self, params: Params) -> None:
-        """Returns None."""
-        return None
-
-    def sample(self, key: RandomKey, params: Params) -> Params:
-        """Raises a TypeError: it is no distribution."""
-        raise TypeError("a density has no prior to draw from; start chains from init")

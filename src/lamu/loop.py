@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu import memory
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
-from lamu.data.stream import Stream
-from lamu.density import nothing
 from lamu.families import Draws
-from lamu.model import Model
 from lamu.objective import Objective
-from lamu.observations import Observation
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
 from lamu.running.arrived import look_at_slope, require_trained
@@ -38,6 +33,7 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.resumption import Resumption
 from lamu.running.sharding import Devices
 from lamu.statistics import Statistics, require_choice
+from lamu.target import Target
 from lamu.typing import Number
 
 __all__ = ["fit"]
@@ -46,7 +42,7 @@ _EXAMPLE_ROWS = 4096
 
 
 def fit(
-    model: Model,
+    model: Target,
     data: Any,
     algorithm: Algorithm,
     *,
@@ -75,7 +71,7 @@ def fit(
     size of N or more is the whole data, unshuffled.
 
     Args:
-        model: network, likelihood and prior.
+        model: what is learned: a `lamu.Model` (network, likelihood, prior), a `lamu.LogDensity`, or another target.
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`, or a re-iterable of
             batches.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
@@ -132,11 +128,7 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
-    if hasattr(data, "shape") and isinstance(model.likelihood, Observation):
-        data = {"y": data}
-    rows = data if isinstance(data, Arrays | Stream) else _rows(data)
-    if isinstance(rows, Arrays):
-        model.likelihood.check(np.asarray(rows.y))
+    rows = model.read(data)
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
     if stop is not None and validation is None:
@@ -146,9 +138,8 @@ def fit(
     if validation is not None and algorithm.traits.length is not None:
         raise ValueError("a sampler has no best state to choose; leave validation out")
     length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
-    rows, held = set_aside(rows, validation, model.likelihood.task, seed)
+    rows, held = set_aside(rows, validation, model, seed)
     if held is not None:
-        model.likelihood.check(np.asarray(held.y))
         length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
     if data_size is None:
         if not isinstance(rows, Arrays):
@@ -318,15 +309,3 @@ def _until(blocks: Iterator[Block], best: Best) -> Iterator[Block]:
         if block is None:
             return
         yield block
-
-
-def _rows(data: Any) -> Arrays | Stream:
-    if data is None:
-        return Arrays.of(nothing())
-    if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
-        return Arrays.of(data)
-    if isinstance(data, Iterable) and not hasattr(data, "shape"):
-        return Stream(data)
-    raise TypeError(
-        f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
-    )

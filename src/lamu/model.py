@@ -7,31 +7,33 @@ rows are summed, scaled and tempered is the objective's business alone (`docs/sc
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from lamu import tree
+from lamu import memory
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
-from lamu.families import Product
+from lamu.data.rows import read
+from lamu.data.stream import Stream
 from lamu.likelihoods import Likelihood, Scaled
-from lamu.networks import Network, Standardised
+from lamu.networks import Network, Standardised, loops_well
+from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
-from lamu.observations import Observation, Parameter
-from lamu.priors import Belief, Normal, Prior
-from lamu.priors.belief import tempered
+from lamu.priors import Normal, Prior
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.target import Target, same, same_structure
+from lamu.typing import Array, Params, RandomKey, Rows
 
-__all__ = ["Model", "arrived", "require_same_parts", "weights_belief"]
+__all__ = ["Model", "supervised"]
 
 
 @record
-class Model:
+class Model(Target):
     r"""A network with a likelihood for its outputs and a prior on its weights.
 
     \[ \log p(y, \theta \mid x) = \sum_i \log p(y_i \mid f(\theta, x_i)) + \log p(\theta) \]
@@ -54,38 +56,19 @@ class Model:
         (4,)
     """
 
-    network: Network
+    network: Network | Any
     likelihood: Likelihood
     prior: Prior = Normal(1.0)
     frozen: Params | None = None
     start: Any = None
 
-    @classmethod
-    def conjugate(cls, observation: Observation, prior: Any) -> Model:
-        r"""Returns the model of targets without inputs, \(y_i \sim p(y \mid \theta)\), \(\theta\) of a conjugate prior.
-
-        Args:
-            observation: \(p(y \mid \theta)\), one of `lamu.observations`.
-            prior: the belief about θ before any data, of the family that the observation is conjugate to.
-
-        Raises:
-            TypeError: for a prior of another family.
-
-        Examples:
-            >>> import lamu
-            >>> model = lamu.Model.conjugate(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.0))
-            >>> posterior = lamu.fit(model, {"y": [3, 5, 4]}, lamu.algorithms.conjugate()).posterior
-            >>> float(posterior.belief.factors["network"].rate)
-            4.0
-        """
-        if not isinstance(prior, observation.family):
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", adapted(self.network))
+        if not isinstance(self.likelihood, Likelihood):
             raise TypeError(
-                f"the prior is a {type(prior).__name__}, and {type(observation).__name__} is conjugate to "
-                f"{observation.family.__name__}; give a belief of that family"
+                f"the likelihood is {self.likelihood!r}; give one of lamu.likelihoods, or a class that inherits from "
+                "lamu.likelihoods.Likelihood"
             )
-        floating: Any = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), prior)
-        likelihood: Any = observation
-        return cls(Parameter(floating.mean), likelihood, Belief(floating))
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
         """Returns initial free parameters and the network's state: fresh ones, or copies of `start`.
@@ -97,18 +80,13 @@ class Model:
         Returns:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
-        if batch.x.shape[1:] == (0,) and not isinstance(self.likelihood, Observation):
+        if batch.x.shape[1:] == (0,):
             raise ValueError("the data are targets alone, and a network needs inputs; give (x, y)")
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
         # On all weights, also those to be frozen: a pattern that is about frozen leaves alone is no mistake.
         self.prior.check(weights)
-        if self.frozen is not None:
-            weights = jax.tree.map(
-                lambda held, free: free if held is None else None, self.frozen, weights, is_leaf=_is_none
-            )
-        fresh = {"network": weights, "likelihood": self.likelihood.init(batch.y)}, state
-        return fresh if self.start is None else _copy(self.start, fresh)
+        return self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
 
     def _check_width(self, weights: Params, state: Any, batch: Batch) -> None:
         """Raises a ValueError where the network's outputs are not what the likelihood reads; only shapes are traced."""
@@ -120,93 +98,6 @@ class Model:
                 f"likelihood {type(self.likelihood).__name__} reads {wanted} a row; give a network whose `init` heeds "
                 "`outputs`"
             )
-
-    def freeze(self, params: Params, *patterns: str) -> Model:
-        """Returns the model with the weights whose path matches a pattern held at the given values.
-
-        Args:
-            params: all parameters, as `init` returns them.
-            *patterns: path patterns below `network`, for instance `"layers/0/*"`.
-
-        Raises:
-            ValueError: if a pattern matches no leaf.
-
-        Examples:
-            >>> import jax, lamu
-            >>> model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian(1.0))
-            >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
-            >>> params, _ = model.init(jax.random.key(0), batch)
-            >>> free, _ = model.freeze(params, "layers/0/*").init(jax.random.key(1), batch)
-            >>> lamu.tree.paths(free["network"])
-            ['layers/1/bias', 'layers/1/kernel']
-        """
-        weights = self.complete(params["network"])
-        tree.require_matches(patterns, weights)
-        already = set() if self.frozen is None else set(tree.paths(self.frozen))
-
-        def held(path: str, leaf: Array) -> Array | None:
-            return leaf if path in already or any(tree.matches(path, pattern) for pattern in patterns) else None
-
-        return replace(self, frozen=tree.map_with_path(held, weights))
-
-    def starting_at(self, params: Params, network_state: Any = None) -> Model:
-        """Returns the model whose runs start from given parameters in the place of random ones.
-
-        Args:
-            params: free parameters, as `init` returns them.
-            network_state: the network's state, where it has one.
-
-        Examples:
-            >>> import lamu
-            >>> x, y = lamu.data.load("diabetes")
-            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)).standardised(x, y)
-            >>> first = lamu.fit(model, (x, y), lamu.algorithms.adam(), epochs=5).posterior
-            >>> longer = lamu.fit(model.starting_at(first.mean), (x, y), lamu.algorithms.adam(), epochs=5)
-        """
-        return replace(self, start=(params, {} if network_state is None else network_state))
-
-    def with_prior(self, posterior: Any, temperature: Number | None = None) -> Model:
-        r"""Returns the model whose prior is what a posterior believes: yesterday's posterior is today's prior.
-
-        \[ p(\theta \mid D_1, D_2) \propto p(D_2 \mid \theta)\, p(\theta \mid D_1) \]
-
-        A Gaussian belief about the weights, one about binary weights, or that of a conjugate model becomes the prior as
-        it is. Runs start at its mean, with the posterior's network state; learned dispersions, of which it knows a
-        point, start there. The scaling of features and targets (`standardised`) is part of what the weights mean, so
-        this model must have the posterior's: `posterior.model.with_prior(posterior)` always has.
-
-        Args:
-            posterior: a `lamu.Posterior` of the same network and likelihood.
-            temperature: the temperature T at which the posterior was made, its own where None. The prior is its belief
-                to the power T, which a run at the same temperature turns back into the belief.
-
-        Raises:
-            TypeError: for a belief of several modes, or a point.
-            ValueError: for another network, likelihood, scaling, or other frozen leaves.
-
-        Examples:
-            >>> import lamu
-            >>> x, y = lamu.data.load("diabetes")
-            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
-            >>> first = lamu.fit(model, (x[:200], y[:200]), lamu.algorithms.conjugate()).posterior
-            >>> both = lamu.fit(model.with_prior(first), (x[200:], y[200:]), lamu.algorithms.conjugate()).posterior
-            >>> both.predict(x[:5]).mean.shape
-            (5,)
-        """
-        belief, rest = weights_belief(posterior), None
-        if hasattr(belief, "point"):  # binary weights beside a point, which keeps the prior that it has
-            belief, rest = belief.belief, self.prior
-        prior = Belief(tempered(belief, posterior.temperature if temperature is None else temperature), rest)
-        require_same_parts(self, posterior.model)
-        if isinstance(self.likelihood, Observation):
-            return replace(self, prior=prior)
-        return replace(self, prior=prior, start=(posterior.mean, posterior.network_state))
-
-    def complete(self, weights: Params) -> Params:
-        """Returns all weights, the frozen ones put beside the free ones."""
-        if self.frozen is None:
-            return weights
-        return jax.tree.map(lambda free, held: held if free is None else free, weights, self.frozen, is_leaf=_is_none)
 
     def standardised(self, x: Any, y: Any) -> Model:
         """Returns the model with the scaling of features, and of a regression target, made a part of it.
@@ -226,13 +117,11 @@ class Model:
             >>> float(model.standardised(jnp.arange(4.0)[:, None], 10 * jnp.arange(4.0)).likelihood.shift)
             15.0
         """
-        if isinstance(self.likelihood, Observation):
-            raise TypeError("a model without inputs has nothing to standardise; use it as it is")
         x = jnp.asarray(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
         shift, scale = _moments(x)
         scale[np.asarray(jnp.all((x == 0) | (x == 1), axis=0))] = 1.0
-        codes = getattr(self.network, "codes", ())
+        codes = self.network.codes
         if codes:
             columns = codes if codes is ... else list(codes)
             shift[columns], scale[columns] = 0.0, 1.0
@@ -273,78 +162,127 @@ class Model:
         f, state = self.outputs(params, state, batch.x, key, train, batch.mask)
         return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
 
-    def log_prior(self, params: Params) -> Array:
-        """Returns log p(θ) in nats: the free weights' prior and the dispersions' own."""
-        return self.prior.log_prob(params["network"]) + self.likelihood.log_prior(params["likelihood"])
+    def dispersion_log_prior(self, dispersions: Params) -> Array:
+        """Returns the log density of the dispersions' own prior, a scalar in nats."""
+        return self.likelihood.log_prior(dispersions)
+
+    def dispersion_information(self, dispersions: Params) -> Params:
+        """Returns the Fisher information of a row about each dispersion."""
+        return self.likelihood.dispersion_information(dispersions)
+
+    def read(self, data: Any) -> Arrays | Stream:
+        """Returns `(x, y)`, a mapping with `x`, `y` and what goes with them, or an iterable of batches as rows.
+
+        Raises:
+            TypeError: for data of another kind.
+            ValueError: for targets that the likelihood cannot have.
+        """
+        rows = read(data)
+        if isinstance(rows, Arrays):
+            self.likelihood.check(np.asarray(rows.y))
+        return rows
+
+    def inputs(self, x: Any) -> Rows:
+        """Returns inputs at which predictions are asked for, floating and checked.
+
+        Args:
+            x: inputs `[N, ...]` in the units of the data.
+
+        Raises:
+            ValueError: for inputs without rows, of one dimension, or not finite.
+        """
+        x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            # As where data come in: whole numbers would take the constants of a standardised network down with them.
+            x = x.astype(jnp.result_type(float))
+        if x.ndim < 2:
+            raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
+        if x.shape[0] == 0:
+            raise ValueError("x has no rows; give at least one")
+        rows = max(1, memory.budget() // max(math.prod(x.shape[1:]), 1))
+        if not all(bool(np.isfinite(x[start : start + rows]).all()) for start in range(0, x.shape[0], rows)):
+            raise ValueError("x holds NaN or infinity; remove or fill those rows first")
+        return x
+
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        return self.network.name
+
+    @property
+    def identified(self) -> bool:
+        """Whether the network is linear in its weights."""
+        return self.network.linear
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the likelihood is quadratic in the outputs."""
+        return self.likelihood.quadratic
+
+    @property
+    def trained(self) -> bool:
+        """Whether runs start from weights that somebody has trained.
+
+        Examples:
+            >>> import lamu
+            >>> lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).trained
+            False
+        """
+        return self.start is not None or self.network.trained
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the likelihood is of classes."""
+        return self.likelihood.task != "regression"
+
+    def loops_well(self, batch: Batch) -> bool:
+        """Whether the network runs as fast in a compiled loop as step by step."""
+        return loops_well(self.network, batch.x, self.likelihood.outputs(batch.y))
+
+    def require_same(self, other: Target) -> None:
+        """Raises a ValueError unless weights mean the same in both: network, likelihood, scaling, frozen leaves."""
+        super().require_same(other)
+        for name, mine, theirs in (
+            ("network", self.network, other.network),
+            ("likelihood", self.likelihood, other.likelihood),
+        ):
+            if not same_structure(mine, theirs):
+                raise ValueError(
+                    f"the posterior is about the {name} {theirs!r}, and this model has {mine!r}, whose parameters are "
+                    "others; use posterior.model"
+                )
+        if not (same(self.network, other.network) and same(_scaling(self), _scaling(other))):
+            raise ValueError(
+                "the posterior's model scales features or targets by other constants, so its weights mean something "
+                "else here; use posterior.model, which keeps its scaling"
+            )
 
 
-def arrived(model: Model) -> bool:
-    """Returns whether the model's runs start from weights that somebody has trained.
+def supervised(target: Target) -> Model:
+    """Returns a target as the model of a network that it is.
+
+    Args:
+        target: what is learned.
+
+    Raises:
+        TypeError: where there is no network.
 
     Examples:
         >>> import lamu
-        >>> from lamu.model import arrived
-        >>> arrived(lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()))
-        False
+        >>> from lamu.model import supervised
+        >>> supervised(lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())).name
+        'Linear'
     """
-    network: Any = model.network
-    while hasattr(network, "base"):
-        network = network.base
-    return model.start is not None or bool(getattr(network, "trained", False))
+    if isinstance(target, Model):
+        return target
+    raise TypeError(
+        f"this needs a network, and {target.name} has none; take what works on any density, for instance "
+        "laplace(curvature=Hessian()), von() or nuts()"
+    )
 
 
-def weights_belief(posterior: Any) -> Any:
-    """Returns a posterior's belief about the network's weights."""
-    belief = posterior.belief
-    return belief.factors["network"] if isinstance(belief, Product) else belief
-
-
-def require_same_parts(model: Model, other: Model) -> None:
-    """Raises a ValueError unless weights mean the same in both models: network, likelihood, scaling, frozen leaves."""
-    for name in ("network", "likelihood"):
-        mine, theirs = getattr(model, name), getattr(other, name)
-        if not _same_structure(mine, theirs):
-            raise ValueError(
-                f"the posterior is about the {name} {theirs!r}, and this model has {mine!r}, whose parameters are "
-                "others; use posterior.model"
-            )
-    if not (_same(model.network, other.network) and _same(_scaling(model), _scaling(other))):
-        raise ValueError(
-            "the posterior's model scales features or targets by other constants, so its weights mean something else "
-            "here; use posterior.model, which keeps its scaling"
-        )
-    if not (_same_structure(model.frozen, other.frozen) and _same(model.frozen, other.frozen)):
-        raise ValueError("the posterior has other frozen weights than this model; use posterior.model")
-
-
-def _scaling(model: Model) -> Any:
+def _scaling(model: Any) -> Any:
     return (model.likelihood.shift, model.likelihood.scale) if isinstance(model.likelihood, Scaled) else ()
-
-
-def _same_structure(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and jax.tree.structure(a) == jax.tree.structure(b)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two trees of one structure hold the same numbers, as far as those are known."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return all(isinstance(x, Tracer) or isinstance(y, Tracer) or np.array_equal(x, y) for x, y in pairs)
-
-
-def _copy(start: Any, fresh: Any) -> Any:
-    """Returns the start, in the dtypes of fresh parameters; copies, since a run gives its state away."""
-    held = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
-
-    def copy(path: str, leaf: Array) -> Array:
-        if path not in held or jnp.shape(held[path]) != jnp.shape(leaf):
-            found = f"shape {jnp.shape(held[path])}" if path in held else "nothing"
-            raise ValueError(
-                f"the start has {found} where the model has the leaf {path[2:]!r} of shape {jnp.shape(leaf)}; start "
-                "from parameters of the same model and data of the same width"
-            )
-        return jnp.array(held[path], jnp.result_type(leaf), copy=True)
-
-    return tree.map_with_path(copy, fresh)
 
 
 def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -354,7 +292,3 @@ def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:
     constant = scale <= 8 * float(jnp.finfo(a.dtype).eps) * np.abs(mean)
     scale = np.where(constant | (scale == 0), 1.0, scale)
     return np.asarray(mean, a.dtype), np.asarray(scale, a.dtype)
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None

@@ -15,11 +15,10 @@ import numpy as np
 from lamu import memory, store
 from lamu.convergence import Convergence
 from lamu.families import Draws, Family
-from lamu.model import Model
 from lamu.networks import Network, Standardised
-from lamu.observations import Observation
 from lamu.predictives import Predictive, PredictiveRule
 from lamu.record import decode, encode, record
+from lamu.target import Target
 from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["Posterior", "load"]
@@ -30,7 +29,7 @@ class Posterior:
     r"""What an algorithm knows about the parameters, and how that predicts.
 
     Attributes:
-        model: network, likelihood and prior.
+        model: what was learned: network, likelihood and prior, or any other target.
         belief: q(θ).
         network_state: the network's state (batch statistics).
         rule: how the belief becomes a predictive.
@@ -50,7 +49,7 @@ class Posterior:
         (5,)
     """
 
-    model: Model
+    model: Target
     belief: Family
     network_state: Any
     rule: PredictiveRule
@@ -79,19 +78,7 @@ class Posterior:
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-        if isinstance(x, int) and isinstance(self.model.likelihood, Observation):
-            x = np.zeros((x, 0))
-        x = np.asarray(x) if not isinstance(x, jax.Array) else x
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            # As where data come in: whole numbers would take the constants of a standardised network down with them.
-            x = x.astype(jnp.result_type(float))
-        if x.ndim < 2:
-            raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
-        if x.shape[0] == 0:
-            raise ValueError("x has no rows; give at least one")
-        rows = max(1, memory.budget() // max(math.prod(x.shape[1:]), 1))
-        if not all(bool(np.isfinite(x[start : start + rows]).all()) for start in range(0, x.shape[0], rows)):
-            raise ValueError("x holds NaN or infinity; remove or fill those rows first")
+        x = self.model.inputs(x)
         # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
         key = jax.random.clone(self.key) if key is None else key
         if offset is not None:

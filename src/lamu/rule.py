@@ -302,7 +302,7 @@ class Rule(Runnable):
     def _first_curvature(self, key: RandomKey, loss: BatchLoss, mean: Params) -> Params:
         """Returns h₀, one number a leaf."""
         initial = self.initial
-        if initial is None and loss.objective.model.likelihood.task == "density":
+        if initial is None and not loss.objective.model.has_rows:
             initial = 1.0  # a density has no rows whose information could be taken
         if initial is not None:
             return jax.tree.map(lambda leaf: jnp.full_like(leaf, initial), mean)
@@ -357,7 +357,7 @@ class Rule(Runnable):
     def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
         if not jax.tree.leaves(rest):
             return rest
-        information = objective.model.likelihood.dispersion_information(rest)
+        information = objective.model.dispersion_information(rest)
         scored = jax.tree.map(jnp.divide, gradient, information)
         return tree.add(rest, scored, -rate)
 

@@ -18,16 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.conjugacy import ConjugateModel
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import ExponentialFamily, Gaussian, Point, Product
-from lamu.model import arrived, require_same_parts, weights_belief
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
-from lamu.observations import Observation, family_of, values_of
+from lamu.observations import family_of, values_of
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Prior, gaussian_belief
+from lamu.target import weights_belief
 from lamu.typing import Array, Number, Params
 
 __all__ = ["merge", "remove"]
@@ -63,7 +64,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
 
     Examples:
         >>> import lamu
-        >>> model = lamu.Model.conjugate(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
         >>> shards = [lamu.fit(model, {"y": y}, lamu.algorithms.conjugate()).posterior for y in ([1, 1], [0, 1, 1])]
         >>> from lamu.sequential import merge
         >>> whole = merge(shards).belief.factors["network"]
@@ -74,7 +75,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
         raise ValueError("there is no posterior to merge; give at least one")
     first, beliefs = posteriors[0], [_additive(posterior) for posterior in posteriors]
     for other, belief in zip(posteriors[1:], beliefs[1:], strict=True):
-        require_same_parts(first.model, other.model)
+        first.model.require_same(other.model)
         if jax.tree.structure(belief) != jax.tree.structure(beliefs[0]):
             raise TypeError(
                 f"the beliefs are not alike, {_named(beliefs[0])} and {_named(belief)}; fit all parts in the same way"
@@ -145,18 +146,18 @@ def remove(
     Examples:
         >>> import lamu
         >>> from lamu.sequential import remove
-        >>> model = lamu.Model.conjugate(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
         >>> posterior = lamu.fit(model, {"y": [1, 1, 0, 1]}, lamu.algorithms.conjugate()).posterior
         >>> float(remove(posterior, {"y": [1, 1]}).belief.factors["network"].alpha)
         2.0
     """
     belief, rows = _additive(posterior), Arrays.of(data)
     model: Any = posterior.model
-    model.likelihood.check(np.asarray(rows.y))
+    rows = model.read(rows)
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     words = f"what is left without these {rows.count} rows"
-    if isinstance(model.likelihood, Observation):
+    if isinstance(model, ConjugateModel):
         new = _belief(belief, tree.add(values_of(belief), _statistics(objective, belief, rows.full()), -1.0), words)
         exact = True
     elif isinstance(belief, Gaussian):
@@ -205,7 +206,7 @@ def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: 
 
 def _statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
     r"""Returns \(\sum_i w_i t(y_i) / T\), the gradient in μ of what is linear in μ."""
-    observation: Any = objective.model.likelihood
+    observation: Any = objective.model.observation
     nothing = jax.tree.map(jnp.zeros_like, values_of(belief))
     factor = objective.likelihood_power / objective.temperature
     return jax.grad(lambda mu: factor * batch.total(observation.log_likelihood(mu, batch.y)))(nothing)
@@ -219,7 +220,7 @@ def _require_one_start(posteriors: Sequence[Posterior]) -> None:
     for index, other in enumerate(posteriors[1:], 1):
         if not _began_alike(first, other):
             raise ValueError(
-                f"posteriors 0 and {index} began at different weights of {type(first.model.network).__name__}, whose "
+                f"posteriors 0 and {index} began at different weights of {first.model.name}, whose "
                 "hidden units have no order, so that the product of the beliefs is about neither; fit each part with "
                 "model.starting_at(params), from the same weights"
             )
@@ -228,7 +229,7 @@ def _require_one_start(posteriors: Sequence[Posterior]) -> None:
 def _has_one_mode(posterior: Posterior) -> bool:
     """Whether the free weights predict linearly, or are no network's, so that no units can change places."""
     model: Any = posterior.model
-    if isinstance(model.likelihood, Observation) or model.likelihood.task == "density" or model.network.linear:
+    if model.identified:
         return True
     free = tree.paths(_additive(posterior).mean)
     return model.frozen is not None and all(tree.matches(path, model.network.head) for path in free)
@@ -240,7 +241,7 @@ def _began_alike(one: Posterior, other: Posterior) -> bool:
         return _equal(one.model.start, other.model.start)
     # The key of predictions comes from the seed, as the random weights of the start do.
     mine, theirs = (np.asarray(jax.random.key_data(posterior.key)) for posterior in (one, other))
-    return bool(np.array_equal(mine, theirs)) or arrived(one.model)
+    return bool(np.array_equal(mine, theirs)) or one.model.trained
 
 
 def _shared_temperature(posteriors: Sequence[Posterior]) -> Number:

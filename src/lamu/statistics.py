@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.arrays import Arrays
+from lamu.model import supervised
 from lamu.posterior import Posterior
 from lamu.predictives.own_statistics import OwnStatistics, settled_state
 from lamu.record import record
@@ -79,7 +80,7 @@ class Recomputed:
         if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
         x = _some(data)
-        settle = jax.jit(lambda params, state: settled_state(posterior.model, params, state, x))
+        settle = jax.jit(lambda params, state: settled_state(supervised(posterior.model), params, state, x))
         return replace(posterior, network_state=settle(posterior.mean, posterior.network_state))
 
 

@@ -150,9 +150,8 @@ def _compared(
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return model, float(temperatures[0]), {}
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
-    model.likelihood.check(np.asarray(rows.y))
-    learned, held = set_aside(rows, validation, model.likelihood.task, seed)
+    learned, held = set_aside(model.read(data), validation, model, seed)
+    assert isinstance(learned, Arrays)  # a stream has no share to set aside
     assert held is not None  # a share or rows were given
     if options.get("epochs") is None and options.get("steps") is None:
         first = Rounds.of(algorithm.traits, learned.count, options.get("batch_size", 64)).first

@@ -29,6 +29,7 @@ __all__ = [
     "keys_like",
     "map_with_path",
     "matches",
+    "merged",
     "normal",
     "paths",
     "ravel",
@@ -156,6 +157,21 @@ def map_with_path(function: Callable[..., Any], a: PyTree, *rest: PyTree) -> PyT
         {'layers': {0: 'layers/0'}}
     """
     return jax.tree_util.tree_map_with_path(lambda path, *leaves: function(_join(path), *leaves), a, *rest)
+
+
+def merged(a: Params, b: Params) -> Params:
+    """Returns one tree of two that have None where the other one has a leaf.
+
+    Args:
+        a: a tree.
+        b: the other.
+
+    Examples:
+        >>> from lamu.tree import merged
+        >>> merged({"a": 1.0, "b": None}, {"a": None, "b": 2.0})
+        {'a': 1.0, 'b': 2.0}
+    """
+    return jax.tree.map(lambda x, y: y if x is None else x, a, b, is_leaf=lambda leaf: leaf is None)
 
 
 def paths(a: PyTree) -> list[str]:

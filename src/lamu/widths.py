@@ -99,9 +99,9 @@ def fit_width(
         return _single(fit(model, data, algorithm, seed=seed, **options))
     if traits.chooses_width:
         return _single(fit(model, data, algorithm, seed=seed, validation=validation, **options))
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
-    model.likelihood.check(np.asarray(rows.y))
-    learned, held = set_aside(rows, validation, model.likelihood.task, seed)
+    rows = model.read(data)
+    learned, held = set_aside(rows, validation, model, seed)
+    assert isinstance(learned, Arrays)  # a stream has no share to set aside
     failures: list[Diverged] = []
     comparing = options
     if options.get("epochs") is None and options.get("steps") is None:

@@ -16,7 +16,7 @@ from scipy import stats
 import lamu
 from lamu import tree
 from lamu.algorithms import conjugate
-from lamu.data import Arrays
+from lamu.data import Arrays, Batch
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
 from lamu.objective import Objective
 from lamu.observations import (
@@ -27,7 +27,6 @@ from lamu.observations import (
     Normal,
     NormalMean,
     Observation,
-    Parameter,
     Poisson,
     family_of,
     partition,
@@ -185,7 +184,7 @@ ROWS = {
 
 def fitted(row: Row, **options: Any) -> Any:
     """The posterior by steps on batches of four rows, the last of which is padded."""
-    model = lamu.Model.conjugate(row.subject, row.extras["prior"])
+    model = lamu.ConjugateModel(row.subject, row.extras["prior"])
     data = Arrays.of({"y": row.extras["y"], "weight": options.pop("weight", np.ones(N))})
     objective, algorithm, key = Objective(model, N, **options), conjugate(), jax.random.key(0)
     state = algorithm.init(key, objective, data.example(4))
@@ -223,10 +222,12 @@ def a_belief_is_its_natural_parameters(row: Row) -> None:
     log_h, t = jax.value_and_grad(lambda T: row.subject.log_likelihood(T, y)[0])(tree.scale(values_of(prior), 0.0))
     expected = partition(prior, tree.add(values_of(prior), t)) - partition(prior, values_of(prior)) + log_h
     np.testing.assert_allclose(row.subject.log_prob_under(prior, y)[0], expected, rtol=1e-12)
-    network = Parameter(prior.mean)
-    theta, _ = network.init(jax.random.key(0), jnp.zeros((2, 0)), outputs=row.subject.outputs(row.extras["y"]))
-    f, _ = network.apply(theta, {}, jnp.zeros((2, 0)), None, False)
-    np.testing.assert_array_equal(f, np.stack([tree.ravel(prior.mean)[0]] * 2))
+    model = lamu.ConjugateModel(row.subject, prior)
+    targets = jnp.asarray(row.extras["y"], float)
+    params, state = model.init(jax.random.key(0), Batch.of(jnp.zeros((len(targets), 0)), targets))
+    f = jnp.stack([tree.ravel(params["network"])[0]] * len(targets))
+    values, _ = model.log_likelihood(params, state, Batch.of(jnp.zeros((len(targets), 0)), targets))
+    np.testing.assert_allclose(values, row.subject.log_prob({}, f, targets), rtol=1e-12)
     assert f.shape[1] == row.subject.outputs(row.extras["y"])
 
 

@@ -201,7 +201,7 @@ for name, algorithm, with_rate, traits in (
         most = "" if name == "adam" else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 
-counts = Problem(lamu.Model.conjugate(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
+counts = Problem(lamu.ConjugateModel(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
 rectifiers = replace(regression, model=lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), Normal(1.0)))
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (

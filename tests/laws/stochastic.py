@@ -517,7 +517,7 @@ class Counts(LinearRegression):
 
     def objective(self, scales: Scales) -> Objective:
         prior = Gamma(1.0 + SHAPE * scales.delta, scales.delta)
-        return Objective(lamu.Model.conjugate(Poisson(), prior), scales.data_size, scales.temperature, scales.power)
+        return Objective(lamu.ConjugateModel(Poisson(), prior), scales.data_size, scales.temperature, scales.power)
 
     def inputs(self, setting: Setting) -> np.ndarray:
         return np.zeros((setting.rows, 0))

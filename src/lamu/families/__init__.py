@@ -12,6 +12,7 @@ from lamu.families.interface import Family
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
 from lamu.families.normal_gamma import NormalGamma
+from lamu.families.partial import PartialBelief
 from lamu.families.point import Point
 from lamu.families.poisson import Poisson
 from lamu.families.product import Product
@@ -42,6 +43,7 @@ __all__ = [
     "NaturalParameters",
     "NormalGamma",
     "NormalWishart",
+    "PartialBelief",
     "Point",
     "Poisson",
     "Product",

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid
 
+from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -53,7 +54,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 
 @record
-class Bernoulli:
+class Bernoulli(Likelihood):
     r"""A binary target with one logit: \(p(y \mid f) = \sigma(f)^y \sigma(-f)^{1-y}\), \(\sigma(f) = 1/(1 + e^{-f})\).
 
     The outputs are `[batch, 1]`, the targets `[batch]`, zero or one in any dtype (Booleans too). Log-concave, with
@@ -68,7 +69,6 @@ class Bernoulli:
 
     task = "binary"
     log_concave = True
-    quadratic = False
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are zeros and ones, `[batch]`."""
@@ -85,18 +85,6 @@ class Bernoulli:
     def outputs(self, y: Any) -> int:
         """Returns one: a single logit."""
         return 1
-
-    def init(self, y: Any) -> Params:
-        """Returns no parameters."""
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns zero: nothing is learned."""
-        return jnp.asarray(0.0)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns no information: nothing is learned."""
-        return {}
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log \sigma((2y - 1) f)\) in nats, `[batch]`.
@@ -126,11 +114,3 @@ class Bernoulli:
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw a row, integers `[batch]`."""
         return jax.random.bernoulli(key, sigmoid(f[:, 0])).astype(jnp.result_type(int))
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Raises a TypeError: a class has a probability, not a distribution function."""
-        raise TypeError("Bernoulli has no cdf, which is for regression; use mean, the probability of one")
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: the mixture over f is not Gaussian."""
-        return None

@@ -6,8 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import Precision
 from jax.nn import log_softmax, softmax
 
+from lamu.likelihoods.interface import Likelihood
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -15,7 +17,7 @@ __all__ = ["Categorical"]
 
 
 @record
-class Categorical:
+class Categorical(Likelihood):
     r"""One of several classes, a logit for each: \(p(y \mid f) = e^{f_y} / \sum_k e^{f_k}\).
 
     The outputs are `[batch, classes]`, the targets integers 0 to classes − 1, `[batch]`. Log-concave; the information
@@ -38,7 +40,6 @@ class Categorical:
 
     task = "classes"
     log_concave = True
-    quadratic = False
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -63,18 +64,6 @@ class Categorical:
     def outputs(self, y: Any) -> int:
         """Returns the number of classes."""
         return self.classes
-
-    def init(self, y: Any) -> Params:
-        """Returns no parameters."""
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns zero: nothing is learned."""
-        return jnp.asarray(0.0)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns no information: nothing is learned."""
-        return {}
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(f_y - \log \sum_k e^{f_k}\) in nats, `[batch]`."""
@@ -107,13 +96,22 @@ class Categorical:
         """Returns one class a row, integers `[batch]`."""
         return _classes(f).sample(key)
 
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Raises a TypeError: a class has a probability, not a distribution function."""
-        raise TypeError("Categorical has no cdf, which is for regression; use mean, the probabilities of the classes")
+    # diag(p) − p pᵀ = R Rᵀ with R = (I − p 1ᵀ) diag(√p): no decomposition, and for diagonals and sums no matrix a row.
 
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: the mixture over f is not Gaussian."""
-        return None
+    def information_root(self, params: Params, f: Array) -> Array:
+        r"""Returns \((I - p 1^\top) \operatorname{diag}(\sqrt p)\), `[batch, classes, classes]`."""
+        p = softmax(f, axis=-1)
+        centred = jnp.eye(p.shape[1], dtype=p.dtype)[None] - p[:, :, None]
+        return centred * jnp.sqrt(p)[:, None, :]
+
+    def information_diagonal(self, params: Params, f: Array) -> Array:
+        r"""Returns \(p_k (1 - p_k)\), `[batch, classes]`."""
+        return self.variance(params, f)
+
+    def information_sum(self, params: Params, f: Array, weights: Array) -> Array:
+        r"""Returns \(\sum_i r_i (\operatorname{diag}(p_i) - p_i p_i^\top)\), `[classes, classes]`."""
+        p, weights = softmax(f, axis=-1), weights.astype(f.dtype)
+        return jnp.diag(weights @ p) - jnp.matmul(p.T * weights[None], p, precision=Precision.HIGHEST)
 
 
 def _classes(f: Array) -> Any:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -16,7 +17,7 @@ __all__ = ["Gaussian"]
 
 
 @record
-class Gaussian:
+class Gaussian(Likelihood):
     r"""Normal noise around the outputs, each with its own: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
     The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. Quadratic in f,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.likelihoods.gaussian import Gaussian
+from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -18,7 +19,7 @@ _ONE = 0.5413248546129181  # softplus of it is one
 
 
 @record
-class HeteroscedasticGaussian:
+class HeteroscedasticGaussian(Likelihood):
     r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
     \[ \sigma_k = 10^{-6} + \log(1 + e^{f_{K+k} + c}), \qquad c = \log(e - 1) \]
@@ -40,8 +41,6 @@ class HeteroscedasticGaussian:
     """
 
     task = "regression"
-    log_concave = False
-    quadratic = False
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, targets]`."""

@@ -10,13 +10,13 @@ from jax.core import Tracer
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Scaled"]
 
 
 @record
-class Scaled:
+class Scaled(Likelihood):
     r"""A target that is shifted and stretched, \(y_k = a_k + b_k z_k\) with z from `base`; all in the units of y.
 
     The density carries the Jacobian, \(\log p(y \mid f) = \log p_z((y - a)/b \mid f) - \sum_k \log b_k\). The outputs f
@@ -92,10 +92,9 @@ class Scaled:
         """Returns the base's log density of its dispersion parameters, a scalar in nats."""
         return self.base.log_prior(params)
 
-    def widened(self, params: Params, factor: Any) -> Params:
+    def widened(self, params: Params, factor: Number) -> Params | None:
         """Returns the parameters of the base with every noise deviation times a factor."""
-        base: Any = self.base
-        return base.widened(params, factor)
+        return self.base.widened(params, factor)
 
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's information: the Jacobian does not depend on the dispersion."""
@@ -109,6 +108,18 @@ class Scaled:
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information: the Jacobian does not depend on f."""
         return self.base.information(params, f)
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        """Returns the base's root."""
+        return self.base.information_root(params, f)
+
+    def information_diagonal(self, params: Params, f: Array) -> Array:
+        """Returns the base's diagonal."""
+        return self.base.information_diagonal(params, f)
+
+    def information_sum(self, params: Params, f: Array, weights: Array) -> Array:
+        """Returns the base's sum."""
+        return self.base.information_sum(params, f, weights)
 
     def mean(self, params: Params, f: Array) -> Array:
         r"""Returns \(a + b E[z]\)."""

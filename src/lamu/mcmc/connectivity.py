@@ -22,7 +22,7 @@ import numpy as np
 
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.density import Given, nothing
+from lamu.density import Density
 from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -261,11 +261,11 @@ class _Loss:
     @classmethod
     def of(cls, posterior: Posterior, data: Any) -> _Loss:
         model = posterior.model
-        if model.likelihood.task == "density":
-            data = nothing()
-        elif data is None:
+        if data is None and model.has_rows:
             raise ValueError("the loss of a network is of its data; give them: barriers(posterior, (x, y))")
-        rows = data if hasattr(data, "batches") else Arrays.of(data)
+        rows = model.read(data)
+        if not isinstance(rows, Arrays):
+            raise TypeError("the loss along a path is that of rows in memory; give (x, y)")
         objective = Objective(model, rows.count)
         return cls(objective, posterior.network_state, list(rows.batches(min(_ROWS, rows.count))))
 
@@ -343,18 +343,15 @@ def _chosen(picked: Params, where: list[tuple[int, int]]) -> Params:
 
 
 def _in_the_sampled_space(posterior: Posterior, picked: Params, model: Any) -> tuple[Posterior, Params]:
-    network = getattr(model, "network", None)
-    if not isinstance(network, Given) or not isinstance(posterior.model.network, Given):
+    if not isinstance(model, Density) or not isinstance(posterior.model, Density):
         raise TypeError(
-            f"model={type(network or model).__name__} is no density; give the LogDensity that was sampled, or leave "
-            "model out"
+            f"model={type(model).__name__} is no density; give the LogDensity that was sampled, or leave model out"
         )
-    real = network.constraints.unconstrain(picked["network"])
-    return replace(posterior, model=model), {**picked, "network": real}
+    return replace(posterior, model=model), model.unconstrained(picked)
 
 
 def _verdict(pairs: Any, between: Any, within: Any, apart: Any, loss: _Loss, words: str) -> str:
-    density = loss.objective.model.likelihood.task == "density"
+    density = not loss.objective.model.has_rows
     unit = "nats" if density else "nats a row"
     inside = f"; from draws of a chain to its own by up to {within.max():.3g}" if within.size else ""
     lowest = between.min(axis=1)
@@ -368,7 +365,7 @@ def _verdict(pairs: Any, between: Any, within: Any, apart: Any, loss: _Loss, wor
     whole = "" if density else f" ({loss.rows * height:.3g} nats over all rows)"
     curve = "; curves may lead round: path=Curved()" if words == Straight.words else ""
     order = "; units in another order look like this too, so compare what the chains predict"
-    hidden = "" if density or getattr(loss.objective.model.network, "linear", False) else order
+    hidden = "" if loss.objective.model.identified else order
     return (
         f"Apart: {int(apart.sum())} of {len(pairs)} pairs of chains ({told}); on the lowest of the {words} between "
         f"them the loss rises by {height:.3g} {unit}{whole} or more above its ends{inside}{curve}{hidden}."

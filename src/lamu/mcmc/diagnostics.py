@@ -175,10 +175,10 @@ def _named(samples: Any) -> dict[str, np.ndarray]:
 
 def _require_identified(posterior: Posterior) -> None:
     model = posterior.model
-    if getattr(model.network, "linear", False) or model.likelihood.task == "density":
+    if model.identified:
         return
     raise ValueError(
-        f"the hidden units of a {type(model.network).__name__} can be exchanged, so chains that agree may hold their "
+        f"the hidden units of a {model.name} can be exchanged, so chains that agree may hold their "
         "weights in other orders, and R-hat of weights says nothing; give inputs: diagnose(posterior, x)"
     )
 

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from lamu.density import in_its_own_space
 from lamu.families import Draws
 from lamu.mcmc.kernel import Visited
 from lamu.mcmc.trust import UnreliableChains, complaints
@@ -58,7 +57,7 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
     if reasons:
         # Five calls up is whoever called `fit`, whose line the warning is to name.
         warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
-    return in_its_own_space(
+    return objective.model.constrained(
         Posterior(objective.model, belief, network_state, Sampled(), key, temperature=objective.temperature)
     )
 

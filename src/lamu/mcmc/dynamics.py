@@ -42,7 +42,6 @@ from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import Held, Plain
 from lamu.mcmc.starts import started
-from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -172,7 +171,7 @@ class Dynamics(Runnable):
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
         chain = (state.position, state.momentum, state.scale, state.reference)
-        if self.chains > 1 and loops_well(model.network, one.x, model.likelihood.outputs(one.y)):
+        if self.chains > 1 and model.loops_well(one):
             chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
         else:
             pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.density import Given
 from lamu.objective import BatchLoss, Everything, Objective
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import row_losses
@@ -56,17 +55,15 @@ def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callabl
         >>> mean_loss(lamu.objective.Objective(model, 4), batch, state)(params).shape
         ()
     """
-    network: Any = objective.model.network
-    tempered = isinstance(network, Given) and bool(network.constraints.table)
+    model = objective.model
 
     def value(params: Params) -> Array:
         parts = parts_of(objective.model, batch, network_state, params)
         loss = objective.mean_loss(params, batch, network_state, parts=parts)[0]
-        if not tempered:
+        if not model.transforms:
             return loss
-        volume = lambda params: network.log_volume(objective.model.complete(params["network"]))
         share = (objective.temperature - objective.likelihood_power) / objective.data_size
-        return loss - tree.cast(share, loss) * volume(params).astype(loss.dtype)
+        return loss - tree.cast(share, loss) * model.log_volume(params).astype(loss.dtype)
 
     return value
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.density import Given
 from lamu.objective import Objective
 from lamu.typing import Params, RandomKey
 
@@ -45,9 +44,7 @@ def started(key: RandomKey, start: Any, objective: Objective, batch: Batch) -> t
     if start is None:
         return fresh, network_state
     given, state = (start.belief.sample(draw_key), start.network_state) if hasattr(start, "belief") else (start, {})
-    network = objective.model.network
-    if isinstance(network, Given):
-        given = {**given, "network": network.constraints.unconstrain(given["network"])}
+    given = objective.model.unconstrained(given)
     if tree.paths(given) != tree.paths(fresh) or [jnp.shape(leaf) for leaf in jax.tree.leaves(given)] != [
         jnp.shape(leaf) for leaf in jax.tree.leaves(fresh)
     ]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import Batch
-from lamu.density import Given
+from lamu.density import Density
 from lamu.objective import Objective
 from lamu.objective.parts import parts_of
 from lamu.record import record, static
@@ -67,9 +67,9 @@ class Target:
             params: all free parameters.
         """
         model, likely = self.objective.model, self.objective.likelihood_power * self.objective.concentration
-        if isinstance(model.network, Given):
+        if isinstance(model, Density):
             # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
-            value = model.network.log_target(model.complete(params["network"]), likely)
+            value = model.log_target(params, likely)
             return value.astype(jnp.result_type(float))
         value = self.objective.log_target(params, self.batch, self.network_state, self.parts)
         return value.astype(jnp.result_type(float))
@@ -96,10 +96,10 @@ class Target:
         """
         prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
         model = self.objective.model
-        if not isinstance(model.network, Given) or not model.network.constraints.table:
+        if not model.transforms:
             return prior
         tempered = self.objective.likelihood_power / self.objective.temperature
-        volume = model.network.log_volume(model.complete(params["network"]))
+        volume = model.log_volume(params)
         return prior + (1.0 - tempered) * volume.astype(prior.dtype)
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.convergence import Convergence
+from lamu.density import Density
 
 __all__ = ["UnreliableChains", "complaints", "mixing", "split_r_hat"]
 
@@ -26,22 +27,23 @@ class UnreliableChains(UserWarning):
 def complaints(belief: Any, model: Any) -> list[str]:
     """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found.
 
-    Weights are compared between chains where they mean something: in a density, and in a network that is linear in
-    them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
-    log density alone is compared.
+        Weights are compared between chains where they mean something: in a density, and in a network that is linear in
+        them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
+        log density alone is compared.
 
     Args:
-        belief: draws, with or without statistics.
-        model: what was sampled.
+            belief: draws, with or without statistics.
+            model: what was sampled.
 
     Examples:
-        >>> import jax.numpy as jnp, lamu
-        >>> from lamu.families import Draws
-        >>> from lamu.mcmc.trust import complaints
-        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
-        >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
-        >>> complaints(stuck, density)[0].split(";")[0]
-        'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
+            >>> import jax.numpy as jnp, lamu
+            >>> from lamu.density import Density
+    from lamu.families import Draws
+            >>> from lamu.mcmc.trust import complaints
+            >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
+            >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
+            >>> complaints(stuck, density)[0].split(";")[0]
+            'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
     """
     leaves = jax.tree.leaves(belief.samples)
     if not leaves or leaves[0].shape[1] < _FEWEST:
@@ -77,7 +79,7 @@ def mixing(belief: Any, model: Any) -> Convergence | None:
         return None
     statistics = belief.statistics or {}
     named = [np.asarray(statistics["log_density"], np.float64)[:, :, None]] if "log_density" in statistics else []
-    if _identified(model):
+    if model.identified:
         named.append(_coordinates(leaves)[:, :, :_MOST_MIXED])
     if not named:
         return None
@@ -139,14 +141,10 @@ def _refusals(statistics: dict[str, np.ndarray], belief: Any, model: Any) -> lis
 
 def _bad_gradient(belief: Any, model: Any, chain: int) -> str | None:
     """Returns the leaf whose gradient is not finite where a chain is stuck, in words, of a density."""
-    from lamu.density import Given
-
-    if not isinstance(model.network, Given):
+    if not isinstance(model, Density):
         return None
     at = jax.tree.map(lambda leaf: leaf[chain, -1], belief.samples["network"])
-    gradient = jax.grad(lambda u: model.network.apply(model.complete(u), {}, np.zeros((1, 1)), None, False)[0][0, 0])(
-        at
-    )
+    gradient = jax.grad(lambda u: model.log_target({"network": u, "likelihood": {}}, 1.0))(at)
     bad = [path for path, leaf in zip(tree.paths(gradient), jax.tree.leaves(gradient), strict=True)
            if not np.isfinite(np.asarray(leaf)).all()]  # fmt: skip
     return f"the gradient of the log density is not finite there in {', '.join(map(repr, bad))}" if bad else None
@@ -187,16 +185,11 @@ def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _identified(model: Any) -> bool:
-    """Whether weights can be compared between chains: not where hidden units may have changed places."""
-    return getattr(model.network, "linear", False) or model.likelihood.task == "density"
-
-
 def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: Any) -> list[str]:
     largest = 0.0
     if "log_density" in statistics:
         largest = float(split_r_hat(statistics["log_density"]))
-    if _identified(model):
+    if model.identified:
         largest = max(largest, float(np.max(split_r_hat(values), initial=0.0)))
     if largest <= _DISAGREE:
         return []

@@ -22,10 +22,9 @@ Weights that are no part of the belief (biases, a normaliser's scales) and dispe
 from lamu.natural_rule.algorithm import NaturalRule, NaturalState
 from lamu.natural_rule.parts import Decay, Latent, NoDecay, Signs
 from lamu.natural_rule.points import Points, ZeroTemperature, natural_gradient, signs
-from lamu.natural_rule.selected import Beside, Selected, SelectedLoss, merged
+from lamu.natural_rule.selected import Selected, SelectedLoss
 
 __all__ = [
-    "Beside",
     "Decay",
     "Latent",
     "NaturalRule",
@@ -36,7 +35,6 @@ __all__ = [
     "SelectedLoss",
     "Signs",
     "ZeroTemperature",
-    "merged",
     "natural_gradient",
     "signs",
 ]

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import NoMomentum
-from lamu.families import Point, Product
+from lamu.families import PartialBelief, Point, Product
 from lamu.natural_rule.parts import Decay, Latent, NoDecay, Signs
 from lamu.natural_rule.points import natural_gradient, signs
-from lamu.natural_rule.selected import Beside, Selected, SelectedLoss
+from lamu.natural_rule.selected import Selected, SelectedLoss
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -153,7 +153,7 @@ class NaturalRule(Runnable):
         if self.decay.faithful:
             belief = self.belief(state, objective)
             if jax.tree.leaves(state.rest["network"]):
-                belief = Beside(belief, state.rest["network"])
+                belief = PartialBelief(belief, state.rest["network"])
             whole: Any = Product({"network": belief, "likelihood": Point(state.rest["likelihood"])})
         else:
             whole = Point(self.space.join(signs(state.natural), state.rest))
@@ -186,6 +186,6 @@ class NaturalRule(Runnable):
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
     def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
-        information = objective.model.likelihood.dispersion_information(rest["likelihood"])
+        information = objective.model.dispersion_information(rest["likelihood"])
         scored = jax.tree.map(jnp.divide, gradient["likelihood"], information)
         return tree.add(rest, {"network": gradient["network"], "likelihood": scored}, -rate)

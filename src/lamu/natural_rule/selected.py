@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from lamu import tree
 from lamu.objective import BatchLoss, Weights
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Beside", "Selected", "SelectedLoss", "merged"]
+__all__ = ["Selected", "SelectedLoss"]
 
 
 @record
@@ -43,22 +42,7 @@ class Selected(Weights):
 
     def join(self, coordinates: Params, rest: Params) -> Params:
         """Returns the parameters again."""
-        return {"network": merged(coordinates, rest["network"]), "likelihood": rest["likelihood"]}
-
-
-def merged(a: Params, b: Params) -> Params:
-    """Returns one tree of two that have None where the other one has a leaf.
-
-    Args:
-        a: a tree.
-        b: the other.
-
-    Examples:
-        >>> from lamu.natural_rule import merged
-        >>> merged({"a": 1.0, "b": None}, {"a": None, "b": 2.0})
-        {'a': 1.0, 'b': 2.0}
-    """
-    return jax.tree.map(lambda x, y: y if x is None else x, a, b, is_leaf=lambda leaf: leaf is None)
+        return {"network": tree.merged(coordinates, rest["network"]), "likelihood": rest["likelihood"]}
 
 
 @record
@@ -83,46 +67,8 @@ class SelectedLoss(BatchLoss):
         params = self.space.join(coordinates, rest)
         value, state = self.objective.negative_log_likelihood(params, self.batch, self.network_state, key, train=True)
         model = self.objective.model
-        log_prior = model.likelihood.log_prior(params["likelihood"])
+        log_prior = model.dispersion_log_prior(params["likelihood"])
         if jax.tree.leaves(rest["network"]):
             # That of the selected weights is a constant of their support, or enters the belief exactly.
             log_prior = log_prior + model.prior.log_prob(rest["network"])
         return value - (log_prior / self.objective.data_size).astype(value.dtype), state
-
-
-@record
-class Beside:
-    """A belief about some of the weights, beside a point for the others.
-
-    Attributes:
-        belief: q, with None at the leaves of the point.
-        point: the others, with None at the leaves of q.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> from lamu.families import Point
-        >>> from lamu.natural_rule import Beside
-        >>> belief = Beside(Point({"a": jnp.ones(1), "b": None}), {"a": None, "b": jnp.zeros(1)})
-        >>> sorted(belief.sample(jax.random.key(0)))
-        ['a', 'b']
-    """
-
-    belief: Any
-    point: Params
-
-    kind = "product"
-
-    @property
-    def mean(self) -> Params:
-        """E_q[θ]."""
-        return merged(self.belief.mean, self.point)
-
-    def sample(self, key: RandomKey) -> Params:
-        """Returns one draw of θ."""
-        return merged(self.belief.sample(key), self.point)
-
-    def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws along a leading axis; the point is the same in all of them."""
-        drawn = self.belief.draws(key, count)
-        size = jax.tree.leaves(drawn)[0].shape[0]
-        return merged(drawn, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), self.point))

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
@@ -15,7 +16,7 @@ __all__ = ["BatchNorm"]
 
 
 @record
-class BatchNorm:
+class BatchNorm(Normaliser):
     r"""Batch normalisation: each feature with the mean and variance of its batch, then scaled and shifted.
 
     \[ y = \gamma\, \frac{x - \hat m}{\sqrt{\hat v + \epsilon}} + \beta, \qquad

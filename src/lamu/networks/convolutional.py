@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
-from lamu.networks.interface import Normaliser
+from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, floating, require_normaliser, require_widths
 from lamu.networks.patches import convolve
 from lamu.record import record, static
@@ -18,7 +18,7 @@ __all__ = ["ConvNet"]
 
 
 @record
-class ConvNet:
+class ConvNet(Network):
     r"""A convolutional network: blocks of a convolution, an activation and a pooling, then dense layers.
 
     \[ h \leftarrow \mathrm{pool}\big(a(\mathrm{norm}_i(K_i * h + b_i))\big), \qquad f(x) = \mathrm{MLP}(h) \]
@@ -59,7 +59,7 @@ class ConvNet:
     widths: tuple[int, ...] = static(default=(64,))
     kernel: int = static(default=3)
     activation: str = static(default="relu")
-    normalise: Normaliser | None = None
+    normalise: Normaliser | Any = None
 
     linear = False
 
@@ -71,7 +71,7 @@ class ConvNet:
     @property
     def masked(self) -> bool:
         """Whether rows meet, so that it matters which are padding."""
-        return self.normalise is not None and getattr(self.normalise, "masked", True)
+        return self.normalise is not None and self.normalise.masked
 
     def __post_init__(self) -> None:
         for name in ("channels", "widths"):

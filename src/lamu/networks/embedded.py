@@ -10,6 +10,7 @@ import numpy as np
 
 from lamu.networks.interface import Network, outputs
 from lamu.networks.multilayer import floating
+from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -19,7 +20,7 @@ _WIDEST = 16
 
 
 @record
-class Embedded:
+class Embedded(NetworkWrapper):
     r"""The network \(x \mapsto f(\text{numbers},\, E_{c_1},\, E'_{c_2}, \dots)\): each category has a learned vector.
 
     A column of codes holds 1 to K for the categories of the training data, and 0 for any other: a category never seen.
@@ -58,12 +59,16 @@ class Embedded:
         (3, 1)
     """
 
-    base: Network
+    base: Network | Any
     levels: tuple[int, ...] = static()
 
-    linear = False
+    @property
+    def linear(self) -> bool:
+        """No: tables meet the weights of the base."""
+        return False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "levels", tuple(self.levels))
         for count in self.levels:
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -80,11 +85,6 @@ class Embedded:
     def head(self) -> str:
         """The path pattern of the base's last layer."""
         return f"base/{self.base.head}"
-
-    @property
-    def masked(self) -> bool:
-        """Whether the base wants to know which rows are padding."""
-        return getattr(self.base, "masked", False)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the tables with the base's parameters, and the base's state."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.networks.interface import Network
 from lamu.networks.making import apart, require_make
 from lamu.networks.multilayer import floating
 from lamu.record import given, record, static
@@ -20,7 +21,7 @@ __all__ = ["Equinox"]
 
 
 @record
-class Equinox:
+class Equinox(Network):
     r"""An Equinox module, which sees one row at a time; made anew from every run's own key, or one that is trained.
 
     Its floating arrays are what beliefs are about, under the module's own names; other arrays stay as they are. What
@@ -99,7 +100,9 @@ class Equinox:
         double = lambda leaf: leaf.dtype == jnp.dtype("float64")
         return jax.tree.map(lambda leaf: leaf.astype(floating(x)) if double(leaf) else leaf, (params, state))
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns the module's outputs for every row, and its state: new in training, else as it was."""
         like = _template(self.make)
         module = like.module(params, noisy=key is not None, train=train)

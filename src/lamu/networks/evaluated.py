@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.networks.around import Around
 from lamu.networks.interface import Network, outputs
+from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -13,7 +13,7 @@ __all__ = ["Evaluated"]
 
 
 @record
-class Evaluated(Around):
+class Evaluated(NetworkWrapper):
     r"""The network \(x \mapsto f(\theta, x)\) with batch statistics and the like held, whose rows never meet.
 
     Its weights go on to be learned, under the statistics that it came with, and each row has a gradient of its own:
@@ -37,7 +37,7 @@ class Evaluated(Around):
         True
     """
 
-    base: Network
+    base: Network | Any
     state: Any
 
     @property
@@ -49,6 +49,8 @@ class Evaluated(Around):
         """Returns the base's parameters, and no state."""
         return self.base.init(key, x, outputs)[0], {}
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns the base's outputs in evaluation mode, whatever mode is asked for."""
         return outputs(self.base, params, self.state, x, None, False, None)[0], {}

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
@@ -14,7 +15,7 @@ __all__ = ["FilterResponse"]
 
 
 @record
-class FilterResponse:
+class FilterResponse(Normaliser):
     r"""Filter-response normalisation: each feature of a row over the root of its mean square, scaled and shifted.
 
     \[ y_{np} = \gamma\, \frac{x_{np}}{\sqrt{\tfrac1P \sum_{p'} x_{np'}^2 + \epsilon}} + \beta \]

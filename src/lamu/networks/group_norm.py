@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.networks.interface import Normaliser
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
@@ -14,7 +15,7 @@ __all__ = ["GroupNorm"]
 
 
 @record
-class GroupNorm:
+class GroupNorm(Normaliser):
     r"""Group normalisation: groups of a row's features with their own mean and variance, then scaled and shifted.
 
     \[ y_{npc} = \gamma_c\, \frac{x_{npc} - m_{ng}}{\sqrt{v_{ng} + \epsilon}} + \beta_c \]

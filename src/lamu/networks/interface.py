@@ -1,16 +1,16 @@
-"""What a network must offer: two pure functions and one fact; and what a normaliser inside one must."""
+"""What a network must offer, two pure functions and facts that have defaults; and a normaliser inside one."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any
 
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Network", "Normaliser", "outputs"]
 
 
-@runtime_checkable
-class Network(Protocol):
+class Network(ABC):
     r"""A function \(f(\theta, x)\), with a state beside its parameters where it has one (batch statistics).
 
     Parameters and state are plain nested dictionaries with stable names, because priors, frozen leaves and saved files
@@ -19,30 +19,51 @@ class Network(Protocol):
     Outside of training no row may see another, nor how many there are: predictions and sums over many rows take some of
     them at a time.
 
-    Two more facts are optional. A network whose rows meet (batch statistics) declares `masked = True`; its `apply` then
-    takes a last argument `mask`, one for a real row and zero for a padded one, shape `[batch]`, or None where every row
-    is real. A network that reads some columns of x as codes of categories names them in `codes`, a tuple of column
-    indices, or `...` for all of them: `Model.standardised` leaves those as they are.
+    A network of one's own needs `init` and `apply` alone. It need not even inherit from this class: `lamu.Model` takes
+    any object with the two, and asks it for the facts below where it has them (`lamu.networks.adapted`).
 
     Attributes:
         linear: whether f is linear (affine) in its parameters, for every x.
+        head: the path pattern of the last layer's weights, in which f is linear, for methods of the last layer.
+        masked: whether rows meet in training (batch statistics). `apply` then takes a last argument `mask`, one for a
+            real row and zero for a padded one, shape `[batch]`, or None where every row is real.
+        codes: the indices of the columns of x that are codes of categories, or `...` for all of them;
+            `Model.standardised` leaves those as they are.
+        trained: whether `init` returns weights that somebody has trained.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> class Line(lamu.networks.Network):
+        ...     def init(self, key, x, outputs):
+        ...         return {"slope": jnp.zeros((x.shape[1], outputs))}, {}
+        ...
+        ...     def apply(self, params, state, x, key, train):
+        ...         return x @ params["slope"], state
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(Line(), lamu.likelihoods.Gaussian()).standardised(x, y)
+        >>> lamu.fit(model, (x, y), lamu.algorithms.adam(), epochs=2).posterior.predict(x).mean.shape
+        (442,)
     """
 
-    @property
-    def linear(self) -> bool:
-        """Whether f is affine in its parameters."""
-        ...
+    linear: bool | Any = False
+    head: str | Any = "*"
+    masked: bool | Any = False
+    codes: Any = ()
+    trained: bool | Any = False
 
     @property
-    def head(self) -> str:
-        """The path pattern of the last layer's weights, in which f is linear."""
-        ...
+    def name(self) -> str:
+        """What the network is called in messages."""
+        return type(self).__name__
 
+    @abstractmethod
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns initial parameters and state for inputs like `x` (`[batch, ...]`) and the given output width."""
-        ...
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    @abstractmethod
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns the outputs `[batch, outputs]` and the new state.
 
         Args:
@@ -51,21 +72,24 @@ class Network(Protocol):
             x: inputs `[batch, ...]`.
             key: for random layers; None where the pass is deterministic.
             train: training mode (batch statistics are computed, not used).
+            mask: given to `masked` networks alone, which rows are real.
         """
-        ...
 
 
-@runtime_checkable
-class Normaliser(Protocol):
+class Normaliser(ABC):
     """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it.
 
-    One that looks at every row by itself says `masked = False`; rows are else taken to meet.
+    Attributes:
+        masked: whether rows meet in training; False for one that looks at every row by itself.
     """
 
+    masked: bool = True
+
+    @abstractmethod
     def init(self, features: int, dtype: Any) -> tuple[Params, Any]:
         """Returns parameters and state for that many features, two plain dictionaries."""
-        ...
 
+    @abstractmethod
     def apply(self, params: Params, state: Any, x: Array, train: bool, mask: Array | None) -> tuple[Array, Any]:
         """Returns `x`, `[batch, ..., features]`, normalised, and the new state.
 
@@ -76,14 +100,12 @@ class Normaliser(Protocol):
             train: training mode.
             mask: one for a real row and zero for a padded one, `[batch]`; None where every row is real.
         """
-        ...
 
 
 def outputs(
     network: Network, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None
 ) -> tuple[Array, Any]:
     """Returns a network's outputs and new state; the mask goes to those that declare `masked`."""
-    if getattr(network, "masked", False):
-        masked: Any = network
-        return masked.apply(params, state, x, key, train, mask)
+    if network.masked:
+        return network.apply(params, state, x, key, train, mask)
     return network.apply(params, state, x, key, train)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.networks.interface import Network
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -16,7 +17,7 @@ __all__ = ["Linen"]
 
 
 @record
-class Linen:
+class Linen(Network):
     r"""A Flax Linen module, \(f(\theta, x)\) = `module.apply({"params": θ, **state}, x)`.
 
     The collection `params` is what beliefs are about, under the names that Flax gives it; all others (`batch_stats`,
@@ -85,7 +86,9 @@ class Linen:
             variables = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), _plain(self.variables))
         return variables.pop("params", {}), variables
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns the module's outputs, and its collections: new in training, else as they were."""
         modes = self._modes(stateful=bool(state), noisy=key is not None, train=train)
         # Streams of other names fall back to this one, each layer with a key of its own.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
 from lamu.networks.dropout import require_noise
-from lamu.networks.interface import Normaliser
+from lamu.networks.interface import Network, Normaliser
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -20,7 +20,7 @@ __all__ = ["MLP", "Linear", "floating", "require_normaliser", "require_widths"]
 
 
 @record
-class MLP:
+class MLP(Network):
     r"""A multilayer perceptron, \(f(x) = W_L\, a(\dots a(W_1 x + b_1) \dots) + b_L\).
 
     Inputs of any shape are flattened. The layers are Flax NNX's `Linear`; parameters stand at `layers/i/kernel` and
@@ -50,7 +50,7 @@ class MLP:
 
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
-    normalise: Normaliser | None = None
+    normalise: Normaliser | Any = None
     dropout: Any = None
 
     linear = False
@@ -63,7 +63,7 @@ class MLP:
     @property
     def masked(self) -> bool:
         """Whether rows meet, so that it matters which are padding."""
-        return self.normalise is not None and getattr(self.normalise, "masked", True)
+        return self.normalise is not None and self.normalise.masked
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
@@ -99,7 +99,7 @@ class MLP:
 
 
 @record
-class Linear:
+class Linear(Network):
     r"""A linear map, \(f(x) = W x + b\): with it, a model is a generalised linear model.
 
     Parameters stand at `layers/0/kernel` and `layers/0/bias`.
@@ -124,7 +124,9 @@ class Linear:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
         return _init(key, (_inputs(x), outputs), (self.bias,), "tanh", floating(x)), {}
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns W x + b of shape `[batch, outputs]`, and the state unchanged."""
         (layer,) = _layers(params, x)
         return layer(_flat(x, params)), state

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.networks.interface import Network
 from lamu.networks.making import apart, require_make
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
@@ -18,7 +19,7 @@ __all__ = ["NNX"]
 
 
 @record
-class NNX:
+class NNX(Network):
     r"""A Flax NNX module, made anew from every run's own key, or one that arrives trained.
 
     Its `nnx.Param` are what beliefs are about, under the module's own names; all other variables (`nnx.BatchStat`, ...)
@@ -103,7 +104,9 @@ class NNX:
         _, params, _, state, _ = _split(self.make(nnx.Rngs(key)))
         return nnx.to_pure_dict(params), nnx.to_pure_dict(state)
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns the module's outputs, and its other variables: new in training, else as they were."""
         from flax import nnx
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
 from lamu.networks.filter_response import FilterResponse
-from lamu.networks.interface import Normaliser
+from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import floating, require_normaliser, require_widths
 from lamu.networks.patches import convolve
 from lamu.record import record, static
@@ -19,7 +19,7 @@ __all__ = ["ResNet"]
 
 
 @record
-class ResNet:
+class ResNet(Network):
     r"""A residual network for images of some thirty pixels: three stages of blocks, then a mean over positions.
 
     \[ h \leftarrow a\big(S h + \mathrm{norm}(K_2 * a(\mathrm{norm}(K_1 * h)))\big) \]
@@ -59,7 +59,7 @@ class ResNet:
     depth: int = static(default=20)
     width: int = static(default=16)
     activation: str = static(default="silu")
-    normalise: Normaliser = FilterResponse()
+    normalise: Normaliser | Any = FilterResponse()
 
     linear = False
     head = "layers/0/*"
@@ -67,7 +67,7 @@ class ResNet:
     @property
     def masked(self) -> bool:
         """Whether rows meet, so that it matters which are padding."""
-        return getattr(self.normalise, "masked", True)
+        return self.normalise.masked
 
     def __post_init__(self) -> None:
         if not isinstance(self.depth, int) or self.depth < 8 or (self.depth - 2) % 6:

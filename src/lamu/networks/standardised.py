@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.around import Around
 from lamu.networks.interface import Network, outputs
+from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -16,7 +16,7 @@ __all__ = ["Standardised"]
 
 
 @record
-class Standardised(Around):
+class Standardised(NetworkWrapper):
     r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model.
 
     Attributes:
@@ -33,7 +33,7 @@ class Standardised(Around):
         0.0
     """
 
-    base: Network
+    base: Network | Any
     shift: Any
     scale: Any
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.networks.around import Around
 from lamu.networks.interface import Network, outputs
+from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -15,7 +15,7 @@ __all__ = ["Tokens"]
 
 
 @record
-class Tokens(Around):
+class Tokens(NetworkWrapper):
     r"""The network \(x \mapsto f(\theta, \lfloor x \rceil)\), whose base looks its inputs up in tables.
 
     Data are floating numbers everywhere else; here they become 32-bit integers again, exactly up to \(2^{24}\) in
@@ -34,7 +34,7 @@ class Tokens(Around):
         (20, 2)
     """
 
-    base: Network
+    base: Network | Any
 
     @property
     def codes(self) -> Any:

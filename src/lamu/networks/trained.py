@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.networks.interface import Network
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -15,7 +16,7 @@ __all__ = ["Trained"]
 
 
 @record
-class Trained:
+class Trained(Network):
     r"""A function \(f(\theta, x)\) with the parameters that it was trained to, from any library that JAX can call.
 
     `init` returns the parameters, so that `lamu.fit(model, data, algorithm, epochs=0)` goes straight to the posterior,
@@ -65,6 +66,8 @@ class Trained:
         """Returns the trained parameters, and the empty state."""
         return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.params), {}
 
-    def apply(self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool) -> tuple[Array, Any]:
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
         """Returns the function's outputs, and the empty state."""
         return self.function(params, x), state

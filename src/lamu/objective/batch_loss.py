@@ -80,7 +80,7 @@ class BatchLoss:
             params, self.batch, self.network_state, key, train=True, parts=parts
         )
         if self.conjugate:
-            prior = -self.objective.model.likelihood.log_prior(params["likelihood"]) / self.objective.data_size
+            prior = -self.objective.model.dispersion_log_prior(params["likelihood"]) / self.objective.data_size
         else:
             prior = self.objective.negative_log_prior(params)
         return value + prior.astype(value.dtype), state
@@ -102,7 +102,7 @@ class BatchLoss:
         def negative_log_prior(theta: Params) -> Array:
             whole = self.objective.negative_log_prior(self.space.join(theta, self.rest))
             dispersions = self.space.join(theta, self.rest)["likelihood"]
-            return whole + self.objective.model.likelihood.log_prior(dispersions) / self.objective.data_size
+            return whole + self.objective.model.dispersion_log_prior(dispersions) / self.objective.data_size
 
         if self.conjugate:
             leaves = jax.tree.leaves(coordinates)

@@ -14,9 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamu.data.batch import Batch
-from lamu.model import Model
 from lamu.objective.parts import in_parts
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Objective"]
@@ -27,7 +27,7 @@ class Objective:
     r"""The loss of a model on N rows of data.
 
     Attributes:
-        model: the model.
+        model: what is learned.
         data_size: N, the number of rows that the data set has (not the batch).
         temperature: T. The target is \(\exp(-\ell / T)\): likelihood and prior alike; T < 1 is colder.
         likelihood_power: p. It scales the data alone.
@@ -42,7 +42,7 @@ class Objective:
         200.0
     """
 
-    model: Model
+    model: Target
     data_size: Number
     temperature: Number = 1.0
     likelihood_power: Number = 1.0

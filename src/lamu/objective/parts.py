@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from lamu import memory
 from lamu.data.batch import Batch
 from lamu.model import Model
-from lamu.networks import draws_noise, loops_well
+from lamu.networks import draws_noise
 from lamu.shapes import once_a_shape
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["in_parts", "parts_of", "rows_in_parts"]
@@ -33,7 +34,7 @@ _STEPS_A_LAYER = 4  # values of one place that a layer holds: what goes in, come
 
 
 def parts_of(
-    model: Model,
+    model: Target,
     batch: Batch,
     network_state: Any,
     params: Params,
@@ -48,7 +49,7 @@ def parts_of(
     makes slow (`lamu.networks.loops_well`). Only shapes are traced, and nothing is where weights and rows are few.
 
     Args:
-        model: the model.
+        model: what is learned; one part where that is no network.
         batch: the rows.
         network_state: the network's state.
         params: all free parameters, of one run.
@@ -66,12 +67,14 @@ def parts_of(
         >>> parts_of(model, few, state, params), parts_of(model, many, state, params) > 1
         (1, True)
     """
+    if not isinstance(model, Model):
+        return 1
     network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)
-    meet = train and (bool(jax.tree.leaves(network_state)) or getattr(network, "masked", False))
-    looked_up = getattr(network, "codes", ()) is ... or not jnp.issubdtype(batch.x.dtype, jnp.floating)
+    meet = train and (bool(jax.tree.leaves(network_state)) or network.masked)
+    looked_up = network.codes is ... or not jnp.issubdtype(batch.x.dtype, jnp.floating)
     if batch.mask.shape[0] == 1 or network.linear or meet or runs * _at_a_glance(batch, params, looked_up) < room:
         return 1
-    if not looped and not loops_well(network, batch.x, model.likelihood.outputs(batch.y)):
+    if not looped and not model.loops_well(batch):
         return 1
     held, random = _held(model, batch, network_state, params, key, train)
     return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * held / room)))

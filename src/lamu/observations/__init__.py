@@ -3,7 +3,6 @@
 from lamu.observations.coins import Bernoulli, Categorical
 from lamu.observations.interface import Observation, family_of, partition, values_of
 from lamu.observations.normal import MultivariateNormal, Normal, NormalMean
-from lamu.observations.parameter import Parameter
 from lamu.observations.rates import Exponential, Poisson
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "Normal",
     "NormalMean",
     "Observation",
-    "Parameter",
     "Poisson",
     "family_of",
     "partition",

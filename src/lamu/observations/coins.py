@@ -26,14 +26,14 @@ class Bernoulli(Observation):
     Examples:
         >>> import lamu
         >>> from lamu.families import Beta
-        >>> model = lamu.Model.conjugate(lamu.observations.Bernoulli(), Beta(1.0, 1.0))
+        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), Beta(1.0, 1.0))
         >>> posterior = lamu.fit(model, {"y": [1, 1, 0, 1]}, lamu.algorithms.conjugate()).posterior
         >>> float(posterior.mean["network"])
         0.6666666...
     """
 
     family: ClassVar[type] = Beta
-    task: ClassVar[str] = "binary"
+    task: Any = "binary"
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns y E[log θ] + (1 − y) E[log(1 − θ)]."""
@@ -74,7 +74,7 @@ class Categorical(Observation):
     Examples:
         >>> import jax.numpy as jnp, lamu
         >>> from lamu.families import Dirichlet
-        >>> model = lamu.Model.conjugate(lamu.observations.Categorical(3), Dirichlet(jnp.ones(3)))
+        >>> model = lamu.ConjugateModel(lamu.observations.Categorical(3), Dirichlet(jnp.ones(3)))
         >>> posterior = lamu.fit(model, {"y": [2, 2, 0]}, lamu.algorithms.conjugate()).posterior
         >>> [round(float(p), 2) for p in posterior.predict(1).mean[0]]
         [0.33, 0.17, 0.5]
@@ -83,7 +83,7 @@ class Categorical(Observation):
     classes: int = static()
 
     family: ClassVar[type] = Dirichlet
-    task: ClassVar[str] = "classes"
+    task: Any = "classes"
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns E[log θ_y]."""

@@ -10,7 +10,7 @@ formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import jax
@@ -18,17 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.families import Gaussian
+from lamu.likelihoods.interface import Likelihood
 from lamu.promotion import lenient
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Observation", "family_of", "partition", "values_of"]
 
 
-class Observation(ABC):
-    r"""What every observation is: the methods that are abstract, and what follows from them.
+class Observation(Likelihood):
+    r"""What every observation is: a likelihood whose outputs f are θ itself.
 
-    It is a likelihood whose outputs f are θ itself, as one row: `lamu.Model.conjugate` puts it beside a network
-    that has nothing but θ. Its targets have no inputs.
+    `lamu.ConjugateModel` puts it beside a prior of its family. Its targets have no inputs.
 
     Attributes:
         family: the family of beliefs about θ that it is conjugate to.
@@ -36,9 +36,7 @@ class Observation(ABC):
     """
 
     family: ClassVar[type]
-    task: ClassVar[str] = "regression"
-    log_concave = False
-    quadratic = False
+    task: Any = "regression"
 
     @abstractmethod
     def log_density(self, statistics: Any, y: Array) -> Array:
@@ -85,10 +83,6 @@ class Observation(ABC):
         y = y.astype(jnp.result_type(*jax.tree.leaves(statistics)))
         return jax.vmap(lambda one: self.log_density(statistics, one))(y)
 
-    def information(self, params: Any, f: Any) -> Any:
-        """Raises a TypeError: θ is no output of a network that could be linearised."""
-        raise TypeError(f"{type(self).__name__} is an observation of a conjugate model; fit it with conjugate()")
-
     def log_prob_under(self, belief: Any, y: Array) -> Array:
         r"""Returns \(\log p(y^* \mid D) = A(\lambda + t(y^*)) - A(\lambda) + \log h(y^*)\) in nats, `[batch]`.
 
@@ -106,21 +100,13 @@ class Observation(ABC):
 
         return jax.vmap(one)(y) - partition(belief, values)
 
+    def information(self, params: Params, f: Array) -> Array:
+        """Raises a TypeError: θ is no output of a network that could be linearised."""
+        raise TypeError(f"{self.name} is an observation of a conjugate model; fit it with conjugate()")
+
     def outputs(self, y: Any) -> int:
         """Returns the number of entries of θ."""
         return 1
-
-    def init(self, y: Any) -> Params:
-        """Returns no parameters: θ is all."""
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns zero."""
-        return jnp.asarray(0.0)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns nothing."""
-        return {}
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns log p(y | θ), `[batch]`."""
@@ -159,10 +145,6 @@ class Observation(ABC):
             raise TypeError(f"{type(self).__name__} has no cdf, which is for regression; use mean, the probabilities")
         with lenient():
             return self.distribution(f).cdf(y)
-
-    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        """Returns None: a Gaussian belief about f is not what this is for."""
-        return None
 
 
 def values_of(belief: Any) -> Any:

@@ -40,7 +40,7 @@ class NormalMean(Observation):
         >>> from lamu.families import Gaussian, NormalGamma, NormalWishart
         >>> from lamu.operators import Scalar
         >>> prior = Gaussian(jnp.zeros(()), Scalar(1.0))
-        >>> model = lamu.Model.conjugate(lamu.observations.NormalMean(scale=1.0), prior)
+        >>> model = lamu.ConjugateModel(lamu.observations.NormalMean(scale=1.0), prior)
         >>> posterior = lamu.fit(model, {"y": [1.0, 2.0, 3.0]}, lamu.algorithms.conjugate()).posterior
         >>> float(posterior.mean["network"])
         1.5
@@ -95,7 +95,7 @@ class Normal(Observation):
     Examples:
         >>> import lamu
         >>> prior = lamu.families.NormalGamma(location=0.0, count=1.0, shape=1.0, rate=1.0)
-        >>> model = lamu.Model.conjugate(lamu.observations.Normal(), prior)
+        >>> model = lamu.ConjugateModel(lamu.observations.Normal(), prior)
         >>> posterior = lamu.fit(model, {"y": [1.0, 2.0, 3.0]}, lamu.algorithms.conjugate()).posterior
         >>> float(posterior.belief.factors["network"].location)
         1.5
@@ -146,7 +146,7 @@ class MultivariateNormal(Observation):
     Examples:
         >>> import jax.numpy as jnp, lamu
         >>> prior = lamu.families.NormalWishart(jnp.zeros(2), 1.0, 4.0, jnp.eye(2))
-        >>> model = lamu.Model.conjugate(lamu.observations.MultivariateNormal(), prior)
+        >>> model = lamu.ConjugateModel(lamu.observations.MultivariateNormal(), prior)
         >>> y = jnp.array([[1.0, 0.0], [2.0, 1.0], [3.0, -1.0]])
         >>> posterior = lamu.fit(model, {"y": y}, lamu.algorithms.conjugate()).posterior
         >>> posterior.belief.factors["network"].location.tolist()

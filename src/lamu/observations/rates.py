@@ -25,7 +25,7 @@ class Poisson(Observation):
     Examples:
         >>> import lamu
         >>> from lamu.families import Gamma
-        >>> model = lamu.Model.conjugate(lamu.observations.Poisson(), Gamma(shape=2.0, rate=1.0))
+        >>> model = lamu.ConjugateModel(lamu.observations.Poisson(), Gamma(shape=2.0, rate=1.0))
         >>> posterior = lamu.fit(model, {"y": [3, 5, 4]}, lamu.algorithms.conjugate()).posterior
         >>> float(posterior.mean["network"])  # (2 + 12) / (1 + 3)
         3.5
@@ -72,7 +72,7 @@ class Exponential(Observation):
     Examples:
         >>> import lamu
         >>> from lamu.families import Gamma
-        >>> model = lamu.Model.conjugate(lamu.observations.Exponential(), Gamma(shape=2.0, rate=1.0))
+        >>> model = lamu.ConjugateModel(lamu.observations.Exponential(), Gamma(shape=2.0, rate=1.0))
         >>> posterior = lamu.fit(model, {"y": [0.5, 1.5]}, lamu.algorithms.conjugate()).posterior
         >>> float(posterior.predict(1).mean[0])  # 3 / (4 - 1)
         1.0

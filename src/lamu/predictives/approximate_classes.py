@@ -16,12 +16,12 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from lamu.likelihoods import Likelihood
-from lamu.model import Model
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["LaplaceBridge", "Probit"]
@@ -60,7 +60,7 @@ class Probit(PredictiveRule):
     def __post_init__(self) -> None:
         _require_outputs(self.of)
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
         return _Shrunk(_outputs(self.of, model, belief, network_state, samples, key))
 
@@ -94,7 +94,7 @@ class LaplaceBridge(PredictiveRule):
     def __post_init__(self) -> None:
         _require_outputs(self.of)
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
         return _Bridged(_outputs(self.of, model, belief, network_state, samples, key))
 
@@ -189,7 +189,7 @@ def _variances(spread: Array) -> Array:
     return spread if spread.ndim == 2 else jnp.diagonal(spread, axis1=1, axis2=2)
 
 
-def _outputs(of: Any, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+def _outputs(of: Any, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
     if model.likelihood.task == "regression":
         raise TypeError("probabilities of classes are asked of a regression; use Linearised(), a closed form there")
     return of.outputs(model, belief, network_state, samples, key)

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
-from lamu.model import Model
-from lamu.observations import Observation
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rows import drawn, row_keys
 from lamu.predictives.rule import PredictiveRule
@@ -22,7 +21,7 @@ __all__ = ["ConjugatePredictive", "ConjugateRule"]
 
 @record
 class ConjugateRule(PredictiveRule):
-    """The exact rule of a model of `lamu.Model.conjugate`.
+    """The exact rule of a `lamu.ConjugateModel`.
 
     Raises:
         TypeError: for any other model.
@@ -33,11 +32,11 @@ class ConjugateRule(PredictiveRule):
         ConjugateRule()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Any, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns observation and belief: nothing is drawn."""
-        if not isinstance(model.likelihood, Observation) or not isinstance(belief, Product):
-            raise TypeError("this closed form is of a model of Model.conjugate(...); use Sampled() or Linearised()")
-        return _Known(model.likelihood, belief.factors["network"])
+        if not isinstance(model, ConjugateModel) or not isinstance(belief, Product):
+            raise TypeError("this closed form is of a lamu.ConjugateModel; use Sampled() or Linearised()")
+        return _Known(model.observation, belief.factors["network"])
 
 
 @record

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.model import Model
+from lamu.target import Target
 from lamu.typing import Array, Params
 
 __all__ = ["head_features", "head_size", "require_head"]
 
 
-def head_features(model: Model, head: Params, network_state: Any, x: Array) -> tuple[Array, Array]:
+def head_features(model: Target, head: Params, network_state: Any, x: Array) -> tuple[Array, Array]:
     r"""Returns outputs and features of some rows, differentiable in frozen weights that are traced.
 
     \(\phi(x) = \partial f_1 / \partial W_{\cdot 1}\): a backward pass through the last layer alone.

@@ -13,7 +13,6 @@ from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
-from lamu.model import Model
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.independent import IndependentGaussian
 from lamu.predictives.interface import Predictive, Prepared
@@ -22,6 +21,7 @@ from lamu.predictives.rows import in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentOutputs"]
@@ -34,7 +34,7 @@ _MOST_ROWS = 4096
 class OutputsRule(Protocol):
     """A predictive rule that knows the outputs as normal, before any likelihood: what `Probit` goes on from."""
 
-    def outputs(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
         """Returns the normal distribution of the outputs, ready for inputs; as `PredictiveRule.prepare` otherwise."""
         ...
 
@@ -57,11 +57,11 @@ class Linearised(PredictiveRule):
         Linearised()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
-    def outputs(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
         """Returns the joint distribution of the outputs."""
         weights, dispersion = weights_and_dispersion(belief)
         return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples)
@@ -82,11 +82,11 @@ class LinearisedMarginal(PredictiveRule):
         LinearisedMarginal()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
-    def outputs(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
+    def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
         """Returns the distributions of the single outputs."""
         weights, dispersion = weights_and_dispersion(belief)
         return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples, marginal=True)
@@ -105,9 +105,9 @@ class ClosedForm(PredictiveRule):
         ClosedForm()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean and the factored precision."""
-        if not (model.network.linear and model.likelihood.quadratic):
+        if not (model.identified and model.quadratic):
             raise TypeError(
                 "a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()"
             )
@@ -140,7 +140,7 @@ class TangentOutputs:
         [[[0.5]]]
     """
 
-    model: Model
+    model: Target
     weights: Gaussian
     dispersion: Params
     network_state: Any
@@ -223,7 +223,7 @@ def standard_normals(key: RandomKey, samples: int, width: int, dtype: Any) -> Ar
 
 @partial(jax.jit, static_argnums=5)
 def _tangent(
-    model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
+    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
 ) -> tuple[Array, Array]:
     return tangent(model, weights, dispersion, network_state, x, marginal)
 

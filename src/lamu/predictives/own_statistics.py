@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
-from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["OwnStatistics", "settled_state"]
@@ -42,7 +42,7 @@ class OwnStatistics(PredictiveRule):
 
     x: Any
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws, with a state for each."""
         require_room(belief, key, samples)
         draws = jax.jit(lambda key: belief.draws(key, samples))(key)
@@ -55,7 +55,7 @@ class OwnStatistics(PredictiveRule):
 class _DrawnWithState:
     """Draws of the parameters and of the state."""
 
-    model: Model
+    model: Target
     network_states: Any
     draws: Params
 
@@ -68,7 +68,7 @@ class _DrawnWithState:
         return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, True)
 
 
-def settled_state(model: Model, params: Params, network_state: Any, x: Array, times: int = 50) -> Any:
+def settled_state(model: Target, params: Params, network_state: Any, x: Array, times: int = 50) -> Any:
     """Returns the network's state after it has seen rows in training mode, again and again.
 
     Args:
@@ -93,6 +93,6 @@ def settled_state(model: Model, params: Params, network_state: Any, x: Array, ti
 
 
 @jax.jit
-def _outputs(model: Model, states: Any, draws: Params, x: Array, offset: Array | None) -> Array:
+def _outputs(model: Target, states: Any, draws: Params, x: Array, offset: Array | None) -> Array:
     f = lambda both: with_offset(model.outputs(both[0], both[1], x)[0], offset)
     return jnp.asarray(jax.lax.map(f, (draws, states)))

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from lamu.families import Ensemble
-from lamu.model import Model
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import all_but_one
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Pooled", "Pooling"]
@@ -127,7 +127,7 @@ class Pooling(PredictiveRule):
     of: PredictiveRule
     frozen: Any = None
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns every member's own preparation; `samples` is shared out among them."""
         if not isinstance(belief, Ensemble):
             raise TypeError(f"Pooling() averages an ensemble, not a {type(belief).__name__}; use its own rule")

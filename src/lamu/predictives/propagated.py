@@ -23,7 +23,6 @@ from lamu.families import Gaussian, Product
 from lamu.families.noise_scale import NoiseScale  # noqa: F401  (a saved belief that predicts by this rule names it)
 from lamu.likelihoods import Gaussian as GaussianNoise
 from lamu.likelihoods import Scaled
-from lamu.model import Model
 from lamu.networks import MLP, Standardised
 from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive
@@ -31,6 +30,7 @@ from lamu.predictives.interface import Prepared
 from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["Propagated", "moments", "rectified", "require_rectifiers"]
@@ -94,7 +94,7 @@ def moments(mean: Params, variance: Params, x: Array) -> tuple[Array, Array]:
     return centre, spread
 
 
-def require_rectifiers(model: Model) -> None:
+def require_rectifiers(model: Target) -> None:
     """Checks that moments can be propagated: rectifiers in a perceptron, with Gaussian noise.
 
     Args:
@@ -144,7 +144,7 @@ class Propagated(PredictiveRule):
         Propagated()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns means and variances of the weights."""
         require_rectifiers(model)
         weights = belief.factors.get("network") if isinstance(belief, Product) else None
@@ -157,7 +157,7 @@ class Propagated(PredictiveRule):
 class _Moments:
     """Independent normal weights, with the dispersion that goes with them."""
 
-    model: Model
+    model: Target
     weights: Gaussian
     dispersion: Params
 
@@ -176,12 +176,12 @@ class _Moments:
 
 
 @jax.jit
-def _outputs(model: Model, weights: Gaussian, x: Array) -> tuple[Array, Array]:
+def _outputs(model: Target, weights: Gaussian, x: Array) -> tuple[Array, Array]:
     variance = weights.precision.variance(weights.mean)
     return jax.vmap(lambda row: moments(weights.mean, variance, row))(rows_of(model, weights.mean, x))
 
 
-def rows_of(model: Model, like: Params, x: Array) -> Array:
+def rows_of(model: Target, like: Params, x: Array) -> Array:
     """Returns the inputs as the perceptron sees them, standardised and flat, `[batch, inputs]`.
 
     Args:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from lamu.model import Model
 from lamu.predictives.deferred import predictive
 from lamu.predictives.interface import Predictive, Prepared
+from lamu.target import Target
 from lamu.typing import RandomKey, Rows
 
 __all__ = ["PredictiveRule"]
@@ -17,7 +17,7 @@ class PredictiveRule(ABC):
     """How a belief becomes a predictive: a rule says what can be done before the inputs are known, and no more."""
 
     @abstractmethod
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns what can be done before the inputs are known (draws of the parameters, a factored precision).
 
         Args:
@@ -30,7 +30,7 @@ class PredictiveRule(ABC):
 
     def predict(
         self,
-        model: Model,
+        model: Any,
         belief: Any,
         network_state: Any,
         x: Rows,

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from lamu import memory
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
-from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.shapes import once_a_shape
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["Sampled"]
@@ -37,7 +37,7 @@ class Sampled(PredictiveRule):
         Sampled()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
         require_room(belief, key, samples)
         # Draws may be on disk: as an argument of a compiled function all of them would be read.
@@ -49,7 +49,7 @@ class Sampled(PredictiveRule):
 class _Drawn:
     """Draws of the parameters; `random` unless they are a point, or points that stand for themselves."""
 
-    model: Model
+    model: Target
     network_state: Any
     draws: Params
     random: bool = static()
@@ -100,7 +100,7 @@ def _draws(belief: Any, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(model: Model, network_state: Any, draws: Params, x: Array, offset: Array | None) -> Array:
+def _outputs(model: Target, network_state: Any, draws: Params, x: Array, offset: Array | None) -> Array:
     # One draw after the other: memory stays that of one pass, and a matrix product fills the cores already.
     f = lambda params: with_offset(model.outputs(params, network_state, x)[0], offset)
     return jnp.asarray(jax.lax.map(f, draws))

@@ -11,12 +11,12 @@ from jax.scipy.special import betainc, gammaln
 
 from lamu.data.batch import with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
-from lamu.model import Model
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rows import drawn, in_room, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["StudentPredictive", "StudentRule"]
@@ -38,7 +38,7 @@ class StudentRule(PredictiveRule):
         StudentRule()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns model and belief: nothing is drawn."""
         if not isinstance(belief, LinearNormalGamma):
             raise TypeError(
@@ -49,7 +49,7 @@ class StudentRule(PredictiveRule):
 
 @record
 class _Head:
-    model: Model
+    model: Target
     belief: LinearNormalGamma
     network_state: Any
 
@@ -70,7 +70,7 @@ class _Head:
 
 
 @jax.jit
-def _outputs(model: Model, belief: LinearNormalGamma, network_state: Any, x: Array) -> tuple[Array, Array]:
+def _outputs(model: Target, belief: LinearNormalGamma, network_state: Any, x: Array) -> tuple[Array, Array]:
     f, phi = head_features(model, belief.location, network_state, x)
     return f, belief.spread(phi)
 

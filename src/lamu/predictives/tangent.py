@@ -23,7 +23,6 @@ from jax.scipy.linalg import solve_triangular
 
 from lamu import tree
 from lamu.families import Gaussian
-from lamu.model import Model
 from lamu.objective.curvature.head import features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
@@ -31,6 +30,7 @@ from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators import BlockDiagonal, Cholesky, Diagonal, KroneckerEigen, OutputCholesky, OutputEigen
 from lamu.operators.interface import Operator, is_operator
 from lamu.shapes import once_a_shape
+from lamu.target import Target
 from lamu.typing import Array, Params, Rows
 
 __all__ = ["bytes_of_a_row", "tangent"]
@@ -41,7 +41,7 @@ _APART = (OutputEigen, OutputCholesky)
 
 
 def tangent(
-    model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
+    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Array, marginal: bool
 ) -> tuple[Array, Array]:
     """Returns mean and covariance of the outputs.
 
@@ -76,7 +76,7 @@ def tangent(
 
 
 @once_a_shape
-def bytes_of_a_row(model: Model, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows) -> int:
+def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows) -> int:
     """Returns about how much memory one row takes in `tangent`.
 
     Args:
@@ -101,7 +101,7 @@ def bytes_of_a_row(model: Model, weights: Gaussian, dispersion: Params, network_
 
 
 @jax.jit
-def _outputs(model: Model, params: Params, network_state: Any, x: Array) -> Array:
+def _outputs(model: Target, params: Params, network_state: Any, x: Array) -> Array:
     """Never run: its trace is kept, and tells sizes."""
     return model.outputs(params, network_state, x)[0]
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
-from lamu.model import Model
 from lamu.predictives.interface import Prepared
 from lamu.predictives.linearised import weights_and_dispersion
 from lamu.predictives.mixture import Mixture
@@ -19,6 +18,7 @@ from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["TangentDraws"]
@@ -39,7 +39,7 @@ class TangentDraws(PredictiveRule):
         TangentDraws()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
         weights, dispersion = weights_and_dispersion(belief)
         require_room(weights, key, samples)
@@ -49,7 +49,7 @@ class TangentDraws(PredictiveRule):
 
 @record
 class _DrawnTangent:
-    model: Model
+    model: Target
     mean: Params
     draws: Params
     dispersion: Params
@@ -73,7 +73,7 @@ def _draws(weights: Gaussian, key: RandomKey, samples: int) -> Params:
 
 @jax.jit
 def _outputs(
-    model: Model, mean: Params, draws: Params, dispersion: Params, network_state: Any, x: Array, offset: Array | None
+    model: Target, mean: Params, draws: Params, dispersion: Params, network_state: Any, x: Array, offset: Array | None
 ) -> Array:
     outputs = lambda theta: model.outputs({"network": theta, "likelihood": dispersion}, network_state, x)[0]
     f, forwards = jax.linearize(outputs, mean)

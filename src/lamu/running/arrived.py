@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.model import Model, arrived
 from lamu.objective import Objective
 from lamu.priors import LearnedNormal
+from lamu.target import Target
 from lamu.typing import Params, RandomKey
 
 __all__ = ["look_at_slope", "require_trained"]
@@ -21,11 +21,11 @@ __all__ = ["look_at_slope", "require_trained"]
 _STEP, _GAIN = 0.01, 0.05
 
 
-def require_trained(model: Model, epochs: Any) -> None:
+def require_trained(model: Target, epochs: Any) -> None:
     """Raises a ValueError for a run of no steps from random weights."""
-    if epochs == 0 and not arrived(model):
+    if epochs == 0 and not model.trained:
         raise ValueError(
-            f"epochs=0 would make a posterior of the random weights of {type(model.network).__name__}; give trained "
+            f"epochs=0 would make a posterior of the random weights of {model.name}; give trained "
             "ones with model.starting_at(params), or a network that brings its own (lamu.networks.Trained), or train "
             "for some epochs"
         )

@@ -19,7 +19,6 @@ import numpy as np
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
-from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits
 from lamu.running.keeping import collects, keeps, stage_end
@@ -110,8 +109,7 @@ def array_blocks(
     """
     whole = traits.batching == "full" or batch_size >= rows.count
     per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
-    model, example = objective.model, rows.example(1)
-    in_scans = loops_well(model.network, example.x, model.likelihood.outputs(example.y))
+    in_scans = objective.model.loops_well(rows.example(1))
     in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
     # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
     short = _SHORT if rows.count > 1 else 2 * _SHORT

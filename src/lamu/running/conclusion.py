@@ -12,7 +12,6 @@ import jax
 from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
-from lamu.density import in_its_own_space
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
@@ -89,13 +88,13 @@ class Conclusion:
                     posterior = replace(posterior, convergence=self._measured(posterior, history.steps))
                 if posterior.temperature == 1.0:  # an algorithm of one's own need not say it
                     posterior = replace(posterior, temperature=self.objective.temperature)
-                posterior = in_its_own_space(posterior)  # a density with constraints
+                posterior = self.objective.model.constrained(posterior)  # a density with constraints
                 return posterior if self.statistics is None else self.statistics.of(posterior, seen)
         except Exception as error:
             if self.algorithm.traits.looks_again:  # hours of steps are not lost because what comes after them failed
                 with contextlib.suppress(Exception):  # what failed first is what is told
                     point = runnable(self.algorithm).preview(jax.random.clone(self.key), state, self.objective)
-                    error.fit = Fit(in_its_own_space(point), history.columns, state, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
+                    error.fit = Fit(self.objective.model.constrained(point), history.columns, state, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
                     error.add_note(
                         "The steps before this are not lost: the error's attribute `fit` holds their result."
                     )

@@ -28,7 +28,6 @@ from lamu.data.batch import Batch
 from lamu.expectations import Antithetic, Delta, Exact, MonteCarlo, Quadrature
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
 from lamu.mcmc.trust import mixing
-from lamu.networks import loops_well
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import (
     Curvature,
@@ -83,8 +82,6 @@ def convergence_of(
     belief = posterior.belief
     if isinstance(belief, Draws):
         return mixing(belief, posterior.model)
-    if posterior.model.likelihood.task not in ("regression", "binary", "classes", "density"):
-        return None
     if isinstance(belief, Ensemble):
         members = [
             convergence_of(
@@ -215,7 +212,7 @@ class _AtPoint:
         gradient = loss.gradient(self.point, jax.random.fold_in(key, 1)).coordinates
         if self.scale is not None:
             return gradient, tree.zeros_like(gradient)
-        if self.objective.model.likelihood.task == "density":
+        if not self.objective.model.has_rows:
             product = hessian_product(loss, self.point)
             probes = jnp.arange(2, 2 + _PROBES)
             squares = jax.lax.map(lambda i: jax.tree.map(jnp.square, product(_signs(key, i, self.point))), probes)
@@ -279,8 +276,7 @@ class _Deal:
             averaged, pairs = _AVERAGED, int(np.clip(affordable / (_AVERAGED * rows.count), _PAIRS, most))
         each = int(np.clip(affordable / pairs, min(rows.count, batch_size), rows.count))
         example = rows.example(1)
-        model = at.objective.model
-        dense = loops_well(model.network, example.x, model.likelihood.outputs(example.y)) and not at.network_state
+        dense = at.objective.model.loops_well(example) and not at.network_state
         chunk = min(each, _CHUNK if dense else batch_size)
         order = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1))).permutation(rows.count)
         return cls(rows, pairs, each, chunk, order, averaged)

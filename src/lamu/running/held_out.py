@@ -13,6 +13,7 @@ from lamu.data.arrays import Arrays, split
 from lamu.objective import Objective
 from lamu.protocol import runnable
 from lamu.running.pieces import opened
+from lamu.target import Target
 from lamu.typing import Array, RandomKey
 
 __all__ = ["Best", "set_aside", "validation_nll"]
@@ -20,13 +21,13 @@ __all__ = ["Best", "set_aside", "validation_nll"]
 _ROWS, _DRAWS = 4096, 32
 
 
-def set_aside(rows: Any, validation: Any, task: str, seed: int) -> tuple[Any, Arrays | None]:
+def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any, Arrays | None]:
     """Returns the rows to learn from, and those to validate on.
 
     Args:
         rows: the data.
         validation: a share of the rows, other data, or None for no validation.
-        task: the likelihood's task; classes keep their shares in both parts where each has two rows or more.
+        model: what is learned; classes keep their shares in both parts where each has two rows or more.
         seed: of the split.
 
     Raises:
@@ -35,13 +36,14 @@ def set_aside(rows: Any, validation: Any, task: str, seed: int) -> tuple[Any, Ar
     if validation is None:
         return rows, None
     if not isinstance(validation, float | int):
-        return rows, Arrays.of(validation)
+        held = model.read(validation)
+        return rows, held if isinstance(held, Arrays) else Arrays.of(validation)
     if not isinstance(rows, Arrays):
         raise ValueError(
             f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
         )
     y = np.asarray(rows.y)
-    rare = task == "regression" or np.unique(y, return_counts=True)[1].min() < 2
+    rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
     try:
         kept, held = split(y, float(validation), seed, stratify=not rare)
     except ValueError:

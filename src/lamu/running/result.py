@@ -53,7 +53,7 @@ class Fit:
         """In a line: what was fitted, how long, and whether it converged; the parts are attributes."""
         found = self.posterior
         steps, convergence = len(self.history["loss"]), found.convergence
-        words = [f"{type(found.belief).__name__} about {type(found.model.network).__name__}", f"{steps:,} steps"]
+        words = [f"{type(found.belief).__name__} about {found.model.name}", f"{steps:,} steps"]
         if steps:
             words.append(f"loss {float(self.history['loss'][-1]):.4g}")
         if found.temperature != 1.0:

@@ -10,9 +10,9 @@ import numpy as np
 
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.svi import svi
+from lamu.conjugacy import ConjugateModel
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
 from lamu.loop import fit
-from lamu.model import Model
 from lamu.observations import Bernoulli, Categorical, Exponential, MultivariateNormal, Normal, NormalMean, Poisson
 from lamu.operators import Scalar
 from lamu.posterior import Posterior
@@ -72,7 +72,7 @@ def _distance(posterior: Posterior, expected: list[Any]) -> float:
     return max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(found, expected, strict=True))
 
 
-def _problems() -> list[tuple[Model, np.ndarray, list[Any]]]:
+def _problems() -> list[tuple[ConjugateModel, np.ndarray, list[Any]]]:
     """Returns models, targets and the parameters of their posteriors (Gelman et al. 2013, chapters 2 and 3)."""
     generator = np.random.default_rng(5)
     coins, dice = generator.integers(0, 2, ROWS), generator.integers(0, 3, ROWS)
@@ -88,29 +88,29 @@ def _problems() -> list[tuple[Model, np.ndarray, list[Any]]]:
     location = (0.8 * np.array([0.5, 0.0]) + ROWS * middle) / kappa
     return [
         (
-            Model.conjugate(Bernoulli(), Beta(0.5, 2.0)),
+            ConjugateModel(Bernoulli(), Beta(0.5, 2.0)),
             coins,
             [0.5 + coins.sum(), 2.0 + (1 - coins).sum()],
         ),
         (
-            Model.conjugate(Categorical(3), Dirichlet(alpha)),
+            ConjugateModel(Categorical(3), Dirichlet(alpha)),
             dice,
             [alpha + np.bincount(dice, minlength=3)],
         ),
-        (Model.conjugate(Poisson(), Gamma(2.0, 1.5)), counts, [2.0 + counts.sum(), 1.5 + ROWS]),
-        (Model.conjugate(Exponential(), Gamma(2.0, 1.5)), waits, [2.0 + ROWS, 1.5 + waits.sum()]),
+        (ConjugateModel(Poisson(), Gamma(2.0, 1.5)), counts, [2.0 + counts.sum(), 1.5 + ROWS]),
+        (ConjugateModel(Exponential(), Gamma(2.0, 1.5)), waits, [2.0 + ROWS, 1.5 + waits.sum()]),
         (
-            Model.conjugate(NormalMean(scale), Gaussian(0.3, Scalar(2.0))),
+            ConjugateModel(NormalMean(scale), Gaussian(0.3, Scalar(2.0))),
             numbers,
             [(2.0 * 0.3 + numbers.sum() / scale**2) / precision, precision],
         ),
         (
-            Model.conjugate(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2)),
+            ConjugateModel(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2)),
             numbers,
             [(0.8 * 0.3 + numbers.sum()) / kappa, kappa, 1.7 + ROWS / 2, rate],
         ),
         (
-            Model.conjugate(MultivariateNormal(), NormalWishart(np.array([0.5, 0.0]), 0.8, 4.5, inverse)),
+            ConjugateModel(MultivariateNormal(), NormalWishart(np.array([0.5, 0.0]), 0.8, 4.5, inverse)),
             vectors,
             [location, kappa, 4.5 + ROWS, scatter],
         ),

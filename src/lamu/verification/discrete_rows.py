@@ -34,6 +34,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.priors import Normal
 from lamu.rate import Annealed, Constant, over
+from lamu.target import Target
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
 from lamu.verification.check import Check
@@ -256,7 +257,7 @@ def _igo() -> Check:
     return Check("igo", "xNES's natural gradient on the same draws", deviation, 1e-5)
 
 
-def _run(algorithm: Any, density: Model, steps: int) -> Any:
+def _run(algorithm: Any, density: Target, steps: int) -> Any:
     objective, batch = Objective(density, 1.0), Batch.of(*nothing())
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, t: (algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, batch, objective)[0], None)

@@ -14,6 +14,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms import registry as algorithms
+from lamu.conjugacy import ConjugateModel
 from lamu.data.bundled import load
 from lamu.families import Beta, Draws, Gaussian, Point
 from lamu.likelihoods import Gaussian as Normally
@@ -24,6 +25,7 @@ from lamu.networks import Linear
 from lamu.observations import Bernoulli
 from lamu.posterior import Posterior
 from lamu.priors import Normal
+from lamu.target import Target
 from lamu.verification import tiny_network
 from lamu.verification.bundled_problems import Bundled, diabetes, iris
 from lamu.verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
@@ -196,7 +198,7 @@ def _neural_linear() -> Shipped:
 def _svi() -> Shipped:
     _, y = load("breast_cancer")
     begin = time.perf_counter()
-    posterior = _fitted(Model.conjugate(Bernoulli(), Beta(1.0, 1.0)), {"y": y}, "svi")
+    posterior = _fitted(ConjugateModel(Bernoulli(), Beta(1.0, 1.0)), {"y": y}, "svi")
     seconds = time.perf_counter() - begin
     belief: Any = posterior.belief
     found = np.array([float(each) for each in jax.tree.leaves(belief.factors["network"])])
@@ -286,7 +288,7 @@ def _row(
     )
 
 
-def _fitted(model: Model, data: Any, name: str) -> Posterior:
+def _fitted(model: Target, data: Any, name: str) -> Posterior:
     """Returns the default fit: the algorithm without arguments, the loop without a length."""
     recipe: Any = {**algorithms(), **samplers()}[name]
     with warnings.catch_warnings():

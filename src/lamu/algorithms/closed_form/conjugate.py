@@ -124,7 +124,7 @@ class Conjugate(Runnable):
 
 
 def conjugate() -> Conjugate:
-    r"""Exact Bayes in one pass over the data: Bayesian linear regression, and every model of `Model.conjugate`.
+    r"""Exact Bayes in one pass over the data: Bayesian linear regression, and every `lamu.ConjugateModel`.
 
     \[ \lambda \leftarrow \lambda - \rho\,\big(\nabla_\mu E_q[\ell] + \lambda\big), \quad \rho = 1, \qquad
        \ell = -\tfrac1T \sum_i w_i \log p(y_i \mid \theta) - \log q(\theta) \]
@@ -148,7 +148,7 @@ def conjugate() -> Conjugate:
 
     Raises:
         TypeError: (when it runs) for a network that is not linear in its weights, a likelihood that is not Gaussian or
-            whose noise is learned, or a prior that is not Gaussian, unless the model is one of `Model.conjugate`.
+            whose noise is learned, or a prior that is not Gaussian, unless the model is a `lamu.ConjugateModel`.
 
     Source: Khan & Rue (2021), section 5.1; Bishop (2006), sections 2.1 to 2.3 and equations 3.50 to 3.54.
 

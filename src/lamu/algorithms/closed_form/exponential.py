@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.conjugacy import ConjugateModel
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective import Objective
-from lamu.observations import Observation, family_of, partition, values_of
+from lamu.observations import family_of, partition, values_of
 from lamu.rule import natural_step
 from lamu.typing import Array, Number
 
@@ -57,7 +58,7 @@ def following(old: Any, evidence: Any, batch: Batch, objective: Objective) -> tu
     new, loss = move(old, values, batch, objective, rate=1.0, rows=batch.count)
     nothing = jax.tree.map(jnp.zeros_like, values)
     factor = objective.likelihood_power / objective.temperature
-    observation: Any = objective.model.likelihood
+    observation: Any = objective.model.observation
     base = factor * batch.total(observation.log_likelihood(nothing, batch.y))
     return new, evidence + base + partition(new, values_of(new)) - partition(old, values), loss
 
@@ -75,7 +76,7 @@ def move(
         rate: ρ.
         rows: how many rows the batch stands for: its own, or N.
     """
-    observation: Any = objective.model.likelihood
+    observation: Any = objective.model.observation
     values = values_of(belief)
     count = jnp.maximum(batch.count, 1)
     each = objective.likelihood_power * rows / count
@@ -106,4 +107,4 @@ def weighed(belief: Any, prior: Any, share: Any) -> Any:
 
 def is_exponential(objective: Objective) -> bool:
     """Returns whether the model is an observation with a belief of its own family as the prior."""
-    return isinstance(objective.model.likelihood, Observation)
+    return isinstance(objective.model, ConjugateModel)

@@ -69,9 +69,8 @@ class Stochastic(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> StochasticState:
         """Returns the prior as a belief, tempered as the objective says."""
         if not exponential.is_exponential(objective):
-            name = type(objective.model.likelihood).__name__
             raise TypeError(
-                f"svi() needs a model of Model.conjugate(...), not one with {name}; use ivon() or conjugate()"
+                f"svi() needs a lamu.ConjugateModel, and not {objective.model.name}; use ivon() or conjugate()"
             )
         _, network_state = objective.model.init(key, batch)
         return StochasticState(
@@ -116,14 +115,14 @@ def svi(learning_rate: Any = lambda step: 1.0 / (1.0 + step)) -> Stochastic:
         The algorithm.
 
     Raises:
-        TypeError: (when it runs) for a model that is none of `Model.conjugate`.
+        TypeError: (when it runs) for a model that is no `lamu.ConjugateModel`.
 
     Source: Hoffman, Blei, Wang & Paisley (2013), equation 26; Khan & Rue (2021), section 5.3.
 
     Examples:
         >>> import lamu
         >>> from lamu.algorithms.closed_form.svi import svi
-        >>> model = lamu.Model.conjugate(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
         >>> posterior = lamu.fit(model, {"y": [1, 1, 0, 1]}, svi(), epochs=2, batch_size=2).posterior
         >>> round(float(posterior.mean["network"]), 4)
         0.6667

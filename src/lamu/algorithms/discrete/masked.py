@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
-from lamu.model import Model
 from lamu.networks.randomness import draws_noise
 from lamu.predictives import Mixture, PredictiveRule, Prepared
 from lamu.predictives.rows import in_room
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
 __all__ = ["Masked"]
@@ -35,7 +35,7 @@ class Masked(PredictiveRule):
         Masked()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws, and a key for the noise of each."""
         params_key, noise_key = jax.random.split(key)
         draws = _draws(belief, params_key, samples)
@@ -47,7 +47,7 @@ class Masked(PredictiveRule):
 class _Noisy:
     """Draws of the parameters, each with the key of its noise."""
 
-    model: Model
+    model: Target
     network_state: Any
     draws: Params
     keys: Any
@@ -75,7 +75,7 @@ def _draws(belief: Any, key: RandomKey, samples: int) -> Params:
 
 
 @jax.jit
-def _outputs(model: Model, network_state: Any, draws: Params, keys: Any, x: Array, offset: Array | None) -> Array:
+def _outputs(model: Target, network_state: Any, draws: Params, keys: Any, x: Array, offset: Array | None) -> Array:
     def at_draw(draw: tuple[Params, Any]) -> Array:
         params, key = draw
         # Each row by itself, with one key for all: noise is drawn by a row's number, and every row is its own first.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.families import Binary, Point, Product
-from lamu.model import Model
-from lamu.natural_rule import Beside, merged, signs
+from lamu import tree
+from lamu.families import Binary, PartialBelief, Point, Product
+from lamu.natural_rule import signs
 from lamu.predictives import PredictiveRule, Prepared, Sampled
 from lamu.record import record
+from lamu.target import Target
 from lamu.typing import Params, RandomKey
 
 __all__ = ["AtMean", "AtMode"]
@@ -24,7 +25,7 @@ class AtMean(PredictiveRule):
         AtMean()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the mean, as a point."""
         return Sampled().prepare(model, Point(belief.mean), network_state, 1, key)
 
@@ -39,7 +40,7 @@ class AtMode(PredictiveRule):
         AtMode()
     """
 
-    def prepare(self, model: Model, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
+    def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the mode, as a point."""
         return Sampled().prepare(model, Point(_mode(belief)), network_state, 1, key)
 
@@ -47,6 +48,6 @@ class AtMode(PredictiveRule):
 def _mode(belief: Any) -> Params:
     if isinstance(belief, Product):
         return {name: _mode(factor) for name, factor in belief.factors.items()}
-    if isinstance(belief, Beside):
-        return merged(_mode(belief.belief), belief.point)
+    if isinstance(belief, PartialBelief):
+        return tree.merged(_mode(belief.belief), belief.point)
     return signs(belief.half_logit) if isinstance(belief, Binary) else belief.mean

@@ -14,7 +14,6 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.families import Ensemble
-from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling
@@ -81,7 +80,7 @@ class DeepEnsemble(Wrapper):
             own = self.diversity.objective(k, objective, batch)
             return self.of.step(key, state, self.diversity.batch(k, batch), own)
 
-        if loops_well(model.network, one.x, model.likelihood.outputs(one.y)):
+        if model.loops_well(one):
             numbers = jnp.arange(self.members)
             state, info = jax.vmap(step, in_axes=(0, 0, 0, 0 if apart else None))(keys, state, numbers, batch)
         else:

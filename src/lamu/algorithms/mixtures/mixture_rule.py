@@ -194,7 +194,7 @@ class MixtureRule(Runnable):
         if self.weights_rate is not None:
             worse = objective.concentration * (values - average(values))
             logits = jax.nn.log_softmax(logits - tree.cast(self.weights_rate(state.count), worse) * worse)
-        information = objective.model.likelihood.dispersion_information(state.rest)
+        information = objective.model.dispersion_information(state.rest)
         scored = jax.tree.map(lambda leaf, i: average(leaf) / i, rests, information)
         return (
             MixtureState(

@@ -15,6 +15,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.families import Gamma, Gaussian, Point, Product
 from lamu.families.noise_scale import NoiseScale
 from lamu.likelihoods import Scaled
+from lamu.model import supervised
 from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
@@ -90,7 +91,7 @@ class ProbabilisticBackpropagation(Runnable):
         Raises:
             TypeError: for a network, likelihood or prior that moments cannot be propagated for.
         """
-        model = objective.model
+        model = supervised(objective.model)
         require_rectifiers(model)
         weights = model.init(key, batch)[0]["network"]
         known = model.prior.gaussian(weights)
@@ -119,7 +120,7 @@ class ProbabilisticBackpropagation(Runnable):
 
     def step(self, key: RandomKey, state: MomentState, batch: Batch, objective: Objective) -> tuple[MomentState, Info]:
         """Returns the belief after every row of the batch, and after the prior's factors where an epoch is over."""
-        model, like = objective.model, state.mean
+        model, like = supervised(objective.model), state.mean
         dtype = state.seen.dtype
         targets, constant = _standardised(model.likelihood, batch.y, dtype)
         known = with_offset(jnp.zeros_like(targets), batch.offset)

@@ -118,7 +118,7 @@ def log_volume(objective: Objective, batch: Batch, network_state: Any, params: P
     # Positive by construction; a Cholesky factor says so where rounding would not, by NaN.
     found = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))
     if jax.tree.leaves(rest):
-        information = objective.model.likelihood.dispersion_information(rest)
+        information = objective.model.dispersion_information(rest)
         for leaf in jax.tree.leaves(information):
             found = found + jnp.sum(jnp.log(leaf * objective.data_size)).astype(found.dtype)
     return found

@@ -20,7 +20,8 @@ from lamu.algorithms.post_hoc.holdings import batch_curvature, bytes_of_a_row, s
 from lamu.algorithms.post_hoc.products import by_products
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
-from lamu.objective import Objective
+from lamu.model import Model
+from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import BlockDiagonal, Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
 from lamu.operators.interface import Operator, is_operator
@@ -197,6 +198,12 @@ def _batch_at_mode(
     structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
 ) -> Any:
     """Returns the batch's curvature and energy from one forward pass."""
+    if not isinstance(objective.model, Model):
+        loss = BatchLoss(objective, batch, {}, Weights(), params["likelihood"], conjugate=True)
+        mean, count = params["network"], batch.count.astype(jnp.result_type(float))
+        belief = Gaussian(mean, Scalar(1.0))  # of which no curvature at a point asks
+        found = curvature.evaluate(loss, mean, belief, structure, key).curvature.scale(count)
+        return found, _energy_of_rows(objective, params, batch)
     found, f = batch_curvature(structure, curvature, objective, params, batch, key)
     return found, _energy(objective, params["likelihood"], batch, f)
 
@@ -206,8 +213,17 @@ _settled = jax.jit(settle)
 
 @jax.jit
 def _batch_energy(objective: Objective, params: Params, batch: Batch) -> tuple[Array, Array, Array, Array]:
+    if not isinstance(objective.model, Model):
+        return _energy_of_rows(objective, params, batch)
     f = objective.model.outputs(params, {}, batch.x)[0]
     return _energy(objective, params["likelihood"], batch, f)
+
+
+def _energy_of_rows(objective: Objective, params: Params, batch: Batch) -> tuple[Array, Array, Array, Array]:
+    """Returns the same sums for a target without a network, which has no misfit."""
+    values = objective.model.log_likelihood(params, {}, batch)[0]
+    value = -objective.likelihood_power * batch.total(values)
+    return value, jnp.zeros_like(value), jnp.zeros_like(value), batch.count.astype(value.dtype)
 
 
 def _energy(objective: Objective, dispersion: Params, batch: Batch, f: Array) -> tuple[Array, Array, Array, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from lamu.model import Model
 from lamu.networks import Evaluated
 from lamu.objective import Objective
 
@@ -25,5 +26,7 @@ def evaluated(objective: Objective, network_state: Any) -> Objective:
         >>> evaluated(lamu.objective.Objective(model, 4), {}).model.network.base
         Linear(bias=True)
     """
+    if not isinstance(objective.model, Model):
+        return objective
     network = Evaluated(objective.model.network, network_state)
     return replace(objective, model=replace(objective.model, network=network))

@@ -188,7 +188,7 @@ def _value(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Arra
         wide: Any = objective.model.likelihood
         params = {**params, "likelihood": wide.widened(params["likelihood"], factor)}
         likelihood = likelihood - mode.misfit + mode.misfit / factor**2 + mode.observed * jnp.log(factor)
-    dispersions = objective.model.likelihood.log_prior(params["likelihood"])
+    dispersions = objective.model.dispersion_log_prior(params["likelihood"])
     size, share = tree.dimension(mean), objective.data_size / factor**2
     dtype = jnp.result_type(*jax.tree.leaves(mean))
     if precision is None:
@@ -209,8 +209,10 @@ def _value(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Arra
 
 
 def _learns_noise(mode: Mode, objective: Objective) -> bool:
-    likelihood: Any = objective.model.likelihood
-    return likelihood.quadratic and hasattr(likelihood, "widened") and bool(jax.tree.leaves(mode.params["likelihood"]))
+    dispersions = mode.params["likelihood"]
+    if not (objective.model.quadratic and jax.tree.leaves(dispersions)):
+        return False
+    return objective.model.likelihood.widened(dispersions, 1.0) is not None
 
 
 def _spread(precision: Any, mean: Params, dtype: Any) -> Params:

@@ -15,6 +15,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
 from lamu.model import Model
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, OutputBlocks, OutputEigen
+from lamu.target import Target
 from lamu.typing import Params
 
 __all__ = ["bytes_held", "foresee"]
@@ -22,7 +23,7 @@ __all__ = ["bytes_held", "foresee"]
 _COPIES = 3  # the curvature, the precision, and its factor
 
 
-def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Model, weights: Params) -> None:
+def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Target, weights: Params) -> None:
     """Says what the precision will take, and refuses one that cannot fit.
 
     Args:
@@ -34,8 +35,9 @@ def foresee(structure_of: Callable[[Params], Any], choice: Any, model: Model, we
     Raises:
         ValueError: where it takes more than `lamu.memory.limit()`; the sentence names what would fit.
     """
-    patterns = {AllWeights: ("*",), HeadWeights: (model.network.head,)}.get(type(choice))
-    patterns = choice.patterns if isinstance(choice, Matching) else patterns
+    patterns = choice.patterns if isinstance(choice, Matching) else None
+    if isinstance(choice, AllWeights | HeadWeights):
+        patterns = ("*",) if isinstance(choice, AllWeights) else (model.network.head,)
     if patterns is None:
         return
     chosen = _matching(weights, patterns)
@@ -86,8 +88,8 @@ def bytes_held(structure: Any, weights: Params) -> int:
     return _COPIES * numbers * jnp.dtype(jnp.result_type(float)).itemsize
 
 
-def _nearest(model: Model, weights: Params, chosen: Params) -> str:
-    head = _matching(weights, (model.network.head,))
+def _nearest(model: Target, weights: Params, chosen: Params) -> str:
+    head = _matching(weights, (model.network.head if isinstance(model, Model) else "*",))
     candidates = (
         ("structure=Layerwise()", Layerwise(), chosen),
         ("structure=LowRankOf(20)", LowRankOf(20), chosen),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
-
 from lamu.likelihoods import Likelihood
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -14,7 +12,7 @@ __all__ = ["HeldDispersions"]
 
 
 @record
-class HeldDispersions:
+class HeldDispersions(Likelihood):
     r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f.
 
     Attributes:
@@ -56,18 +54,6 @@ class HeldDispersions:
         """Returns the base's width."""
         return self.base.outputs(y)
 
-    def init(self, y: Any) -> Params:
-        """Returns no parameters."""
-        return {}
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns zero: nothing is learned."""
-        return jnp.asarray(0.0)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns no information: nothing is learned."""
-        return {}
-
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the base's log density in nats, `[batch]`."""
         return self.base.log_prob(self.dispersion, f, y)
@@ -75,6 +61,18 @@ class HeldDispersions:
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information, `[batch, outputs, outputs]`."""
         return self.base.information(self.dispersion, f)
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        """Returns the base's root, `[batch, outputs, rank]`."""
+        return self.base.information_root(self.dispersion, f)
+
+    def information_diagonal(self, params: Params, f: Array) -> Array:
+        """Returns the base's diagonal, `[batch, outputs]`."""
+        return self.base.information_diagonal(self.dispersion, f)
+
+    def information_sum(self, params: Params, f: Array, weights: Array) -> Array:
+        """Returns the base's sum, `[outputs, outputs]`."""
+        return self.base.information_sum(self.dispersion, f, weights)
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns the base's mean."""

@@ -17,6 +17,7 @@ import numpy as np
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
+from lamu.model import Model
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.head import features, from_features
@@ -166,6 +167,8 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
         params: all parameters.
         x: a row, `[1, ...]`.
     """
+    if not isinstance(objective.model, Model):
+        return jnp.dtype(jnp.result_type(float)).itemsize * tree.dimension(params["network"])
     outputs = _outputs.eval_shape(objective, params, x).shape[1]
     size, passed = jnp.dtype(jnp.result_type(float)).itemsize, _traffic(objective, params, x)
     head = _features.eval_shape(objective, params, x)

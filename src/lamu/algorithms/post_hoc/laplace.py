@@ -17,6 +17,7 @@ from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.algorithms.post_hoc.unknowns import settled
 from lamu.algorithms.post_hoc.verdict import as_it_came, judged
 from lamu.families import Point
+from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
@@ -273,8 +274,10 @@ def _named(structure: Any) -> str:
 
 def _require_concave(curvature: Any, objective: Objective) -> None:
     exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.of, Hessian))
+    if not exact or not isinstance(objective.model, Model):
+        return
     likelihood = objective.model.likelihood
-    if exact and not likelihood.log_concave:
+    if not likelihood.log_concave:
         raise ValueError(
             f"the Hessian of {type(likelihood).__name__}, which is not log-concave in f, may be indefinite anywhere; "
             "take curvature=GaussNewton()"

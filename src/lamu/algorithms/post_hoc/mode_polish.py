@@ -248,12 +248,12 @@ def _descended(
 
 def _noise_step(mode: Mode, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, float]:
     """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
-    likelihood, dispersion = objective.model.likelihood, mode.params["likelihood"]
+    model, dispersion = objective.model, mode.params["likelihood"]
     leaves = jax.tree.leaves(dispersion)
     if not leaves:
         return dispersion, 0.0
     step, squared, known = _scored(mode, objective, metric, gradient)
-    if likelihood.quadratic and not bool(known):
+    if model.quadratic and not bool(known):
         return jax.tree.map(jnp.zeros_like, dispersion), 0.0
     return step, float(squared)
 
@@ -261,15 +261,15 @@ def _noise_step(mode: Mode, objective: Objective, metric: Any, gradient: Params)
 @jax.jit
 def _scored(mode: Mode, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, Array, Array]:
     """Returns a step of Fisher scoring, κ ḡ²/I, and whether half of what was observed is left for the noise."""
-    likelihood, dispersion = objective.model.likelihood, mode.params["likelihood"]
+    model, dispersion = objective.model, mode.params["likelihood"]
     mean = mode.params["network"]
     numbers = tree.dimension(dispersion)
     determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
-    if likelihood.quadratic:
+    if model.quadratic:
         prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
         determined = tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
         rows = mode.observed / numbers
-    information = tree.scale(likelihood.dispersion_information(dispersion), rows / objective.temperature)
+    information = tree.scale(model.dispersion_information(dispersion), rows / objective.temperature)
     off = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
     step = jax.tree.map(lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), off, information)
     squared = tree.dot(off, jax.tree.map(jnp.divide, off, information))

@@ -15,7 +15,7 @@ from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
-from lamu.model import Model
+from lamu.model import Model, supervised
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.head import head_features, head_size, require_head
@@ -75,7 +75,7 @@ class NeuralLinear(Wrapper):
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the exact posterior of head and noise given the features, after one pass over the data."""
         point = self.of.posterior(key, state, objective, data, trace)
-        model = _above_features(objective.model, point.mean)
+        model = _above_features(supervised(objective.model), point.mean)
         head = _free(model, point.mean["network"])
         noise = jnp.exp(2 * point.mean["likelihood"]["log_scale"])
         require_head(head, noise.shape[0], "neural_linear()")
@@ -245,7 +245,7 @@ def _after(objective: Objective, posterior: Posterior, data: Any, around: Params
 @jax.jit
 def _sums(objective: Objective, head: Params, network_state: Any, batch: Batch) -> tuple[Array, ...]:
     """Returns the sums over rows that the belief takes in, and the log density's part that depends on no weight."""
-    model = objective.model
+    model = supervised(objective.model)
     f, phi = head_features(model, head, network_state, batch.x)
     f = with_offset(f, batch.offset)
     plain = {"log_scale": jnp.zeros(f.shape[1], f.dtype)}

@@ -7,7 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from lamu import tree
 from lamu.families import Point
-from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.record import record, static
 
@@ -28,7 +27,7 @@ class WeightsChoice(Protocol):
         """What it leaves out."""
         ...
 
-    def select(self, model: Model, point: Posterior, objective: Any, data: Any) -> tuple[Model, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any, data: Any) -> tuple[Any, Posterior]:
         """Returns the model of the chosen weights, all others held at the point, and the point without those.
 
         Args:
@@ -53,9 +52,7 @@ class AllWeights:
     words = ""
     departures = ()
 
-    def select(
-        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
-    ) -> tuple[Model, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Any = None) -> tuple[Any, Posterior]:
         """Returns model and point as they are."""
         return model, point
 
@@ -73,9 +70,7 @@ class HeadWeights:
     words = ", last layer"
     departures = ("features a point",)
 
-    def select(
-        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
-    ) -> tuple[Model, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Any = None) -> tuple[Any, Posterior]:
         """Returns the model with every other weight frozen at the point, and the point without those."""
         return held_but(model, point, (model.network.head,))
 
@@ -111,15 +106,13 @@ class Matching:
         """The patterns."""
         return f", weights {' '.join(self.patterns)}"
 
-    def select(
-        self, model: Model, point: Posterior, objective: Any = None, data: Any = None
-    ) -> tuple[Model, Posterior]:
+    def select(self, model: Any, point: Posterior, objective: Any = None, data: Any = None) -> tuple[Any, Posterior]:
         """Returns the model with every other weight frozen at the point, and the point without those."""
         tree.require_matches(self.patterns, point.mean["network"])
         return held_but(model, point, self.patterns)
 
 
-def held_but(model: Model, point: Posterior, patterns: tuple[str, ...]) -> tuple[Model, Posterior]:
+def held_but(model: Any, point: Posterior, patterns: tuple[str, ...]) -> tuple[Any, Posterior]:
     """Returns the model with every weight frozen at the point that matches no pattern, and the point without those.
 
     Args:

@@ -20,8 +20,8 @@ from lamu.algorithms.post_hoc.at_mode import look_at_mode, prior_precision, with
 from lamu.families import Gaussian, Point
 from lamu.model import Model
 from lamu.networks import Network
-from lamu.networks.around import Around
 from lamu.networks.interface import outputs
+from lamu.networks.wrapper import NetworkWrapper
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import Belief, LearnedNormal, Normal, Prior, ScaleMixture
@@ -32,7 +32,7 @@ __all__ = ["ByMask", "LargestVariance", "Subnetwork"]
 
 
 @record
-class Subnetwork(Around):
+class Subnetwork(NetworkWrapper):
     """A network of which only some weights are parameters.
 
     A leaf of which all weights are chosen keeps its shape; one of which some are is the vector of those; one of which

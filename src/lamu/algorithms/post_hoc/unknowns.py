@@ -76,7 +76,7 @@ def settled(
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
         return find(mode, objective), objective
-    by_rows = held_out is not None and (fixed or not objective.model.likelihood.quadratic)
+    by_rows = held_out is not None and (fixed or not objective.model.quadratic)
     temperature = objective.temperature
     if not by_rows:  # a colder belief is no statement about the prior: its scale is that of the posterior itself
         objective = replace(objective, temperature=1.0)
@@ -110,8 +110,7 @@ class _Judge:
 
     def __init__(self, mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: Any) -> None:
         self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
-        likelihood = objective.model.likelihood
-        self._noisy = bool(likelihood.quadratic and jax.tree.leaves(mode.params["likelihood"]))
+        self._noisy = bool(objective.model.quadratic and jax.tree.leaves(mode.params["likelihood"]))
 
     def at(self, mode: Mode, log_scale: float, log_factor: float = 0.0) -> tuple[Mode, Objective]:
         """Returns mode and objective under a scale, with the noise times a factor."""

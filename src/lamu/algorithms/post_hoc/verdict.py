@@ -13,10 +13,10 @@ import numpy as np
 from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, Polished
 from lamu.convergence import Unconverged
 from lamu.families import Product
-from lamu.model import Model, arrived
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
+from lamu.target import Target
 from lamu.typing import RandomKey
 
 __all__ = ["as_it_came", "judged"]
@@ -24,7 +24,7 @@ __all__ = ["as_it_came", "judged"]
 _JITTERS = 6
 
 
-def as_it_came(model: Model, point: Posterior, data: Any) -> bool:
+def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
     """Returns whether the network arrived trained and no step has moved its weights: then they stay.
 
     Args:
@@ -41,7 +41,7 @@ def as_it_came(model: Model, point: Posterior, data: Any) -> bool:
         >>> as_it_came(model, point, rows), as_it_came(model.starting_at(point.mean), point, rows)
         (False, True)
     """
-    if not arrived(model):
+    if not model.trained:
         return False
     fresh = jax.jit(model.init)(jax.random.key(0), data.example(1))[0]["network"]
     now = point.mean["network"]

@@ -13,7 +13,7 @@ from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.algorithms.variational.head_covariance import DenseHead, HeadCovariance
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
-from lamu.model import Model
+from lamu.model import Model, supervised
 from lamu.objective import Objective
 from lamu.objective.curvature.rows import filled
 from lamu.posterior import Posterior
@@ -80,7 +80,7 @@ class VariationalHead(Runnable):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> HeadState:
         """Returns the network's weights, and a narrow belief about the head around its own."""
-        model = objective.model
+        model = supervised(objective.model)
         _require_task(model)
         params, network_state = model.init(key, batch)
         if jax.tree.leaves(network_state):
@@ -116,7 +116,7 @@ class VariationalHead(Runnable):
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian about the head above frozen features; with data its evidence is the bound."""
         params = state.params
-        model = _above(objective.model, params["features"])
+        model = _above(supervised(objective.model), params["features"])
         gaussian = Gaussian(params["mean"], self.covariance.precision(params["raw"], params["mean"]))
         belief = Product({"network": gaussian, "likelihood": Point(params["likelihood"])})
         found = Posterior(model, belief, {}, Linearised(), key, temperature=objective.temperature)
@@ -134,7 +134,7 @@ class VariationalHead(Runnable):
         r"""The batch's sum \(p \sum_i w_i E_q[\log p(y_i \mid f_i)]\), or a bound of it."""
         weights = batch.mask * batch.weight
         x, y, offset = filled((batch.x, batch.y, batch.offset), weights)
-        model = _above(objective.model, params["features"])
+        model = _above(supervised(objective.model), params["features"])
         f, phi = head_features(model, params["mean"], {}, x)
         spread = self.covariance.spread(params["raw"], phi)
         each = expected_log_likelihood(model, params["likelihood"], with_offset(f, offset), spread, y)
@@ -142,7 +142,7 @@ class VariationalHead(Runnable):
 
     def _rest(self, params: Params, objective: Objective) -> Array:
         r"""What is no sum over rows: \(-E_q[\log p(\theta)] - T H(q)\), in nats."""
-        model, head = objective.model, params["mean"]
+        model, head = supervised(objective.model), params["mean"]
         weights = _join(params["features"], head)
         width, outputs = head_size(head)
         delta = _split(model, model.prior.gaussian(weights)[1])[0]  # pyright: ignore[reportOptionalSubscript]

@@ -11,7 +11,6 @@ from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.information import information_root
 from lamu.objective.curvature.interface import Evaluation
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
@@ -77,7 +76,7 @@ def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     dispersion = loss.space.join(theta, loss.rest)["likelihood"]
     read = linearise(loss.of_row, theta, loss.batch.x)
     f = with_offset(read.outputs, loss.batch.offset)
-    roots = information_root(loss.objective.model.likelihood, dispersion, f)
+    roots = loss.objective.model.likelihood.information_root(dispersion, f)
     roots = roots * jnp.sqrt(loss.objective.row_factor(loss.batch)).astype(f.dtype)[:, None, None]
     roots = jnp.moveaxis(roots, 2, 0)
     if not read.unread:

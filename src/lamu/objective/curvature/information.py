@@ -1,102 +1,14 @@
-r"""The Fisher information about the outputs, without a matrix a row where that can be helped.
-
-For classes \(\Lambda = \operatorname{diag}(p) - p p^\top = R R^\top\) with
-\(R = (I - p 1^\top) \operatorname{diag}(\sqrt p)\), so that roots, diagonals and sums need no decomposition, and
-diagonals and sums no matrix a row. Any other likelihood is asked for `information`; one that knows better may offer
-`information_root(params, f)`, `[batch, outputs, rank]`, and `information_diagonal(params, f)`, `[batch, outputs]`.
-"""
+"""The Fisher information about the outputs, estimated with targets drawn from the model."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lamu.likelihoods import Categorical, Likelihood, Scaled
+from lamu.likelihoods import Likelihood
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["information_diagonal", "information_root", "information_sum", "sampled_information"]
-
-
-def information_root(likelihood: Likelihood, dispersion: Params, f: Array) -> Array:
-    r"""Returns R with \(R R^\top = \Lambda\) for every row, `[batch, outputs, rank]`.
-
-    Args:
-        likelihood: p(y | f).
-        dispersion: its parameters.
-        f: the outputs `[batch, outputs]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Categorical
-        >>> from lamu.objective.curvature.information import information_root
-        >>> root = information_root(Categorical(2), {}, jnp.zeros((1, 2)))[0]
-        >>> (root @ root.T).round(6).tolist()
-        [[0.25, -0.25], [-0.25, 0.25]]
-    """
-    likelihood = _base(likelihood)
-    if hasattr(likelihood, "information_root"):
-        known: Any = likelihood
-        return known.information_root(dispersion, f)
-    if isinstance(likelihood, Categorical):
-        p = likelihood.mean(dispersion, f)
-        centred = jnp.eye(p.shape[1], dtype=p.dtype)[None] - p[:, :, None]
-        return centred * jnp.sqrt(p)[:, None, :]
-    information = likelihood.information(dispersion, f)
-    if information.shape[-1] == 1:
-        return jnp.sqrt(jnp.maximum(information, 0))
-    values, basis = jnp.linalg.eigh(information)
-    # Rounding may leave an eigenvalue of a singular information below zero.
-    return basis * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]
-
-
-def information_diagonal(likelihood: Likelihood, dispersion: Params, f: Array) -> Array:
-    r"""Returns the diagonal of \(\Lambda\) for every row, `[batch, outputs]`.
-
-    Args:
-        likelihood: p(y | f).
-        dispersion: its parameters.
-        f: the outputs `[batch, outputs]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Categorical
-        >>> from lamu.objective.curvature.information import information_diagonal
-        >>> information_diagonal(Categorical(2), {}, jnp.zeros((1, 2))).tolist()
-        [[0.25, 0.25]]
-    """
-    likelihood = _base(likelihood)
-    if hasattr(likelihood, "information_diagonal"):
-        known: Any = likelihood
-        return known.information_diagonal(dispersion, f)
-    if isinstance(likelihood, Categorical):
-        return likelihood.variance(dispersion, f)
-    return jnp.diagonal(likelihood.information(dispersion, f), axis1=1, axis2=2)
-
-
-def information_sum(likelihood: Likelihood, dispersion: Params, f: Array, weights: Array) -> Array:
-    r"""Returns \(\sum_i r_i \Lambda_i\), `[outputs, outputs]`.
-
-    Args:
-        likelihood: p(y | f).
-        dispersion: its parameters.
-        f: the outputs `[batch, outputs]`.
-        weights: r, `[batch]`.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods import Categorical
-        >>> from lamu.objective.curvature.information import information_sum
-        >>> information_sum(Categorical(2), {}, jnp.zeros((3, 2)), jnp.ones(3)).round(6).tolist()
-        [[0.75, -0.75], [-0.75, 0.75]]
-    """
-    likelihood = _base(likelihood)
-    weights = weights.astype(f.dtype)
-    if isinstance(likelihood, Categorical):
-        p = likelihood.mean(dispersion, f)
-        return jnp.diag(weights @ p) - jnp.matmul(p.T * weights[None], p, precision=jax.lax.Precision.HIGHEST)
-    return jnp.einsum("bkl,b->kl", likelihood.information(dispersion, f), weights)
+__all__ = ["sampled_information"]
 
 
 def sampled_information(likelihood: Likelihood, dispersion: Params, f: Array, key: RandomKey, draws: int = 1) -> Array:
@@ -134,10 +46,3 @@ def sampled_information(likelihood: Likelihood, dispersion: Params, f: Array, ke
 
     zero = jnp.zeros((*f.shape, f.shape[1]), f.dtype)
     return jax.lax.scan(one, zero, jax.random.split(key, draws))[0] / draws
-
-
-def _base(likelihood: Any) -> Any:
-    """A target in other units has the information of what stands inside: the Jacobian does not depend on f."""
-    while isinstance(likelihood, Scaled):
-        likelihood = likelihood.base
-    return likelihood

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood
 from lamu.objective.curvature.gauss_newton import GaussNewton
-from lamu.objective.curvature.information import information_diagonal, information_root, information_sum
 from lamu.objective.curvature.kronecker_factors import EmpiricalKronecker, ExactKronecker, SampledKronecker
 from lamu.objective.curvature.sampled_gauss_newton import SampledGaussNewton
 from lamu.objective.curvature.squared_gradients import SquaredGradients
@@ -56,7 +55,7 @@ class Middle:
 
     def root(self) -> Array:
         """Returns R with R Rᵀ = r Λ for every row, `[batch, outputs, rank]`."""
-        root = information_root(self.likelihood, self.dispersion, self.f) if self.slopes is None else self.slopes
+        root = self.likelihood.information_root(self.dispersion, self.f) if self.slopes is None else self.slopes
         return root * jnp.sqrt(self.weights).astype(root.dtype)[:, None, None]
 
     def matrix(self) -> Array:
@@ -70,13 +69,13 @@ class Middle:
         """Returns the diagonal of r Λ for every row, `[batch, outputs]`."""
         weights = self.weights.astype(self.f.dtype)[:, None]
         if self.slopes is None:
-            return information_diagonal(self.likelihood, self.dispersion, self.f) * weights
+            return self.likelihood.information_diagonal(self.dispersion, self.f) * weights
         return jnp.sum(self.slopes**2, axis=2) * weights
 
     def sum(self) -> Array:
         """Returns the sum of r Λ over the rows, `[outputs, outputs]`."""
         if self.slopes is None:
-            return information_sum(self.likelihood, self.dispersion, self.f, self.weights)
+            return self.likelihood.information_sum(self.dispersion, self.f, self.weights)
         root = jnp.moveaxis(self.root(), 1, 0).reshape(self.f.shape[1], -1)
         return jnp.matmul(root, root.T, precision=jax.lax.Precision.HIGHEST)
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.information import information_root
 from lamu.objective.curvature.products import gauss_newton_product
 from lamu.objective.curvature.rows import without_padding
 from lamu.objective.objective import Objective
@@ -60,7 +59,7 @@ class OverData:
         def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
             theta = self.params["network"]
             f, pull = jax.vjp(loss.outputs, theta)
-            root = information_root(self.objective.model.likelihood, self.params["likelihood"], f)
+            root = self.objective.model.likelihood.information_root(self.params["likelihood"], f)
             weights = jnp.sqrt(self.objective.row_factor(loss.batch) * share).astype(f.dtype)
             noise = jax.random.normal(key, (root.shape[0], root.shape[2]), f.dtype)
             return pull(jnp.einsum("bkr,br->bk", root, noise) * weights[:, None])[0]

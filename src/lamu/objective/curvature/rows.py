@@ -104,7 +104,7 @@ def require_rows(loss: BatchLoss) -> None:
         gradients of single rows need a network without a state (batch statistics)
     """
     network = loss.objective.model.network
-    if jax.tree.leaves(loss.network_state) or getattr(network, "masked", False):
+    if jax.tree.leaves(loss.network_state) or network.masked:
         raise TypeError(
             "gradients of single rows need a network without a state (batch statistics): where rows mix in training, "
             "none has a gradient of its own; use ivon(), a network without BatchNorm, or one whose statistics are "

@@ -1,0 +1,144 @@
+r"""Targets without inputs, \(y_i \sim p(y \mid \theta)\), with a prior that the observation is conjugate to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.data.rows import read
+from lamu.data.stream import Stream
+from lamu.observations import Observation
+from lamu.priors import Belief
+from lamu.record import record
+from lamu.target import Target, same, same_structure
+from lamu.typing import Array, Params, RandomKey, Rows
+
+__all__ = ["ConjugateModel"]
+
+
+@record
+class ConjugateModel(Target):
+    r"""The parameters θ of an observation, with a prior of the family that it is conjugate to.
+
+    \[ p(\theta \mid y) \propto p(\theta) \prod_i p(y_i \mid \theta)^{w_i}, \qquad
+       \lambda = \lambda_0 + \sum_i w_i\, t(y_i) \]
+
+    θ stands at `params["network"]`.
+
+    Attributes:
+        observation: \(p(y \mid \theta)\), one of `lamu.observations`.
+        prior: the belief about θ before any data, of the observation's family; kept as a `lamu.priors.Belief`.
+        frozen: leaves of θ held at given values, or None.
+        start: parameters that every run starts from, or None for the mean of the prior.
+
+    Raises:
+        TypeError: for a prior of another family.
+
+    Examples:
+        >>> import lamu
+        >>> model = lamu.ConjugateModel(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.0))
+        >>> posterior = lamu.fit(model, {"y": [3, 5, 4]}, lamu.algorithms.conjugate()).posterior
+        >>> float(posterior.belief.factors["network"].rate)
+        4.0
+    """
+
+    observation: Observation
+    prior: Any
+    frozen: Params | None = None
+    start: Any = None
+
+    def __post_init__(self) -> None:
+        prior: Any = self.prior
+        if isinstance(prior, Belief):
+            return
+        if not isinstance(prior, self.observation.family):
+            raise TypeError(
+                f"the prior is a {type(prior).__name__}, and {type(self.observation).__name__} is conjugate to "
+                f"{self.observation.family.__name__}; give a belief of that family"
+            )
+        floating = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), prior)
+        object.__setattr__(self, "prior", Belief(floating))
+
+    @property
+    def name(self) -> str:
+        """The observation's name."""
+        return type(self.observation).__name__
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the observation is of classes."""
+        return self.observation.task != "regression"
+
+    def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
+        """Returns θ at the mean of the prior, in the dtype of the data, and the empty state."""
+        dtype = batch.x.dtype if jnp.issubdtype(batch.x.dtype, jnp.floating) else jnp.result_type(float)
+        prior: Any = self.prior
+        theta = jax.tree.map(lambda leaf: jnp.array(leaf, dtype, copy=True), prior.belief.mean)
+        return self.started({"network": theta, "likelihood": {}}, {})
+
+    def log_likelihood(
+        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+    ) -> tuple[Array, Any]:
+        """Returns log p(y | θ) of every row, `[batch]` in nats, and the state unchanged."""
+        theta, state = self.outputs(params, state, batch.x)
+        return self.observation.log_prob({}, theta, batch.y), state
+
+    @property
+    def likelihood(self) -> Observation:
+        """The observation, whose outputs f are θ, for predictions from draws of θ."""
+        return self.observation
+
+    def outputs(
+        self,
+        params: Params,
+        state: Any,
+        x: Array,
+        key: RandomKey | None = None,
+        train: bool = False,
+        mask: Array | None = None,
+    ) -> tuple[Array, Any]:
+        """Returns θ for every row, `[batch, numbers in θ]`, and the state unchanged."""
+        flat = tree.ravel(self.complete(params["network"]))[0]
+        return jnp.broadcast_to(flat[None], (x.shape[0], flat.size)), state
+
+    def read(self, data: Any) -> Arrays | Stream:
+        """Returns the targets as rows: an array, or a mapping with `y`.
+
+        Raises:
+            ValueError: for targets that the observation cannot have.
+        """
+        rows = read({"y": data} if hasattr(data, "shape") else data)
+        if isinstance(rows, Arrays):
+            self.observation.check(np.asarray(rows.y))
+        return rows
+
+    def inputs(self, x: Any) -> Rows:
+        """Returns rows without inputs, as many as asked for.
+
+        Args:
+            x: the number of rows, or an array `[N, 0]`.
+        """
+        if isinstance(x, int):
+            if x < 1:
+                raise ValueError(f"x={x!r} has no rows; give at least one")
+            return np.zeros((x, 0), jnp.result_type(float))
+        x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        if x.ndim < 2 or x.shape[0] == 0:
+            raise ValueError(
+                f"x has the shape {x.shape}; a model without inputs predicts rows by their number, for "
+                "instance predict(5)"
+            )
+        return x
+
+    def require_same(self, other: Target) -> None:
+        """Raises a ValueError unless the other one is of the same observation."""
+        super().require_same(other)
+        mine, theirs = self.observation, other.observation
+        if not (same_structure(mine, theirs) and same(mine, theirs)):
+            raise ValueError(f"the posterior is about {theirs!r}, and this model has {mine!r}; use posterior.model")

@@ -1,0 +1,37 @@
+"""Data as people have them, as rows in memory or as a stream of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lamu.data.arrays import Arrays
+from lamu.data.stream import Stream
+
+__all__ = ["read"]
+
+
+def read(data: Any) -> Arrays | Stream:
+    """Returns data as rows.
+
+    Args:
+        data: `(x, y)`, a mapping with `x`, `y` and what else `Arrays.of` takes, a re-iterable of batches, or rows.
+
+    Raises:
+        TypeError: for data of another kind.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.rows import read
+        >>> read((np.ones((3, 2)), np.zeros(3))).count
+        3
+    """
+    if isinstance(data, Arrays | Stream):
+        return data
+    if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
+        return Arrays.of(data)
+    if isinstance(data, Iterable) and not hasattr(data, "shape"):
+        return Stream(data)
+    raise TypeError(
+        f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
+    )

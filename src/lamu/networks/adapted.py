@@ -1,0 +1,114 @@
+"""Networks of one's own that do not inherit from `Network`: any object with `init` and `apply`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from lamu.networks.interface import Network
+from lamu.record import given, record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["adapted"]
+
+
+def adapted(network: Any) -> Network:
+    """Returns an object with `init` and `apply` as a network.
+
+    A record (`lamu.record.record`) stays a part of the pytree, and is saved with a posterior. Any other object is a
+    constant of what is compiled; who loads a posterior of it gives it again, `lamu.load(path, network=...)`.
+
+    Args:
+        network: a `Network`, which comes back unless it is no pytree, or an object with `init` and `apply`.
+
+    Raises:
+        TypeError: for an object without them.
+
+    Examples:
+        >>> from lamu.networks.adapted import adapted
+        >>> class Zero:
+        ...     def init(self, key, x, outputs):
+        ...         return {}, {}
+        ...
+        ...     def apply(self, params, state, x, key, train):
+        ...         return 0 * x[:, :1], state
+        >>> adapted(Zero()).name, adapted(Zero()).linear
+        ('Zero', False)
+    """
+    opaque = jax.tree_util.all_leaves([network])
+    if isinstance(network, Network) and not opaque:
+        return network
+    missing = [name for name in ("init", "apply") if not callable(getattr(network, name, None))]
+    if missing or isinstance(network, type):
+        what = (
+            f"the class {network.__name__}; give an instance"
+            if isinstance(network, type)
+            else (
+                f"{network!r}, which has no {' and no '.join(missing)}; give one of lamu.networks, a module by "
+                "lamu.networks.Linen, NNX or Equinox, or an object with init and apply"
+            )
+        )
+        raise TypeError(f"the network is {what}")
+    return _Opaque(network) if opaque else _Adapted(network)
+
+
+class _Facts(Network):
+    """The facts of a base that may not declare them: here, and nowhere else, is looked whether it does."""
+
+    base: Any
+
+    @property
+    def name(self) -> str:
+        """The class of the base."""
+        return type(self.base).__name__
+
+    @property
+    def linear(self) -> bool:
+        """Whether the base says that it is linear."""
+        return getattr(self.base, "linear", Network.linear)
+
+    @property
+    def head(self) -> str:
+        """The base's last layer, or everything."""
+        return getattr(self.base, "head", Network.head)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the base says that its rows meet."""
+        return getattr(self.base, "masked", Network.masked)
+
+    @property
+    def codes(self) -> Any:
+        """The base's columns of codes, or none."""
+        return getattr(self.base, "codes", Network.codes)
+
+    @property
+    def trained(self) -> bool:
+        """Whether the base says that it is trained."""
+        return getattr(self.base, "trained", Network.trained)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the base's initial parameters and state."""
+        return self.base.init(key, x, outputs)
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the base's outputs and new state."""
+        masked = (mask,) if self.masked else ()
+        return self.base.apply(params, state, x, key, train, *masked)
+
+
+@record
+class _Adapted(_Facts):
+    """A record of one's own."""
+
+    base: Any
+
+
+@record
+class _Opaque(_Facts):
+    """An object that is no pytree."""
+
+    base: Any = given()
