@@ -12,7 +12,7 @@ units of `docs/scale.md`: the step size ε multiplies the gradient of the mean l
 |---|---|
 | momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
 | preconditioner G | `Plain`, `RootMeanSquare`, `Held` of one |
-| step size ε | a number, `Polynomial`, `Cyclical`, any function of the step |
+| step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step |
 | gradient | `Minibatch`, `ControlVariates` |
 | noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
 | temperature T | the objective's |
@@ -36,9 +36,11 @@ import numpy as np
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Draws
+from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.cycles import Cyclical, StepSize
+from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.drawn import drawn
-from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise
+from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import Held, Plain
 from lamu.mcmc.starts import started
@@ -64,6 +66,7 @@ class DynamicsState:
         scale: the preconditioner's memory.
         reference: the gradient's memory.
         network_state: the network's state, the same for all, and the run's from its start.
+        curvature: what is known of the largest curvature, where the step size comes from it.
 
     Examples:
         >>> from lamu.mcmc.dynamics import DynamicsState
@@ -77,6 +80,7 @@ class DynamicsState:
     scale: Any
     reference: Any
     network_state: Any
+    curvature: Any = None
 
 
 @record
@@ -102,7 +106,7 @@ class Dynamics(Runnable):
         300
     """
 
-    step_size: StepSize
+    step_size: StepSize | CurvatureStepSize
     momentum: Any = Overdamped()
     preconditioner: Any = Plain()
     gradient: GradientEstimate = Minibatch()
@@ -151,6 +155,10 @@ class Dynamics(Runnable):
         one = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
         keys, state_key = jax.random.split(key, self.chains), jax.random.fold_in(jax.random.clone(key), self.chains)
         position = jax.vmap(lambda key: started(key, self.start, objective, one)[0])(keys)
+        curvature = {}
+        if isinstance(self.step_size, CurvatureStepSize):
+            direction_keys = jax.random.split(jax.random.fold_in(jax.random.clone(key), self.chains + 1), self.chains)
+            curvature = jax.vmap(self.step_size.init)(direction_keys, position)
         return DynamicsState(
             count=jnp.zeros((), jnp.int32),
             position=position,
@@ -158,6 +166,7 @@ class Dynamics(Runnable):
             scale=jax.vmap(self.preconditioner.init)(position),
             reference=jax.vmap(self.gradient.init)(position),
             network_state=started(state_key, self.start, objective, one)[1],
+            curvature=curvature,
         )
 
     def step(self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective) -> tuple[Any, Info]:
@@ -171,15 +180,15 @@ class Dynamics(Runnable):
         def move(key: RandomKey, chain: Any, rows: Batch) -> Any:
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
-        chain = (state.position, state.momentum, state.scale, state.reference)
+        chain = (state.position, state.momentum, state.scale, state.reference, state.curvature)
         if self.chains > 1 and loops_well(model.network, one.x, model.likelihood.outputs(one.y)):
             chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
         else:
             pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)
             moved = [move(keys[k], pick(chain, k), pick(batch, k) if apart else batch) for k in range(self.chains)]
             chain, loss = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
-        position, momentum, scale, reference = chain
-        new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state)
+        position, momentum, scale, reference, curvature = chain
+        new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state, curvature)
         return new, Info(loss=jnp.mean(loss), draw=position)
 
     def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
@@ -206,18 +215,22 @@ class Dynamics(Runnable):
         self, key: RandomKey, chain: Any, batch: Batch, objective: Objective, count: Any, network_state: Any
     ) -> tuple[Any, Any]:
         """Returns one chain after a step, and its loss before: the two lines of the module's equation."""
-        position, momentum, scale, reference = chain
-        step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
-        heat, adapting = 1.0, count < self.warmup
-        if isinstance(self.step_size, Cyclical):
-            adapting = adapting | self.step_size.exploring(count)
-            heat = jnp.where(adapting, self.step_size.heat, 1.0)
-        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        position, momentum, scale, reference, curvature = chain
+        adapting = count < self.warmup
         found = self.gradient(reference, position, batch, objective, network_state)
         variance = self.noise(position, batch, objective, network_state)
-        scale = self.preconditioner.learn(scale, found.gradient, adapting)
-        stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
+        explores = adapting | self.step_size.exploring(count) if isinstance(self.step_size, Cyclical) else adapting
+        scale = self.preconditioner.learn(scale, found.gradient, explores)
         root = self.preconditioner.root(scale)
+        if isinstance(self.step_size, CurvatureStepSize):
+            curvature = self._curvature(curvature, position, batch, objective, network_state, root, count)
+            friction = self.momentum.friction
+            step_size = self.step_size.size(curvature, objective, friction, batch.count, count, self.warmup)
+        else:
+            step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
+        heat = jnp.where(explores, self.step_size.heat, 1.0) if isinstance(self.step_size, Cyclical) else 1.0
+        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
         if root is not None:
             stride = jax.tree.map(jnp.multiply, stride, root)
         added = 2.0 * self.momentum.friction * tau
@@ -234,30 +247,48 @@ class Dynamics(Runnable):
         if found.moves is not None:  # a pass over the data in which the chain rests
             stay = lambda a, b: jnp.where(found.moves, a, b)
             new, new_momentum = (jax.tree.map(stay, *pair) for pair in ((new, position), (new_momentum, momentum)))
-        return (new, new_momentum, scale, found.memory), found.value
+        return (new, new_momentum, scale, found.memory, curvature), found.value
+
+    def _curvature(
+        self, memory: Any, at: Params, batch: Batch, objective: Objective, network_state: Any, root: Any, count: Any
+    ) -> Any:
+        """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
+        gradient = jax.grad(mean_loss(objective, batch, network_state))
+
+        def learn(memory: Any) -> Any:
+            product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
+            return self.step_size.learn(memory, product, batch.count, root, count, self.warmup)
+
+        # A branch, which is the same for all chains: the product is not computed while draws are kept.
+        return jax.lax.cond(count < self.warmup, learn, lambda memory: memory, memory)
 
 
-def dynamics(step_size: StepSize, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
+def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
     """Returns the sampler of some parts, after a look at what was asked.
 
     Args:
-        step_size: ε.
+        step_size: ε, as `lamu.mcmc.cycles.step_size` takes it, `CurvatureStepSize`, or None for that.
         parts: the other parts by name.
         lengths: chains, warmup, draws, thinning, same_batches.
 
     Raises:
-        ValueError: for lengths that make no draw.
+        ValueError: for a step size that is not positive, or lengths that make no draw.
 
     Examples:
-        >>> from lamu.mcmc.cycles import step_size
         >>> from lamu.mcmc.dynamics import dynamics
-        >>> dynamics(step_size(0.1), {}, {"chains": 2, "warmup": 0, "draws": 5, "thinning": 1}).traits.length
+        >>> dynamics(0.1, {}, {"chains": 2, "warmup": 0, "draws": 5, "thinning": 1}).traits.length
         5
     """
+    if step_size is None:
+        step_size = CurvatureStepSize()
+    elif not isinstance(step_size, CurvatureStepSize):
+        step_size = checked(step_size)
     for name, least in (("chains", 1), ("warmup", 0), ("draws", 1), ("thinning", 1)):
         value = lengths[name]
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
+    if isinstance(step_size, CurvatureStepSize) and not lengths["warmup"]:
+        raise ValueError("warmup=0 leaves no step in which the step size is learned; give a warm-up, or step_size=")
     explores = isinstance(step_size, Cyclical) and step_size.exploration > 0
     if isinstance(parts.get("preconditioner"), Held) and not (lengths["warmup"] or explores):
         raise ValueError(
