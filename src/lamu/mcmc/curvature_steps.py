@@ -53,7 +53,8 @@ class CurvatureStepSize:
     over a tenth of the warm-up: a curvature that varies along the chain counts with its larger values.
 
     A batch with fewer rows than others (an epoch's last) takes a step that is shorter in proportion: with the whole
-    one, the gradient of its few rows would count as much as that of all the rows of another, and heat the chain.
+    one, the gradient of its few rows would count as much as that of all the rows of another, and heat the chain. Where
+    a loss has no curvature at all, like the logarithm of a Laplace density, nothing can be learned and the chain rests.
 
     Attributes:
         bias: c, about twice the share by which a variance may be too large without the noise of batches.
@@ -120,7 +121,7 @@ class CurvatureStepSize:
         new = tree.add(tree.scale(old, 1.0 - rate), image, rate)
         size = _norm(new)
         # Where a batch has no curvature at all, or none that is a number, the last estimate stands.
-        usable = jnp.isfinite(size) & (size > 0)
+        usable = jnp.isfinite(size) & (_norm(image) > 0)
         known, slow = memory["largest"], min(_FALLING / warmup, 1.0)
         largest = jnp.where(jnp.isfinite(known), jnp.maximum(size, (1.0 - slow) * known + slow * size), size)
         return {

@@ -27,11 +27,13 @@ descent with momentum 1 − α. On a quadratic loss with curvature h a row the v
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch
@@ -44,6 +46,7 @@ from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import Held, Plain
 from lamu.mcmc.starts import started
+from lamu.mcmc.trust import UnreliableChains
 from lamu.networks import loops_well
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -193,6 +196,15 @@ class Dynamics(Runnable):
 
     def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there."""
+        known = state.curvature["largest"] if isinstance(self.step_size, CurvatureStepSize) else 0.0
+        if not isinstance(known, Tracer) and not np.isfinite(np.asarray(known)).all():
+            # Four calls up is whoever called `fit`, whose line the warning is to name.
+            warnings.warn(
+                "do not trust these draws: the loss has no curvature where chains start, so that no step size was "
+                "learned and they stand still; give step_size=",
+                UnreliableChains,
+                stacklevel=4,
+            )
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
             return Posterior(
@@ -223,9 +235,9 @@ class Dynamics(Runnable):
         scale = self.preconditioner.learn(scale, found.gradient, explores)
         root = self.preconditioner.root(scale)
         if isinstance(self.step_size, CurvatureStepSize):
-            curvature = self._curvature(curvature, position, batch, objective, network_state, root, count)
-            friction = self.momentum.friction
-            step_size = self.step_size.size(curvature, objective, friction, batch.count, count, self.warmup)
+            gradient, now = jax.grad(mean_loss(objective, batch, network_state)), (count, self.warmup)
+            curvature = _curvature(self.step_size, curvature, gradient, position, batch.count, root, now)
+            step_size = self.step_size.size(curvature, objective, self.momentum.friction, batch.count, *now)
         else:
             step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
         heat = jnp.where(explores, self.step_size.heat, 1.0) if isinstance(self.step_size, Cyclical) else 1.0
@@ -249,18 +261,17 @@ class Dynamics(Runnable):
             new, new_momentum = (jax.tree.map(stay, *pair) for pair in ((new, position), (new_momentum, momentum)))
         return (new, new_momentum, scale, found.memory, curvature), found.value
 
-    def _curvature(
-        self, memory: Any, at: Params, batch: Batch, objective: Objective, network_state: Any, root: Any, count: Any
-    ) -> Any:
-        """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
-        gradient = jax.grad(mean_loss(objective, batch, network_state))
 
-        def learn(memory: Any) -> Any:
-            product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
-            return self.step_size.learn(memory, product, batch.count, root, count, self.warmup)
+def _curvature(rule: CurvatureStepSize, memory: Any, gradient: Any, at: Any, rows: Any, root: Any, now: Any) -> Any:
+    """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
+    count, warmup = now
 
-        # A branch, which is the same for all chains: the product is not computed while draws are kept.
-        return jax.lax.cond(count < self.warmup, learn, lambda memory: memory, memory)
+    def learn(memory: Any) -> Any:
+        product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
+        return rule.learn(memory, product, rows, root, count, warmup)
+
+    # A branch, which is the same for all chains: the product is not computed while draws are kept.
+    return jax.lax.cond(count < warmup, learn, lambda memory: memory, memory)
 
 
 def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:

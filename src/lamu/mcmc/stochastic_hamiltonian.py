@@ -39,7 +39,8 @@ def sghmc(
     known to add already (the authors' \(\hat B\)); zero unless given, which heats by about
     \(\epsilon V N/(2 \alpha T)\) where batches are drawn independently, and less where they are shuffled. Without a
     step size, the warm-up learns one from the largest curvature, for which that and the error of a step of finite size
-    stay near five per cent of the variance (`CurvatureStepSize`). With `Cyclical` steps it is cyclical SGHMC, with a preconditioner beside them preconditioned cyclical SGHMC.
+    stay near five per cent of the variance (`CurvatureStepSize`). With `Cyclical` steps it is cyclical SGHMC, with a
+    preconditioner beside them preconditioned cyclical SGHMC.
 
     Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
 
