@@ -196,8 +196,9 @@ class Dynamics(Runnable):
 
     def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there."""
-        known = state.curvature["largest"] if isinstance(self.step_size, CurvatureStepSize) else 0.0
-        if not isinstance(known, Tracer) and not np.isfinite(np.asarray(known)).all():
+        ended = not isinstance(state.count, Tracer) and int(state.count) >= self.warmup
+        learns = isinstance(self.step_size, CurvatureStepSize)
+        if ended and learns and not np.isfinite(np.asarray(state.curvature["largest"])).all():
             # Four calls up is whoever called `fit`, whose line the warning is to name.
             warnings.warn(
                 "do not trust these draws: the loss has no curvature where chains start, so that no step size was "
