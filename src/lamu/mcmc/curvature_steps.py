@@ -86,11 +86,11 @@ class CurvatureStepSize:
     def init(self, key: RandomKey, position: Params) -> Any:
         """Returns a random direction of length one, and no estimate: infinite curvature, for which a chain rests."""
         direction = tree.normal(key, position)
-        dtype = jnp.result_type(float)
+        length = _norm(direction)
         return {
-            "product": tree.scale(direction, 1.0 / _norm(direction)),
-            "largest": jnp.full((), jnp.inf, dtype),
-            "rows": jnp.zeros((), dtype),
+            "product": tree.scale(direction, 1.0 / length),
+            "largest": jnp.full_like(length, jnp.inf),
+            "rows": jnp.zeros_like(length),
         }
 
     def learn(
@@ -148,7 +148,8 @@ class CurvatureStepSize:
         begin, end = (share * warmup for share in _FALLS)
         done = jnp.clip((jnp.asarray(count, last.dtype) - begin) / max(end - begin, 1.0), 0.0, 1.0)
         share = jnp.minimum(rows.astype(last.dtype) / jnp.maximum(memory["rows"], 1.0), 1.0)
-        return share * first * (last / jnp.where(first > 0, first, 1.0)) ** done
+        now = share * first * (last / jnp.where(first > 0, first, 1.0)) ** done
+        return now.astype(jnp.result_type(float))
 
     def last(self, memory: Any, data_size: Any, temperature: Any, friction: Any) -> Array:
         r"""Returns ε of the draws.
@@ -168,4 +169,4 @@ class CurvatureStepSize:
 
 
 def _norm(vector: Params) -> Array:
-    return jnp.sqrt(tree.dot(vector, vector)).astype(jnp.result_type(float))
+    return jnp.sqrt(tree.dot(vector, vector))
