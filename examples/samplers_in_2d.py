@@ -56,7 +56,7 @@ def samplers(step):
     of = {"chains": CHAINS, "warmup": 0, "draws": DRAWS}
     thin = {"chains": CHAINS, "warmup": 0, "draws": DRAWS, "thinning": 1}
     return {
-        "random walk": lamu.mcmc.random_walk(**of, step_size=step),
+        "random walk": lamu.mcmc.random_walk(**of, step_size=step, thinning=1),
         "MALA": lamu.mcmc.mala(**of, step_size=0.5 * step),
         "ULA": lamu.mcmc.ula(**of, step_size=0.3 * step),
         "HMC": lamu.mcmc.hmc(**of, step_size=0.3 * step, path_length=4.0),

@@ -318,6 +318,7 @@ def test_mistakes_say_what_to_do() -> None:
         (lambda: lamu.mcmc.hmc(chains=0), "chains=0"),
         (lambda: lamu.mcmc.mala(warmup=-1), "warmup=-1"),
         (lambda: lamu.mcmc.random_walk(draws=0), "draws=0"),
+        (lambda: lamu.mcmc.random_walk(thinning=0), "thinning=0"),
         (lambda: lamu.mcmc.ula(step_size=0.0), r"step_size=0.0 moves nowhere"),
         (lambda: lamu.mcmc.nuts(target_acceptance=1.5), "no rate"),
         (lambda: lamu.mcmc.hmc(path_length=-1.0), "leads nowhere"),

@@ -17,6 +17,7 @@ from lamu.data import Batch
 from lamu.families import Draws
 from lamu.mcmc import (
     ControlVariates,
+    CurvatureStepSize,
     Cyclical,
     Held,
     Polynomial,
@@ -130,10 +131,11 @@ CYCLES = sghmc(Cyclical(0.02, cycles=3), preconditioner=Held(), **LINEAR)
     [
         (sgld(0.02, **LINEAR), 24),
         (sgld(0.02, **LINEAR), 100),
+        (sgld(**LINEAR), 12),
         pytest.param(CYCLES, 30, marks=pytest.mark.stress),
         pytest.param(CYCLES, 300, marks=pytest.mark.stress),
     ],
-    ids=["warm-up", "draws", "exploration", "cycles"],
+    ids=["warm-up", "draws", "step size half learned", "exploration", "cycles"],
 )
 def test_a_run_on_disk_that_was_cut_short_ends_with_the_same_bits(
     sampler: Dynamics, steps: int, tmp_path: Path
@@ -340,7 +342,10 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
         (lambda: sghmc(friction=0.0), "friction=0.0: without friction"),
         (lambda: sgnht(inertia=0.0), "inertia=0.0"),
         (lambda: sghmc(noise_estimate=-1.0), "noise_estimate=-1.0 is no variance"),
-        (lambda: psgld(warmup=0), "no step to learn in"),
+        (lambda: psgld(0.01, warmup=0), "no step to learn in"),
+        (lambda: sgld(warmup=0), "warmup=0 leaves no step in which the step size is learned"),
+        (lambda: CurvatureStepSize(bias=0.0), "bias=0.0 leaves no step size"),
+        (lambda: CurvatureStepSize(noise=-1.0), "noise=-1.0 leaves no step size"),
         (lambda: sgld(Cyclical(0.1, cycles=3), draws=10), "10 draws are not the same number in each of 3 cycles"),
         (lambda: Cyclical(0.1, exploration=1.0), "exploration=1.0 is no share"),
         (lambda: Cyclical(0.1, cycles=0), "cycles=0"),

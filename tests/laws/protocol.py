@@ -240,6 +240,15 @@ for name, algorithm, long in (
     row("protocol", name, algorithm, f"full regression random {long}", problem=regression)
     row("protocol", f"{name} of classes", algorithm, "full random long", problem=classes)
 row("protocol", "sgld of batch statistics", sgld(0.01, **lengths), "full random long", problem=normed)
+# A chain waits for a quarter of its warm-up, and laws look at the first step.
+soon = {**lengths, "warmup": 4}
+for name, algorithm, at in (
+    ("sgld", sgld(**soon), normed),
+    ("psgld", psgld(**soon), classes),
+    ("sghmc", sghmc(**soon), regression),
+    ("sgnht", sgnht(**soon), classes),
+):
+    row("protocol", f"{name} with a step size of its own", algorithm, "full random long", problem=at)
 by_rows = sghmc(0.01, noise_estimate=RowNoise(), **lengths)
 row("protocol", "sghmc of rows' noise", by_rows, "full random long", problem=classes)
 

@@ -1,6 +1,7 @@
 """Samplers, behind the same protocol as the rule's algorithms."""
 
 from lamu.mcmc.connectivity import Connectivity, Curved, Straight, barriers
+from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.cycles import Cyclical, Polynomial
 from lamu.mcmc.diagnostics import Diagnosis, diagnose, inference_data
 from lamu.mcmc.diffusions import mala, ula
@@ -19,6 +20,7 @@ from lamu.mcmc.trust import UnreliableChains
 __all__ = [
     "Connectivity",
     "ControlVariates",
+    "CurvatureStepSize",
     "Curved",
     "Cyclical",
     "DelayedAcceptance",

@@ -53,10 +53,11 @@ class Chains(Runnable):
         kernel: how a chain moves.
         chains: the number of chains.
         warmup: transitions that are dropped, and adapt where the step size is not held.
-        draws: transitions that are kept, for each chain.
+        draws: draws that are kept, for each chain.
         target_acceptance: what the step size is adapted to.
         step_size: a step size that is held, with unit masses; None for one that the warm-up learns.
         start: a posterior from whose draws the chains start, or parameters; None for the model's own start.
+        thinning: transitions a kept draw.
 
     Examples:
         >>> import lamu
@@ -71,14 +72,16 @@ class Chains(Runnable):
     target_acceptance: float = static(default=0.8)
     step_size: Any = None
     start: Any = None
+    thinning: int = static(default=1)
 
     @property
     def traits(self) -> Traits:
         """All the data at every step; its own length; the chains as runs."""
         return Traits(
             batching="full",
-            length=self.warmup + self.draws,
+            length=self.warmup + self.draws * self.thinning,
             warmup=self.warmup,
+            thinning=self.thinning,
             runs=self.chains,
             shared=("count", "network_state"),
         )
@@ -160,7 +163,12 @@ class Chains(Runnable):
 
 
 def require_lengths(
-    chains: int, warmup: int, draws: int, target_acceptance: float | None = None, step_size: Any = None
+    chains: int,
+    warmup: int,
+    draws: int,
+    target_acceptance: float | None = None,
+    step_size: Any = None,
+    thinning: int = 1,
 ) -> None:
     """Raises where a sampler's arguments are not possible, or need an extra that is not there.
 
@@ -170,6 +178,7 @@ def require_lengths(
         draws: at least one.
         target_acceptance: between zero and one; None where there is none.
         step_size: a positive number; None where it is learned.
+        thinning: at least one.
 
     Raises:
         ValueError: for other numbers.
@@ -179,7 +188,8 @@ def require_lengths(
         >>> from lamu.mcmc.chains import require_lengths
         >>> require_lengths(4, 100, 100, 0.8)
     """
-    for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1)):
+    lengths = (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1), ("thinning", thinning, 1))
+    for name, value, least in lengths:
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
     if target_acceptance is not None and not 0 < target_acceptance < 1:

@@ -12,7 +12,7 @@ units of `docs/scale.md`: the step size ε multiplies the gradient of the mean l
 |---|---|
 | momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
 | preconditioner G | `Plain`, `RootMeanSquare`, `Held` of one |
-| step size ε | a number, `Polynomial`, `Cyclical`, any function of the step |
+| step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step |
 | gradient | `Minibatch`, `ControlVariates` |
 | noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
 | temperature T | the objective's |
@@ -27,21 +27,26 @@ descent with momentum 1 − α. On a quadratic loss with curvature h a row the v
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Draws
+from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.cycles import Cyclical, StepSize
+from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.drawn import drawn
-from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise
+from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import Held, Plain
 from lamu.mcmc.starts import started
+from lamu.mcmc.trust import UnreliableChains
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -63,6 +68,7 @@ class DynamicsState:
         scale: the preconditioner's memory.
         reference: the gradient's memory.
         network_state: the network's state, the same for all, and the run's from its start.
+        curvature: what is known of the largest curvature, where the step size comes from it.
 
     Examples:
         >>> from lamu.mcmc.dynamics import DynamicsState
@@ -76,6 +82,7 @@ class DynamicsState:
     scale: Any
     reference: Any
     network_state: Any
+    curvature: Any = None
 
 
 @record
@@ -101,7 +108,7 @@ class Dynamics(Runnable):
         300
     """
 
-    step_size: StepSize
+    step_size: StepSize | CurvatureStepSize
     momentum: Any = Overdamped()
     preconditioner: Any = Plain()
     gradient: GradientEstimate = Minibatch()
@@ -150,6 +157,10 @@ class Dynamics(Runnable):
         one = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
         keys, state_key = jax.random.split(key, self.chains), jax.random.fold_in(jax.random.clone(key), self.chains)
         position = jax.vmap(lambda key: started(key, self.start, objective, one)[0])(keys)
+        curvature = {}
+        if isinstance(self.step_size, CurvatureStepSize):
+            direction_keys = jax.random.split(jax.random.fold_in(jax.random.clone(key), self.chains + 1), self.chains)
+            curvature = jax.vmap(self.step_size.init)(direction_keys, position)
         return DynamicsState(
             count=jnp.zeros((), jnp.int32),
             position=position,
@@ -157,6 +168,7 @@ class Dynamics(Runnable):
             scale=jax.vmap(self.preconditioner.init)(position),
             reference=jax.vmap(self.gradient.init)(position),
             network_state=started(state_key, self.start, objective, one)[1],
+            curvature=curvature,
         )
 
     def step(self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective) -> tuple[Any, Info]:
@@ -170,19 +182,29 @@ class Dynamics(Runnable):
         def move(key: RandomKey, chain: Any, rows: Batch) -> Any:
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
-        chain = (state.position, state.momentum, state.scale, state.reference)
+        chain = (state.position, state.momentum, state.scale, state.reference, state.curvature)
         if self.chains > 1 and model.loops_well(one):
             chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
         else:
             pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)
             moved = [move(keys[k], pick(chain, k), pick(batch, k) if apart else batch) for k in range(self.chains)]
             chain, loss = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
-        position, momentum, scale, reference = chain
-        new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state)
+        position, momentum, scale, reference, curvature = chain
+        new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state, curvature)
         return new, Info(loss=jnp.mean(loss), draw=position)
 
     def posterior(self, key: RandomKey, state: DynamicsState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there."""
+        ended = not isinstance(state.count, Tracer) and int(state.count) >= self.warmup
+        learns = isinstance(self.step_size, CurvatureStepSize)
+        if ended and learns and not np.isfinite(np.asarray(state.curvature["largest"])).all():
+            # Four calls up is whoever called `fit`, whose line the warning is to name.
+            warnings.warn(
+                "do not trust these draws: the loss has no curvature where chains start, so that no step size was "
+                "learned and they stand still; give step_size=",
+                UnreliableChains,
+                stacklevel=4,
+            )
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
             return Posterior(
@@ -205,18 +227,22 @@ class Dynamics(Runnable):
         self, key: RandomKey, chain: Any, batch: Batch, objective: Objective, count: Any, network_state: Any
     ) -> tuple[Any, Any]:
         """Returns one chain after a step, and its loss before: the two lines of the module's equation."""
-        position, momentum, scale, reference = chain
-        step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
-        heat, adapting = 1.0, count < self.warmup
-        if isinstance(self.step_size, Cyclical):
-            adapting = adapting | self.step_size.exploring(count)
-            heat = jnp.where(adapting, self.step_size.heat, 1.0)
-        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        position, momentum, scale, reference, curvature = chain
+        adapting = count < self.warmup
         found = self.gradient(reference, position, batch, objective, network_state)
         variance = self.noise(position, batch, objective, network_state)
-        scale = self.preconditioner.learn(scale, found.gradient, adapting)
-        stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
+        explores = adapting | self.step_size.exploring(count) if isinstance(self.step_size, Cyclical) else adapting
+        scale = self.preconditioner.learn(scale, found.gradient, explores)
         root = self.preconditioner.root(scale)
+        if isinstance(self.step_size, CurvatureStepSize):
+            gradient, now = jax.grad(mean_loss(objective, batch, network_state)), (count, self.warmup)
+            curvature = _curvature(self.step_size, curvature, gradient, position, batch.count, root, now)
+            step_size = self.step_size.size(curvature, objective, self.momentum.friction, batch.count, *now)
+        else:
+            step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
+        heat = jnp.where(explores, self.step_size.heat, 1.0) if isinstance(self.step_size, Cyclical) else 1.0
+        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
         if root is not None:
             stride = jax.tree.map(jnp.multiply, stride, root)
         added = 2.0 * self.momentum.friction * tau
@@ -233,30 +259,47 @@ class Dynamics(Runnable):
         if found.moves is not None:  # a pass over the data in which the chain rests
             stay = lambda a, b: jnp.where(found.moves, a, b)
             new, new_momentum = (jax.tree.map(stay, *pair) for pair in ((new, position), (new_momentum, momentum)))
-        return (new, new_momentum, scale, found.memory), found.value
+        return (new, new_momentum, scale, found.memory, curvature), found.value
 
 
-def dynamics(step_size: StepSize, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
+def _curvature(rule: CurvatureStepSize, memory: Any, gradient: Any, at: Any, rows: Any, root: Any, now: Any) -> Any:
+    """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
+    count, warmup = now
+
+    def learn(memory: Any) -> Any:
+        product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
+        return rule.learn(memory, product, rows, root, count, warmup)
+
+    # A branch, which is the same for all chains: the product is not computed while draws are kept.
+    return jax.lax.cond(count < warmup, learn, lambda memory: memory, memory)
+
+
+def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> Dynamics:
     """Returns the sampler of some parts, after a look at what was asked.
 
     Args:
-        step_size: ε.
+        step_size: ε, as `lamu.mcmc.cycles.step_size` takes it, `CurvatureStepSize`, or None for that.
         parts: the other parts by name.
         lengths: chains, warmup, draws, thinning, same_batches.
 
     Raises:
-        ValueError: for lengths that make no draw.
+        ValueError: for a step size that is not positive, or lengths that make no draw.
 
     Examples:
-        >>> from lamu.mcmc.cycles import step_size
         >>> from lamu.mcmc.dynamics import dynamics
-        >>> dynamics(step_size(0.1), {}, {"chains": 2, "warmup": 0, "draws": 5, "thinning": 1}).traits.length
+        >>> dynamics(0.1, {}, {"chains": 2, "warmup": 0, "draws": 5, "thinning": 1}).traits.length
         5
     """
+    if step_size is None:
+        step_size = CurvatureStepSize()
+    elif not isinstance(step_size, CurvatureStepSize):
+        step_size = checked(step_size)
     for name, least in (("chains", 1), ("warmup", 0), ("draws", 1), ("thinning", 1)):
         value = lengths[name]
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
+    if isinstance(step_size, CurvatureStepSize) and not lengths["warmup"]:
+        raise ValueError("warmup=0 leaves no step in which the step size is learned; give a warm-up, or step_size=")
     explores = isinstance(step_size, Cyclical) and step_size.exploration > 0
     if isinstance(parts.get("preconditioner"), Held) and not (lengths["warmup"] or explores):
         raise ValueError(

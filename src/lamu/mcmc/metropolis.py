@@ -52,6 +52,7 @@ def random_walk(
     target_acceptance: float = 0.3,
     step_size: Any = None,
     start: Any = None,
+    thinning: int = 10,
 ) -> Chains:
     r"""Random-walk Metropolis–Hastings on all the data: no gradient, and no bias.
 
@@ -61,19 +62,21 @@ def random_walk(
        \text{accept with probability } \min(1, \pi(\theta')/\pi(\theta)) \]
 
     The warm-up learns η by dual averaging and a diagonal M⁻¹ (the variances) in Stan's windows, for every chain by
-    itself. One loss over all the data a transition and chain, and no gradient; to move once over D parameters takes
-    about D transitions, so this is for few parameters and for densities without a gradient.
+    itself. One loss over all the data a transition and chain, and no gradient; an independent draw of D parameters
+    takes at least some five D transitions, which is why one in ten is kept: this is for few parameters, and for
+    densities without a gradient.
 
     Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
 
     Args:
         chains: how many chains, run side by side.
         warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
+        draws: how many draws are kept, for each chain.
         target_acceptance: the acceptance that the step size aims at; 0.234 is best in many dimensions, 0.44 in one.
         step_size: η, held, with M = 1; None where the warm-up learns both.
         start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
             them start; None for the model's own start.
+        thinning: how many transitions a kept draw takes; the others are never held.
 
     Returns:
         The sampler.
@@ -88,9 +91,10 @@ def random_walk(
     Examples:
         >>> import jax.numpy as jnp, lamu
         >>> density = lamu.LogDensity(lambda theta: -jnp.abs(theta), 0.0)
-        >>> fit = lamu.fit(density, None, lamu.mcmc.random_walk(chains=2, warmup=0, draws=50, step_size=2.0))
+        >>> sampler = lamu.mcmc.random_walk(chains=2, warmup=0, draws=50, step_size=2.0)
+        >>> fit = lamu.fit(density, None, sampler)
         >>> fit.posterior.samples["network"].shape
         (2, 50)
     """
-    require_lengths(chains, warmup, draws, target_acceptance, step_size)
-    return Chains(RandomWalk(), chains, warmup, draws, float(target_acceptance), step_size, start)
+    require_lengths(chains, warmup, draws, target_acceptance, step_size, thinning)
+    return Chains(RandomWalk(), chains, warmup, draws, float(target_acceptance), step_size, start, thinning)

@@ -88,7 +88,8 @@ class Thermostat:
     Attributes:
         friction: α, at which ζ starts, and whose noise is added.
         inertia: Q, in rows: the larger, the slower. \(Q = N/T\) is the published one, which is slow for large N;
-            the law of the parameters does not depend on it.
+            the law of the parameters does not depend on it. None for \(10\, \epsilon / \alpha^2\), with which ζ varies
+            by a third of α or less, whatever the units of the loss are, and then ζ is no larger than one.
 
     Raises:
         ValueError: for a friction outside (0, 1], or an inertia that is not positive.
@@ -102,7 +103,7 @@ class Thermostat:
     """
 
     friction: Number = 0.1
-    inertia: Number = 1.0
+    inertia: Number | None = 1.0
 
     geometry = "underdamped Langevin paths with a thermostat"
 
@@ -122,6 +123,9 @@ class Thermostat:
         each = tree.dot(p, p).astype(zeta.dtype) / tree.dimension(p)
         # At temperature zero there is none to hold.
         hot = jnp.where(variance > 0, (1.0 - zeta / 2) * each / jnp.where(variance > 0, variance, 1.0) - 1.0, 0.0)
+        if self.inertia is None:
+            # Beyond one a momentum would turn round, and where batches are very hot the rise would not end.
+            return {"p": p, "zeta": jnp.minimum(zeta + self.friction**2 / 10.0 * hot, 1.0)}, p
         return {"p": p, "zeta": zeta + step_size / self.inertia * hot}, p
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.mcmc.cycles import step_size as checked
+from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.dynamics import Dynamics, dynamics
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
 from lamu.mcmc.momenta import Friction, Thermostat
@@ -14,13 +14,13 @@ __all__ = ["sghmc", "sgnht"]
 
 
 def sghmc(
-    step_size: Any = 1e-3,
+    step_size: Any = None,
     friction: float = 0.1,
     preconditioner: Any = None,
     chains: int = 4,
-    warmup: int = 1000,
+    warmup: int = 4000,
     draws: int = 200,
-    thinning: int = 10,
+    thinning: int = 100,
     gradient: GradientEstimate | None = None,
     noise_estimate: Any = None,
     start: Any = None,
@@ -37,13 +37,16 @@ def sghmc(
     and step; nothing is rejected. Without friction the noise of batches would heat the chain without bound; friction
     carries it off, and the noise that is added makes up the rest. \(\hat V\) is the share of it that batches are
     known to add already (the authors' \(\hat B\)); zero unless given, which heats by about
-    \(\epsilon V N/(2 \alpha T)\) where batches are drawn independently, and less where they are shuffled. With
-    `Cyclical` steps it is cyclical SGHMC, with a preconditioner beside them preconditioned cyclical SGHMC.
+    \(\epsilon V N/(2 \alpha T)\) where batches are drawn independently, and less where they are shuffled. Without a
+    step size, the warm-up learns one from the largest curvature, for which that and the error of a step of finite size
+    stay near five per cent of the variance (`CurvatureStepSize`). With `Cyclical` steps it is cyclical SGHMC, with a
+    preconditioner beside them preconditioned cyclical SGHMC.
 
     Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
 
     Args:
-        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step.
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
+            it from the curvature (`CurvatureStepSize()`).
         friction: α in (0, 1]; one is SGLD.
         preconditioner: G; the identity where None, or for instance `Held(RootMeanSquare())`.
         chains: how many chains, side by side.
@@ -60,7 +63,7 @@ def sghmc(
 
     Raises:
         ValueError: for a step size that is not positive, a friction outside (0, 1], lengths that make no draw, or a
-            preconditioner that has no step to learn in.
+            step size or a preconditioner that has no step to learn in.
 
     Source: Chen, Fox & Guestrin (2014), equation 15; Wenzel et al. (2020), section 3, for steps that change; Zhang et
     al. (2020) for cyclical ones.
@@ -82,17 +85,17 @@ def sghmc(
         "start": start,
     }
     lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
-    return dynamics(checked(step_size), parts, lengths)
+    return dynamics(step_size, parts, lengths)
 
 
 def sgnht(
-    step_size: Any = 1e-3,
+    step_size: Any = None,
     friction: float = 0.1,
-    inertia: float = 1.0,
+    inertia: float | None = None,
     chains: int = 4,
-    warmup: int = 1000,
+    warmup: int = 4000,
     draws: int = 200,
-    thinning: int = 10,
+    thinning: int = 100,
     gradient: GradientEstimate | None = None,
     start: Any = None,
     same_batches: bool = False,
@@ -111,9 +114,11 @@ def sgnht(
     the factor 1 - ζ/2, without which parameters are that much too cold (a fifth at ζ = 0.4).
 
     Args:
-        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step.
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
+            it from the curvature (`CurvatureStepSize()`).
         friction: α in (0, 1], whose noise is added.
-        inertia: Q, in rows: how slow the thermostat is. Q = N/T is the published one.
+        inertia: Q, in rows: how slow the thermostat is. Q = N/T is the published one. None for one row where a step
+            size is given, and where it is learned for \(10\, \epsilon/\alpha^2\), which has no units.
         chains: how many chains, side by side.
         warmup: how many steps are dropped.
         draws: how many draws are kept, for each chain.
@@ -127,7 +132,7 @@ def sgnht(
 
     Raises:
         ValueError: for a step size or an inertia that is not positive, a friction outside (0, 1], or lengths that make
-            no draw.
+            no draw, or no warm-up to learn a step size in.
 
     Source: Ding, Fang, Babbush, Chen, Skeel & Neven (2014), algorithm 2.
 
@@ -139,10 +144,12 @@ def sgnht(
         >>> fit.posterior.predict(x[:5]).mean.shape
         (5,)
     """
+    if inertia is None and step_size is not None and not isinstance(step_size, CurvatureStepSize):
+        inertia = 1.0
     parts = {
         "momentum": Thermostat(friction, inertia),
         "gradient": Minibatch() if gradient is None else gradient,
         "start": start,
     }
     lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
-    return dynamics(checked(step_size), parts, lengths)
+    return dynamics(step_size, parts, lengths)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.mcmc.cycles import Polynomial
-from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.dynamics import Dynamics, dynamics
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
 from lamu.mcmc.momenta import Overdamped
@@ -13,15 +11,13 @@ from lamu.mcmc.preconditioners import Held, Plain, RootMeanSquare
 
 __all__ = ["psgld", "sgld"]
 
-_FALLING, _FALLING_SCALED = Polynomial(1e-2), Polynomial(1e-3)
-
 
 def sgld(
-    step_size: Any = _FALLING,
+    step_size: Any = None,
     chains: int = 4,
-    warmup: int = 1000,
+    warmup: int = 4000,
     draws: int = 200,
-    thinning: int = 10,
+    thinning: int = 100,
     gradient: GradientEstimate | None = None,
     noise_estimate: Any = None,
     start: Any = None,
@@ -39,13 +35,16 @@ def sgld(
     The bias falls as ε: on a quadratic loss with curvature h a row the variance is too large by a factor
     \((1 - \epsilon h/2)^{-1}\), and by about \(\epsilon V N / (2T)\) more where batches are drawn independently and
     their gradients have the variance V; an epoch's batches are shuffled here, and what they add is less where a chain
-    needs many epochs to forget. Steps that fall as `Polynomial` reach the target in the end; `Cyclical` ones
-    reach other modes (cyclical SGLD).
+    needs many epochs to forget. Without a step size, the warm-up learns one from the largest curvature, for which both
+    errors stay near five per cent of the variance (`CurvatureStepSize`); how fast that explores is for the condition
+    number and the number of batches to say, and an ill-conditioned posterior needs more `thinning`. Steps that fall as
+    `Polynomial` reach the target in the end; `Cyclical` ones reach other modes (cyclical SGLD).
 
     Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
 
     Args:
-        step_size: ε a row: a number, `Polynomial` (that of 1e-2 unless given), `Cyclical`, or a function of the step.
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
+            it from the curvature (`CurvatureStepSize()`).
         chains: how many chains, side by side.
         warmup: how many steps are dropped.
         draws: how many draws are kept, for each chain.
@@ -59,7 +58,8 @@ def sgld(
         The sampler. Its posterior is its draws.
 
     Raises:
-        ValueError: for a step size that is not positive, or lengths that make no draw.
+        ValueError: for a step size that is not positive, lengths that make no draw, or no warm-up to learn a step size
+            in.
 
     Source: Welling & Teh (2011), equation 4; Zhang et al. (2020) for cyclical steps.
 
@@ -79,16 +79,16 @@ def sgld(
         "start": start,
     }
     lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
-    return dynamics(checked(step_size), parts, lengths)
+    return dynamics(step_size, parts, lengths)
 
 
 def psgld(
-    step_size: Any = _FALLING_SCALED,
+    step_size: Any = None,
     preconditioner: Any = None,
     chains: int = 4,
-    warmup: int = 1000,
+    warmup: int = 4000,
     draws: int = 200,
-    thinning: int = 10,
+    thinning: int = 100,
     gradient: GradientEstimate | None = None,
     start: Any = None,
     same_batches: bool = False,
@@ -106,8 +106,8 @@ def psgld(
     Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
 
     Args:
-        step_size: ε a row, in units of G: a number, `Polynomial` (that of 1e-3 unless given), `Cyclical`, or a function
-            of the step.
+        step_size: ε a row, in units of G: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the
+            warm-up learns it from the curvature in those units (`CurvatureStepSize()`).
         preconditioner: G; `Held(RootMeanSquare())` where None.
         chains: how many chains, side by side.
         warmup: how many steps are dropped.
@@ -141,4 +141,4 @@ def psgld(
         "start": start,
     }
     lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
-    return dynamics(checked(step_size), parts, lengths)
+    return dynamics(step_size, parts, lengths)
