@@ -80,6 +80,9 @@ def _sentence(error: Exception) -> str | None:
         return " ".join(wrong_usage().split()) + _value(error)
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
         return str(error)
+    # Python's own names the module that is missing; the library's says which extra brings it.
+    if isinstance(error, ImportError) and error.name is None and _is_deliberate(error):
+        return str(error)
     return None
 
 
