@@ -93,7 +93,7 @@ def fit_folds(
     for name in ("validation", "checkpoint", "resume"):
         if name in options:
             raise ValueError(f"{name}={options[name]!r} is the business of each fold here; leave it out, or use fit")
-    rows = Arrays.of(data)
+    rows = Arrays.to_fit(data)
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
     model.likelihood.check(np.asarray(rows.y))

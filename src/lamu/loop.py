@@ -404,7 +404,7 @@ def _rows(data: Any) -> Arrays | Stream:
     if data is None:
         return Arrays.of(nothing())
     if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
-        return Arrays.of(data)
+        return Arrays.to_fit(data)
     if isinstance(data, Iterable) and not hasattr(data, "shape"):
         return Stream(data)
     raise TypeError(

@@ -17,6 +17,7 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
+from lamu.data.precision import refuse_lost
 from lamu.families import Product
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.networks import Network, Standardised
@@ -220,6 +221,10 @@ class Model:
                 (`codes`) are neither shifted nor scaled.
             y: training targets.
 
+        Raises:
+            ValueError: for numbers of 64 bits that JAX's dtype cannot tell apart or hold, such as Unix seconds of an
+                hour: it says what to subtract, or to divide by.
+
         Examples:
             >>> import jax.numpy as jnp, lamu
             >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
@@ -228,10 +233,12 @@ class Model:
         """
         if isinstance(self.likelihood, Observation):
             raise TypeError("a model without inputs has nothing to standardise; use it as it is")
-        x = jnp.asarray(x)
-        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
-        shift, scale = _moments(x)
-        scale[np.asarray(jnp.all((x == 0) | (x == 1), axis=0))] = 1.0
+        x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
+        refuse_lost("x", x)
+        floating = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+        dtype = jax.dtypes.canonicalize_dtype(floating)
+        shift, scale = _moments(x, dtype)
+        scale[np.asarray(((x == 0) | (x == 1)).all(axis=0))] = 1.0
         codes = getattr(self.network, "codes", ())
         if codes:
             columns = codes if codes is ... else list(codes)
@@ -239,7 +246,8 @@ class Model:
         network = Standardised(self.network, shift, scale)
         if self.likelihood.task != "regression":
             return replace(self, network=network)
-        return replace(self, network=network, likelihood=Scaled(self.likelihood, *_moments(jnp.asarray(y, x.dtype))))
+        refuse_lost("y", y, target=True)
+        return replace(self, network=network, likelihood=Scaled(self.likelihood, *_moments(y, dtype)))
 
     def outputs(
         self,
@@ -347,13 +355,18 @@ def _copy(start: Any, fresh: Any) -> Any:
     return tree.map_with_path(copy, fresh)
 
 
-def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns every column's mean and standard deviation; one for a column constant to the precision of its dtype."""
+def _moments(a: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns every column's mean and standard deviation; one for a column constant to the precision that it came in.
+
+    They are taken in 64 bits, from the numbers as they came.
+    """
+    # JAX's own types, such as bfloat16, are no types of NumPy.
+    precision = jnp.finfo(a.dtype).eps if jnp.issubdtype(a.dtype, jnp.floating) else 0.0
     wide = np.asarray(a, np.float64)
     mean, scale = wide.mean(axis=0), wide.std(axis=0)
-    constant = scale <= 8 * float(jnp.finfo(a.dtype).eps) * np.abs(mean)
+    constant = scale <= 8 * float(precision) * np.abs(mean)
     scale = np.where(constant | (scale == 0), 1.0, scale)
-    return np.asarray(mean, a.dtype), np.asarray(scale, a.dtype)
+    return np.asarray(mean, dtype), np.asarray(scale, dtype)
 
 
 def _is_none(leaf: Any) -> bool:

@@ -90,8 +90,11 @@ class Posterior:
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
         rows = max(1, memory.budget() // max(math.prod(x.shape[1:]), 1))
-        if not all(bool(np.isfinite(x[start : start + rows]).all()) for start in range(0, x.shape[0], rows)):
-            raise ValueError("x holds NaN or infinity; remove or fill those rows first")
+        kept = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a number may be infinite that came in 64 bits
+        with np.errstate(over="ignore"):
+            finite = (np.isfinite(x[i : i + rows].astype(kept)).all() for i in range(0, x.shape[0], rows))
+            if not all(map(bool, finite)):
+                raise ValueError(f"x holds NaN or infinity in {kept}; remove or fill those rows first")
         # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
         key = jax.random.clone(self.key) if key is None else key
         if offset is not None:

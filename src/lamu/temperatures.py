@@ -149,7 +149,7 @@ def _compared(
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return model, float(temperatures[0]), {}
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    rows = data if isinstance(data, Arrays) else Arrays.to_fit(data)
     model.likelihood.check(np.asarray(rows.y))
     learned, held = set_aside(rows, validation, model.likelihood.task, seed)
     assert held is not None  # a share or rows were given

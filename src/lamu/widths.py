@@ -98,7 +98,7 @@ def fit_width(
         return _single(fit(model, data, algorithm, seed=seed, **options))
     if traits.chooses_width:
         return _single(fit(model, data, algorithm, seed=seed, validation=validation, **options))
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    rows = data if isinstance(data, Arrays) else Arrays.to_fit(data)
     model.likelihood.check(np.asarray(rows.y))
     learned, held = set_aside(rows, validation, model.likelihood.task, seed)
     failures: list[Diverged] = []

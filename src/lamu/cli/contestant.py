@@ -66,7 +66,7 @@ def contest(
         seconds = time.perf_counter() - start
         if fitted.fit.interrupted:
             raise KeyboardInterrupt
-        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test])
+        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
         scores = estimates(rows)
         if keep is not None:
             Path(keep).mkdir(exist_ok=True)
@@ -78,9 +78,9 @@ def contest(
                 "nll": rows["nll"],
                 "steps": len(fitted.fit.history["loss"]),
                 "seconds": seconds,
-                "widths": fitted.widths,
+                "widths": {width: nll + table.encoding.log_unit for width, nll in fitted.widths.items()},
                 "temperature": temperature,
-                "evidence": _evidence(fitted.posterior, (x, y)),
+                "evidence": _evidence(fitted.posterior, (x, y), table.encoding.log_unit),
             }
         )
     return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": most_held()}
@@ -99,13 +99,16 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
     return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
-def _evidence(posterior: Any, data: Any) -> float | None:
-    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
+def _evidence(posterior: Any, data: Any, log_unit: float) -> float | None:
+    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one.
+
+    It is that of the original targets, whose density is smaller by their unit, row by row.
+    """
     try:
         found = evidence(posterior, data).value
     except TypeError:
         return None
-    return found if math.isfinite(found) else None
+    return found - log_unit * len(data[1]) if math.isfinite(found) else None
 
 
 def main(task: str, answer: str) -> int:

@@ -81,7 +81,8 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
     show_notes(table.notes)
     if out is None:
         title = f"{rows} predictions" if rows <= MOST_ROWS else f"the first {MOST_ROWS} of {rows:,} predictions"
-        show_table(title, list(first), zip(*(_shown(*column) for column in first.items()), strict=True))
+        digits = _digits(first)
+        show_table(title, list(first), zip(*(_shown(*column, digits) for column in first.items()), strict=True))
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
     if scores:
@@ -99,7 +100,7 @@ def _blocks(
         pred = posterior.predict(x[rows], samples=samples)
         targets = None if y is None else y[rows]
         found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
-        yield found, {} if targets is None else score_rows(pred, targets)
+        yield found, {} if targets is None else score_rows(pred, targets, encoding)
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -144,10 +145,19 @@ def _posterior(run: Path, config: dict[str, Any], encoding: Encoding) -> Posteri
     return posterior
 
 
-def _shown(name: str, column: np.ndarray) -> list[Any]:
+def _digits(table: dict[str, np.ndarray]) -> int:
+    """Returns how many digits show where the targets of a regression lie within their intervals, four at least."""
+    if "lower" not in table:
+        return 4
+    width, largest = np.median(table["upper"] - table["lower"]), np.max(np.abs(table["mean"]))
+    return int(np.clip(3 + np.ceil(np.log10(largest / width)), 4, 17)) if 0 < width < largest else 4
+
+
+def _shown(name: str, column: np.ndarray, digits: int) -> list[Any]:
     """Returns the values of a column for a person: probabilities and their logarithms with one number of digits."""
-    digits = name.startswith("p_") or name == "log_prob"
-    return [f"{value:.4f}" for value in column] if digits else list(column)
+    if name.startswith("p_") or name == "log_prob":
+        return [f"{value:.4f}" for value in column]
+    return [f"{value:.{digits}g}" for value in column] if column.dtype.kind == "f" else list(column)
 
 
 def _append_csv(path: Path, table: dict[str, np.ndarray]) -> None:

@@ -193,7 +193,7 @@ def train(
     y_test = data.y[test_rows]
     pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
     convergence = fitted.posterior.convergence
-    found = estimates(score_rows(pred, y_test))
+    found = estimates(score_rows(pred, y_test, encoding))
     noise = float(pred.monte_carlo_error(y_test))
     metrics = {
         "task": encoding.task,
@@ -227,7 +227,7 @@ def train(
             "precision": _precision(fitted.posterior),
             "temperature": temperature,
             "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
-            "widths_tried": {f"{width:g}": nll for width, nll in fitted.widths.items()},
+            "widths_tried": {f"{width:g}": nll + encoding.log_unit for width, nll in fitted.widths.items()},
             "standardised": True,
             "notes": list(table.notes),
             "posterior": fingerprint(folder / "posterior"),
