@@ -23,6 +23,7 @@ from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.running.checkpoints import of_part
 
 __all__ = ["FoldedFit", "fit_folds", "folds_of"]
 
@@ -58,7 +59,14 @@ class FoldedFit:
 
 
 def fit_folds(
-    model: Model, data: Any, algorithm: Algorithm, *, folds: int = 5, seed: int = 0, **options: Any
+    model: Model,
+    data: Any,
+    algorithm: Algorithm,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    checkpoint: Any = None,
+    **options: Any,
 ) -> FoldedFit:
     r"""Fits an algorithm once for each fold of the data, and pools what they learn.
 
@@ -71,6 +79,8 @@ def fit_folds(
         algorithm: what each member runs.
         folds: K.
         seed: of the folds; member k's own is the seed plus k.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each member has a folder of checkpoints of its own; with
+            `resume=True` members that are done are not run again, and the end is the same.
         **options: further options of `lamu.fit`, for instance `epochs`, `batch_size` and `stop`.
 
     Returns:
@@ -90,19 +100,20 @@ def fit_folds(
         >>> lamu.scores.nll(found.posterior.predict(x), y) < 5.6
         True
     """
-    for name in ("validation", "checkpoint", "resume"):
-        if name in options:
-            raise ValueError(f"{name}={options[name]!r} is the business of each fold here; leave it out, or use fit")
+    if "validation" in options:
+        given = options["validation"]
+        raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
     rows = Arrays.to_fit(data)
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
     model.likelihood.check(np.asarray(rows.y))
     parts = folds_of(np.asarray(rows.y), folds, seed, stratify=model.likelihood.task != "regression")
 
-    def member(model: Model, k: int) -> Fit:
+    def member(model: Model, k: int, under: str = "") -> Fit:
         held = parts[k]
         learned = np.setdiff1d(np.arange(rows.count), held)
-        options_of_k = {**options, "seed": seed + k, "validation": rows.take(held)}
+        place = of_part(checkpoint, f"{under}fold-{k}")
+        options_of_k = {**options, "seed": seed + k, "validation": rows.take(held), "checkpoint": place}
         found = fit(model, rows.take(learned), algorithm, **options_of_k)
         if found.interrupted:  # who stops a member means the ensemble, of which a part would be another answer
             raise KeyboardInterrupt
@@ -145,11 +156,11 @@ def _chosen(model: Model, parts: Sequence[np.ndarray], member: Any) -> tuple[lis
     tried: dict[float, tuple[float, list[Fit]]] = {}
     for factor in _WIDTHS:
         width = float(prior.start) * factor
-        fits = [member(replace(model, prior=prior.at(width)), k) for k in range(folds)]
+        fits = [member(replace(model, prior=prior.at(width)), k, f"scale-{width:g}-") for k in range(folds)]
         tried[width] = float(np.mean([_nll(each) for each in fits])), fits
     best = min(tried, key=lambda width: tried[width][0])
     fits = tried[best][1]
-    rest = [member(replace(model, prior=prior.at(best)), k) for k in range(folds, len(parts))]
+    rest = [member(replace(model, prior=prior.at(best)), k, f"scale-{best:g}-") for k in range(folds, len(parts))]
     return [*fits, *rest], {width: nll for width, (nll, _) in tried.items()}
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from lamu.cli.folder import Interrupted
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -58,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
+    except Interrupted as kept:
+        print(f"lamu: {kept}", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # whoever read the output, `head` for instance, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -151,6 +156,7 @@ def _fit(
     max_memory: _MaxMemory = None,
     temperature: _Temperature = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen."""
@@ -165,7 +171,7 @@ def _fit(
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
-        train(request, out, algorithm, settings, as_json, force)
+        train(request, out, algorithm, settings, as_json, force, resume)
 
 
 @app.command("predict")
