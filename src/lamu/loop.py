@@ -30,7 +30,7 @@ from lamu.running.checkpoints import Checkpoints
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.fixed_point import convergence_of
 from lamu.running.forecast import Run, foresee
-from lamu.running.held_out import Best, set_aside, validation_nll
+from lamu.running.held_out import Best, posterior_nll, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.pieces import draw_of, handle, start
 from lamu.running.progress import Progress
@@ -64,7 +64,7 @@ class Fit:
     Attributes:
         posterior: the posterior; with validation, that of the best state.
         history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
-            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation.
+            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation, of a sampler one.
         state: the algorithm's last state; on the mesh, where there was one.
         interrupted: whether the run was stopped from the keyboard before its end.
 
@@ -143,7 +143,8 @@ def fit(
         seed: of everything that is random; the same seed gives the same bits on the same machine.
         validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
             negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
-            posterior is that of the best state. Algorithms that choose a prior's width choose it there.
+            posterior is that of the best state. Algorithms that choose a prior's width choose it there. Of a sampler it
+            is taken once, of all draws, and chooses nothing.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
             says whether to stop.
         callbacks: called after every block of steps with the steps done and the last loss, residual and validation.
@@ -200,8 +201,11 @@ def fit(
         raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
     if resume and checkpoint is None:
         raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
-    if validation is not None and algorithm.traits.length is not None:
-        raise ValueError("a sampler has no best state to choose; leave validation out")
+    samples = algorithm.traits.length is not None
+    if stop is not None and samples:
+        raise ValueError(
+            f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
+        )
     rows, held = set_aside(rows, validation, model.likelihood.task, seed)
     if held is not None:
         model.likelihood.check(np.asarray(held.y))
@@ -233,11 +237,12 @@ def fit(
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
     if as_it_came and statistics is None:
         require_choice(algorithm, objective, example)
+    judged = held is not None and not samples  # state by state
     with memory.within(max_memory):
-        foresee(Run(algorithm, objective, rows, example, batch_size, total, held is not None, checkpoint is not None))
+        foresee(Run(algorithm, objective, rows, example, batch_size, total, judged, checkpoint is not None))
     # On a mesh the steps have everything there; what comes after them has it where it was.
     laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
-    held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held, example))
+    held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held if judged else None, example))
     spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
     state = start(spread, init_key, ours, shown)
     best = Best(stop)
@@ -288,7 +293,7 @@ def fit(
 
     def concluded(chosen: Any) -> Posterior:
         """Returns the posterior of a state, with how far it is from its fixed point."""
-        seen = rows if held is None or not isinstance(rows, Arrays) else replace(rows, held_out=held)
+        seen = replace(rows, held_out=held) if judged and isinstance(rows, Arrays) else rows
         try:
             with memory.within(max_memory):
                 posterior = algorithm.posterior(jax.random.clone(final_key), chosen, objective, seen, history.trace)
@@ -347,6 +352,8 @@ def fit(
     def finish(state: Any) -> Fit:
         chosen = state if best.state is None else best.state
         posterior = settled if settled is not None and best.state is None else concluded(devices.together(chosen))
+        if held is not None and not judged:
+            history.validated(posterior_nll(posterior, held))
         return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:

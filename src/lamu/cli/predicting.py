@@ -13,9 +13,9 @@ import numpy as np
 from lamu.cli.folder import FORMAT, draft, refuse_unwritable
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
-from lamu.cli.training import fingerprint
+from lamu.cli.training import fingerprint, table_fingerprint
 from lamu.data import Arrays, Encoding
-from lamu.data.table import match
+from lamu.data.table import Table, match
 from lamu.posterior import Posterior, load
 
 __all__ = ["predict"]
@@ -48,6 +48,7 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
     posterior = _posterior(run, config, encoding)
     table = match(data, encoding)
     rows = len(table.x)
+    notes = [*table.notes, *_seen(table, config)]
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.y))
     y = None if table.y is None else checked.y
     if out is not None:
@@ -73,12 +74,12 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
                 "rows": rows,
                 "scores": {name: each.value for name, each in scores.items()} or None,
                 "standard_errors": {name: each.error for name, each in scores.items()} or None,
-                "notes": list(table.notes),
+                "notes": notes,
                 "predictions": [dict(zip(first, values, strict=True)) for values in zip(*first.values(), strict=True)],
             }
         )
         return
-    show_notes(table.notes)
+    show_notes(notes)
     if out is None:
         title = f"{rows} predictions" if rows <= MOST_ROWS else f"the first {MOST_ROWS} of {rows:,} predictions"
         digits = _digits(first)
@@ -89,6 +90,17 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
         show_scores(f"{rows:,} rows", scores)
     if out is not None:
         show_line(f"{rows:,} predictions written to {out}")
+
+
+def _seen(table: Table, config: dict[str, Any]) -> list[str]:
+    """Returns the note on scores of rows that were learned from, where the table is the one that was fitted."""
+    if table.y is None or config.get("table") != table_fingerprint(table):
+        return []
+    train, test = config["rows"]["train"], config["rows"]["test"]
+    return [
+        f"this is the table that was fitted: {train} of its {train + test} rows were learned from, so that its scores "
+        f"flatter; those of the {test} others are in metrics.json"
+    ]
 
 
 def _blocks(

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lamu import plots
 from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.modelling import budget, default_algorithm, default_folds, default_settings, model_for
@@ -33,7 +35,7 @@ from lamu.rate import Annealed, PolynomialAverage
 from lamu.temperatures import choose_temperature
 from lamu.widths import fit_width
 
-__all__ = ["Request", "fingerprint", "learning_rows", "train"]
+__all__ = ["Request", "fingerprint", "learning_rows", "table_fingerprint", "train"]
 
 _PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "flax", "optax", "scikit-learn", "pandas")
 
@@ -235,6 +237,8 @@ def train(
                 "standardised": True,
                 "notes": list(table.notes),
                 "posterior": fingerprint(folder / "posterior"),
+                "table": table_fingerprint(table),
+                "rows": metrics["rows"],
                 "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
             }
             (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
@@ -287,6 +291,13 @@ def _told() -> Iterator[None]:
 def fingerprint(posterior: Path) -> str:
     """Returns the SHA-256 of a saved posterior's own list of checksums, which no other posterior has."""
     return hashlib.sha256((posterior / "checksums.json").read_bytes()).hexdigest()
+
+
+def table_fingerprint(table: Table) -> str:
+    """Returns a SHA-256 of a table's inputs and targets, by which it is known again."""
+    seen = hashlib.sha256(np.ascontiguousarray(table.x).tobytes())
+    seen.update(b"" if table.y is None else np.ascontiguousarray(table.y).tobytes())
+    return seen.hexdigest()
 
 
 def picture(pred: Any, y: Any, encoding: Encoding) -> Any:

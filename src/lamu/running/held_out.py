@@ -15,7 +15,7 @@ from lamu.protocol import runnable
 from lamu.running.pieces import opened
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Best", "set_aside", "validation_nll"]
+__all__ = ["Best", "posterior_nll", "set_aside", "validation_nll"]
 
 _ROWS, _DRAWS = 4096, 32
 
@@ -68,6 +68,17 @@ def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Object
         part, count = _batch_nll(algorithm, jax.random.clone(key), state, objective, batch)
         total, weight = total + float(part), weight + float(count)
     return total / weight
+
+
+def posterior_nll(posterior: Any, held: Arrays) -> float:
+    """Returns the mean negative log predictive density of the rows set aside under a posterior, in nats a row, weighted.
+
+    Args:
+        posterior: the posterior.
+        held: the rows set aside.
+    """
+    log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
+    return -float(np.average(log_prob, weights=np.asarray(held.weight, float)))
 
 
 @jax.jit
