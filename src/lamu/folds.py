@@ -19,7 +19,7 @@ import numpy as np
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.data.arrays import Arrays
 from lamu.loop import Fit, fit
-from lamu.model import Model
+from lamu.model import Model, aligned
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
@@ -103,6 +103,7 @@ def fit_folds(
     if "validation" in options:
         given = options["validation"]
         raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
+    model, data = aligned(model, data)
     rows = Arrays.to_fit(data)
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")

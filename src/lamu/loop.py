@@ -18,7 +18,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.density import in_its_own_space, nothing
 from lamu.families import Draws
-from lamu.model import Model
+from lamu.model import Model, aligned
 from lamu.objective import Objective
 from lamu.observations import Observation
 from lamu.posterior import Posterior
@@ -190,6 +190,7 @@ def fit(
     """
     if hasattr(data, "shape") and isinstance(model.likelihood, Observation):
         data = {"y": data}
+    model, data = aligned(model, data)
     rows = data if isinstance(data, Arrays | Stream) else _rows(data)
     if isinstance(rows, Arrays):
         model.likelihood.check(np.asarray(rows.y))
@@ -206,7 +207,7 @@ def fit(
         raise ValueError(
             f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
         )
-    rows, held = set_aside(rows, validation, model.likelihood.task, seed)
+    rows, held = set_aside(rows, aligned(model, validation)[1], model.likelihood.task, seed)
     if held is not None:
         model.likelihood.check(np.asarray(held.y))
     if data_size is None:

@@ -7,6 +7,7 @@ rows are summed, scaled and tempered is the objective's business alone (`docs/sc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
+from lamu.data.naming import by_name, names_of
 from lamu.data.precision import refuse_lost
 from lamu.families import Product
 from lamu.likelihoods import Likelihood, Scaled
@@ -25,10 +27,10 @@ from lamu.networks.interface import outputs
 from lamu.observations import Observation, Parameter
 from lamu.priors import Belief, Normal, Prior
 from lamu.priors.belief import tempered
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Model", "arrived", "require_same_parts", "weights_belief"]
+__all__ = ["Model", "aligned", "arrived", "require_same_parts", "weights_belief"]
 
 
 @record
@@ -45,6 +47,8 @@ class Model:
             `None`. Frozen leaves are constants: they are in no state, no gradient, no prior. Use `freeze` to set them.
         start: parameters and network state that every run starts from, or `None` for fresh ones. Use `starting_at` or
             `with_prior` to set them.
+        columns: the names of the inputs, where they came as a frame of pandas or polars: later frames are matched by
+            them. None where they have none.
 
     Examples:
         >>> import jax, lamu
@@ -60,6 +64,7 @@ class Model:
     prior: Prior = Normal(1.0)
     frozen: Params | None = None
     start: Any = None
+    columns: tuple[str, ...] | None = static(default=None)
 
     @classmethod
     def conjugate(cls, observation: Observation, prior: Any) -> Model:
@@ -216,9 +221,9 @@ class Model:
         (with the Jacobian of the scaling) and intervals stay in the units of the data.
 
         Args:
-            x: training inputs, `[N, ...]`. Constant columns are only shifted, and so are columns of zeros and ones:
-                scaled, the rare value would stand far out. Columns that the network reads as codes of categories
-                (`codes`) are neither shifted nor scaled.
+            x: training inputs, `[N, ...]`, or a frame, whose names the model keeps. Constant columns are only shifted,
+                and so are columns of zeros and ones: scaled, the rare value would stand far out. Columns that the
+                network reads as codes of categories (`codes`) are neither shifted nor scaled.
             y: training targets.
 
         Raises:
@@ -233,6 +238,7 @@ class Model:
         """
         if isinstance(self.likelihood, Observation):
             raise TypeError("a model without inputs has nothing to standardise; use it as it is")
+        x, columns = by_name(x, self.columns), self.columns or names_of(x)
         x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
         refuse_lost("x", x)
         floating = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
@@ -245,9 +251,10 @@ class Model:
             shift[columns], scale[columns] = 0.0, 1.0
         network = Standardised(self.network, shift, scale)
         if self.likelihood.task != "regression":
-            return replace(self, network=network)
+            return replace(self, network=network, columns=columns)
         refuse_lost("y", y, target=True)
-        return replace(self, network=network, likelihood=Scaled(self.likelihood, *_moments(y, dtype)))
+        likelihood = Scaled(self.likelihood, *_moments(y, dtype))
+        return replace(self, network=network, likelihood=likelihood, columns=columns)
 
     def outputs(
         self,
@@ -284,6 +291,35 @@ class Model:
     def log_prior(self, params: Params) -> Array:
         """Returns log p(θ) in nats: the free weights' prior and the dispersions' own."""
         return self.prior.log_prob(params["network"]) + self.likelihood.log_prior(params["likelihood"])
+
+
+def aligned(model: Model, data: Any) -> tuple[Model, Any]:
+    """Returns a model that knows the names of its inputs, and the data with their columns in its order.
+
+    Args:
+        model: a model, which takes the names of a frame over where it has none.
+        data: `(x, y)`, a mapping with `x`, or anything else, which is returned as it is.
+
+    Raises:
+        ValueError: for a frame without a column that the model was fitted on.
+
+    Examples:
+        >>> import lamu, pandas as pd
+        >>> from lamu.model import aligned
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+        >>> model, _ = aligned(model, (pd.DataFrame({"a": [1.0], "b": [2.0]}), [0.5]))
+        >>> aligned(model, (pd.DataFrame({"b": [4.0], "a": [3.0]}), [0.5]))[1][0].to_numpy().tolist()
+        [[3.0, 4.0]]
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        model, found = aligned(model, {"x": data[0]})
+        return model, (found["x"], data[1])
+    given: dict[str, Any] = dict(data) if isinstance(data, Mapping) else {}
+    names = names_of(given.get("x"))
+    if names is None:
+        return model, data
+    model = replace(model, columns=names) if model.columns is None else model
+    return model, {**given, "x": by_name(given["x"], model.columns)}
 
 
 def arrived(model: Model) -> bool:

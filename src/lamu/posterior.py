@@ -14,6 +14,7 @@ import numpy as np
 
 from lamu import memory, store
 from lamu.convergence import Convergence
+from lamu.data.naming import by_name
 from lamu.families import Draws, Family
 from lamu.model import Model
 from lamu.networks import Network, Standardised
@@ -66,7 +67,8 @@ class Posterior:
         computes some of them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
 
         Args:
-            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows.
+            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows. Of a frame (of
+                pandas or polars) the columns are found by the names of the frame that was fitted, and others left out.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
@@ -74,13 +76,15 @@ class Posterior:
                 the data that were fitted.
 
         Raises:
-            ValueError: for inputs of the wrong width, without rows, or not finite, an offset that does not fit them,
-                fewer than one draw, or draws that together take more than `lamu.memory.limit()`.
+            ValueError: for inputs of the wrong width, without rows, or not finite, a frame that lacks a column, an
+                offset that does not fit them, fewer than one draw, or draws that together take more than
+                `lamu.memory.limit()`.
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
         if isinstance(x, int) and isinstance(self.model.likelihood, Observation):
             x = np.zeros((x, 0))
+        x = by_name(x, self.model.columns)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # As where data come in: whole numbers would take the constants of a standardised network down with them.

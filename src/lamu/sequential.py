@@ -21,7 +21,7 @@ from lamu import tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import ExponentialFamily, Gaussian, Point, Product
-from lamu.model import arrived, require_same_parts, weights_belief
+from lamu.model import aligned, arrived, require_same_parts, weights_belief
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.observations import Observation, family_of, values_of
@@ -150,7 +150,7 @@ def remove(
         >>> float(remove(posterior, {"y": [1, 1]}).belief.factors["network"].alpha)
         2.0
     """
-    belief, rows = _additive(posterior), Arrays.of(data)
+    belief, rows = _additive(posterior), Arrays.of(aligned(posterior.model, data)[1])
     model: Any = posterior.model
     model.likelihood.check(np.asarray(rows.y))
     temperature = posterior.temperature if temperature is None else temperature

@@ -19,7 +19,7 @@ from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Point
 from lamu.loop import Fit, fit
-from lamu.model import Model
+from lamu.model import Model, aligned
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.running.checkpoints import of_part
@@ -156,9 +156,10 @@ def _compared(
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return model, float(temperatures[0]), {}
+    model, data = aligned(model, data)
     rows = data if isinstance(data, Arrays) else Arrays.to_fit(data)
     model.likelihood.check(np.asarray(rows.y))
-    learned, held = set_aside(rows, validation, model.likelihood.task, seed)
+    learned, held = set_aside(rows, aligned(model, validation)[1], model.likelihood.task, seed)
     assert held is not None  # a share or rows were given
     if options.get("epochs") is None and options.get("steps") is None:
         first = Rounds.of(algorithm.traits, learned.count, options.get("batch_size", 64)).first

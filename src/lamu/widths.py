@@ -19,7 +19,7 @@ import numpy as np
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.loop import Diverged, Fit, fit
-from lamu.model import Model
+from lamu.model import Model, aligned
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
@@ -108,9 +108,10 @@ def fit_width(
         return _single(fit(model, data, algorithm, seed=seed, **last))
     if traits.chooses_width:
         return _single(fit(model, data, algorithm, seed=seed, validation=validation, **last))
+    model, data = aligned(model, data)
     rows = data if isinstance(data, Arrays) else Arrays.to_fit(data)
     model.likelihood.check(np.asarray(rows.y))
-    learned, held = set_aside(rows, validation, model.likelihood.task, seed)
+    learned, held = set_aside(rows, aligned(model, validation)[1], model.likelihood.task, seed)
     failures: list[Diverged] = []
     comparing = options
     if options.get("epochs") is None and options.get("steps") is None:

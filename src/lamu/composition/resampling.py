@@ -10,7 +10,7 @@ import numpy as np
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.data.arrays import Arrays
 from lamu.loop import fit
-from lamu.model import Model
+from lamu.model import Model, aligned
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 
@@ -58,7 +58,8 @@ def bootstrap(
             raise ValueError(f"{name}={options[name]!r} would be shared by all resamples; leave it out, or use fit")
     if resamples < 2:
         raise ValueError(f"resamples={resamples!r} shows no spread; give at least two")
-    rows = Arrays.of(data)
+    model, data = aligned(model, data)
+    rows = Arrays.to_fit(data)
     random = np.random.default_rng(seed)
     members = [
         fit(model, rows.take(random.integers(0, rows.count, rows.count)), algorithm, seed=seed, **options).posterior

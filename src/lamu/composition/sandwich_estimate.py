@@ -19,6 +19,7 @@ from lamu import memory, tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
+from lamu.model import aligned
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
@@ -59,7 +60,7 @@ def sandwich(posterior: Posterior, data: Any) -> Posterior:
         >>> bool((lower < upper).all())
         True
     """
-    rows = Arrays.of(data)
+    rows = Arrays.of(aligned(posterior.model, data)[1])
     params, state = posterior.mean, posterior.network_state
     weights, dispersion = params["network"], params["likelihood"]
     D = tree.dimension(weights)

@@ -24,6 +24,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Given, nothing
 from lamu.families import Draws, Ensemble
+from lamu.model import aligned
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.promotion import lenient
@@ -265,7 +266,7 @@ class _Loss:
             data = nothing()
         elif data is None:
             raise ValueError("the loss of a network is of its data; give them: barriers(posterior, (x, y))")
-        rows = data if hasattr(data, "batches") else Arrays.of(data)
+        rows = data if hasattr(data, "batches") else Arrays.of(aligned(model, data)[1])
         objective = Objective(model, rows.count)
         return cls(objective, posterior.network_state, list(rows.batches(min(_ROWS, rows.count))))
 

@@ -71,7 +71,7 @@ def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Object
 
 
 def posterior_nll(posterior: Any, held: Arrays) -> float:
-    """Returns the mean negative log predictive density of the rows set aside under a posterior, in nats a row, weighted.
+    """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted.
 
     Args:
         posterior: the posterior.

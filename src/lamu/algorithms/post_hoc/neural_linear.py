@@ -15,7 +15,7 @@ from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
-from lamu.model import Model
+from lamu.model import Model, aligned
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.head import head_features, head_size, require_head
@@ -188,7 +188,7 @@ def absorb(
             f"rows can be absorbed by a posterior of neural_linear(), and this is a {type(posterior.belief).__name__}; "
             "for other Gaussian beliefs use posterior.model.with_prior(posterior) and fit again"
         )
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    rows = data if isinstance(data, Arrays) else Arrays.of(aligned(posterior.model, data)[1])
     posterior.model.likelihood.check(np.asarray(rows.y))
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(posterior.model, float(rows.count), temperature, likelihood_power)
