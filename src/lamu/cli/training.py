@@ -20,13 +20,14 @@ import numpy as np
 
 from lamu import plots
 from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
-from lamu.cli.modelling import budget, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.modelling import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.versions import version
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
+from lamu.data.spelling import nearest
 from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
 from lamu.folds import fit_folds
@@ -57,6 +58,7 @@ class Request:
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
         temperature: T of the posterior; None for the one that training rows set aside choose.
+        likelihood: one of `lamu.cli.modelling.LIKELIHOODS`, for a regression; None for the task's own.
     """
 
     data: str
@@ -71,6 +73,7 @@ class Request:
     folds: int | None = None
     max_memory: str | None = None
     temperature: float | None = None
+    likelihood: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -88,6 +91,8 @@ class Request:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature is {self.temperature:g}; give a positive number, 1 for Bayes' rule itself")
+        if self.likelihood is not None and self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"there is no likelihood {self.likelihood!r}; {nearest(self.likelihood, LIKELIHOODS)}")
         if self.max_memory is not None:
             parse_size(self.max_memory)
         if not 0 <= self.seed < 2**32:
@@ -169,7 +174,7 @@ def train(
     encoding = table.encoding
     data = Arrays.of((table.x, table.y))
     x, y = data.x[train_rows], data.y[train_rows]
-    model = model_for(encoding, x, y)
+    model = model_for(encoding, x, y, request.likelihood)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
