@@ -111,7 +111,9 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
         rows: how many rows there are to learn from.
     """
     kept = set(budget(learner, rows))
-    asked = {name: value for name, value in request.loop(learner, rows).items() if name in {*kept, "epochs"}}
+    if learner.traits.length is None and learner.traits.batching != "once":
+        kept.add("epochs")
+    asked = {name: value for name, value in request.loop(learner, rows).items() if name in kept}
     return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
