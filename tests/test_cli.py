@@ -38,6 +38,47 @@ def test_algorithms_are_listed_from_the_code(lamu):
         assert isinstance(row["departures"], list)
 
 
+# A plain install, without the extras
+
+WITHOUT_EXTRAS = """
+import sys
+
+for name in ("arviz", "blackjax"):
+    sys.modules[name] = None
+from lamu.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def plainly(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *words], capture_output=True, text=True, check=False)
+
+
+def test_a_plain_install_lists_every_algorithm_and_names_the_extra_where_one_needs_it(tmp_path):
+    listed = plainly("algorithms", "--json")
+    assert listed.returncode == 0, listed.stderr
+    assert [row["algorithm"] for row in json.loads(listed.stdout)] == list(recipes())
+    out = str(tmp_path / "run")
+    for words in (
+        ("fit", "iris", "--out", out, "--algorithm", "nuts"),
+        ("compare", "iris", "--algorithms", "adam", "--reference", "hmc"),
+    ):
+        ran = plainly(*words)
+        assert ran.returncode == 2
+        assert ran.stdout == ""
+        assert ran.stderr.count("\n") == 1
+        assert 'pip install "lamu[mcmc]"' in ran.stderr
+        assert ran.stderr.startswith("lamu: ")
+    assert "step_size" not in plainly("fit", "iris", "--out", out, "--algorithm", "nuts").stderr  # nuts has none
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_rows_that_are_listed_without_the_extra_are_the_algorithms_own():
+    for recipe in recipes().values():
+        assert recipe.choices == recipe.factory().choices
+
+
 def checks_of(monkeypatch, deviations: Sequence[float]) -> None:
     def check(name: str, deviation: float):
         return lambda: SimpleNamespace(algorithm=name, reference="two", deviation=deviation, tolerance=1e-3)

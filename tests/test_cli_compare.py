@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -217,3 +218,24 @@ def test_processes_answer(lamu, tmp_path):
     assert 0 < row["scores"]["nll"] < 10
     assert ran.document["budget"]["epochs"] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["iris.csv"]
+
+
+def test_the_default_is_what_fit_runs_unless_it_is_told(lamu, tmp_path):
+    csv_of("iris", rows=60).to_csv("table.csv", index=False)
+    data = ("table.csv", "--target", "target", "--epochs", "2")
+    assert lamu("fit", *data, "--out", "run").code == 0
+    fitted = json.loads((tmp_path / "run" / "metrics.json").read_text())["scores"]
+    request = Request("table.csv", "target", epochs=2)
+    found = contest(request, "default", (), splits=1)
+    assert found["splits"][0]["scores"] == pytest.approx(fitted)
+    assert found["epochs"] is None
+
+
+def test_the_default_has_no_settings_and_is_no_reference(lamu, answers):
+    words = ("compare", "iris", "--algorithms", "default,adam")
+    assert_refused(lamu(*words, "--set", "default.learning_rate=1"), "'default'", "which is as it is")
+    assert_refused(lamu(*words, "--reference", "default"), "--reference is 'default'", "hmc")
+    answers |= {"default": answer([1.0, 2.0]) | {"epochs": None}, "adam": answer([1.5, 2.5])}
+    ran = lamu(*words)
+    assert ran.code == 0
+    assert "default takes its own number of steps" in ran.out

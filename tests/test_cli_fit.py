@@ -152,7 +152,7 @@ def test_a_fit_that_the_loop_broke_off_is_not_written(lamu, tmp_path, monkeypatc
     stopped = lambda *arguments, **options: SimpleNamespace(fit=SimpleNamespace(interrupted=True))
     monkeypatch.setattr("lamu.cli.training.fit_width", stopped)
     assert lamu("fit", "iris", "--out", "run", *QUICK).code == 130
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]  # the temperatures that were tried
 
 
 def test_our_own_faults_keep_their_traceback(lamu, tmp_path, monkeypatch):
@@ -266,3 +266,32 @@ def test_swapping_with_nothing_is_an_error(tmp_path):
     (tmp_path / "one").mkdir()
     with pytest.raises(FileNotFoundError):
         exchange(tmp_path / "one", tmp_path / "none")
+
+
+def test_the_noise_may_differ_from_row_to_row(lamu, tmp_path):
+    random = np.random.default_rng(0)
+    x = random.uniform(-1.0, 1.0, 600)
+    table = pd.DataFrame({"x": x, "y": x + np.where(x > 0, 1.0, 0.1) * random.normal(size=600)})
+    table.to_csv("noisy.csv", index=False)
+    words = ("fit", "noisy.csv", "--target", "y", "--folds", "2", "--epochs", "80")
+    widths = {}
+    for name in ("gaussian", "heteroscedastic"):
+        assert lamu(*words, "--likelihood", name, "--out", name).code == 0
+        found = pd.read_csv(tmp_path / name / "predictions.csv")
+        wide = table["x"].to_numpy()[found["row"]] > 0
+        width = (found["upper"] - found["lower"]).to_numpy()
+        widths[name] = width[wide].mean() / width[~wide].mean()
+    assert widths["gaussian"] == pytest.approx(1.0, abs=0.05)
+    assert widths["heteroscedastic"] > 1.5
+    config = json.loads((tmp_path / "heteroscedastic" / "config.json").read_text())
+    assert config["likelihood"] == "heteroscedastic"
+    again = lamu("predict", "heteroscedastic", "noisy.csv", "--json").document
+    assert 0.85 < again["scores"]["coverage"] < 1.0
+
+
+def test_a_likelihood_is_one_that_there_is_for_the_task(lamu):
+    words = ("fit", "iris", "--out", "run", "--likelihood")
+    assert_refused(lamu(*words, "heteroscedstic"), "no likelihood 'heteroscedstic'", "did you mean 'heteroscedastic'?")
+    assert_refused(lamu(*words, "heteroscedastic"), "--likelihood heteroscedastic is of a regression", "classes")
+    words = ("compare", "iris", "--algorithms", "adam", "--likelihood")
+    assert_refused(lamu(*words, "heteroscedastic"), "is of a regression", "leave it out")

@@ -174,3 +174,15 @@ def test_predict_notes_what_it_never_saw(lamu, tmp_path):
 
 def test_predictions_are_csv_and_say_so(lamu, fitted):
     assert_refused(lamu("predict", fitted / "classes", "iris", "--out", "o.parquet"), "'o.parquet'", "FILE.csv")
+
+
+def test_the_table_that_was_fitted_is_known_again(lamu, fitted, tmp_path):
+    run, table = fitted / "regression", fitted / "regression.csv"
+    note = "96 of its 120 rows were learned from"
+    assert note in lamu("predict", run, table).out
+    assert any(note in each for each in lamu("predict", run, table, "--json").document["notes"])
+    other = pd.read_csv(table).iloc[:-1]
+    other.to_csv(tmp_path / "other.csv", index=False)
+    assert "learned from" not in lamu("predict", run, tmp_path / "other.csv").out
+    pd.read_csv(table).drop(columns="target").to_csv(tmp_path / "new.csv", index=False)
+    assert "learned from" not in lamu("predict", run, tmp_path / "new.csv").out

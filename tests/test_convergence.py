@@ -315,7 +315,7 @@ def test_no_temperature_is_chosen_for_a_point():
     model, x, y, _, _ = regression()
     found = lamu.fit_temperature(model, (x, y), lamu.algorithms.adam(1e-2), steps=20)
     assert found.temperatures == {}
-    for name in ("checkpoint", "resume", "stop", "temperature"):
+    for name in ("stop", "temperature"):
         with pytest.raises(ValueError, match=f"{name}=1 is about one run"):
             lamu.fit_temperature(model, (x, y), lamu.algorithms.adam(1e-2), **{name: 1})
     with pytest.raises(ValueError, match="leaves no choice"):

@@ -89,3 +89,13 @@ def test_an_interrupt_ends_the_ensemble_and_begins_no_further_member() -> None:
     with pytest.raises(KeyboardInterrupt):
         lamu.fit_folds(MODEL, (X, Y), ADAM, folds=3, callbacks=[stop], **GIVEN)
     assert len(begun) == 1
+
+
+def test_without_an_algorithm_it_is_the_default_of_the_command_line() -> None:
+    x, y = lamu.data.load("iris")
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3)).standardised(x, y)
+    found = lamu.fit_folds(model, (x, y), folds=2)
+    adam = lamu.algorithms.adam(lamu.rate.Annealed(0.01))
+    expected = lamu.fit_folds(model, (x, y), adam, folds=2, batch_size=64, epochs=500, stop=100)
+    np.testing.assert_array_equal(found.posterior.predict(x).mean, expected.posterior.predict(x).mean)
+    assert len(lamu.fit_folds(model, (x, y), folds=2, steps=4).fits[0].history["loss"]) == 4

@@ -149,8 +149,28 @@ def test_what_cannot_be_is_said(options: dict[str, Any], words: str) -> None:
         lamu.fit(LINEAR, (X, Y), lamu.algorithms.adam(), epochs=1, **options)
 
 
-def test_samplers_and_shares_of_streams_are_refused() -> None:
-    with pytest.raises(ValueError, match="leave validation out"):
-        lamu.fit(LINEAR, (X, Y), lamu.mcmc.nuts(chains=1, warmup=10, draws=1), validation=0.1)
+def test_shares_of_streams_are_refused() -> None:
     with pytest.raises(ValueError, match="no rows to set aside"):
         lamu.fit(LINEAR, [(X, Y)], lamu.algorithms.adam(), data_size=60, validation=0.1, epochs=1)
+
+
+def test_a_sampler_reports_the_rows_set_aside_and_chooses_nothing():
+    x, y = lamu.data.load("diabetes")
+    x, y = x[:120], y[:120]
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
+    sampler = lamu.mcmc.hmc(chains=2, warmup=60, draws=60)
+    rows = {"x": x, "y": y, "weight": np.linspace(0.5, 1.5, len(y))}
+    fit = lamu.fit(model, rows, sampler, validation=0.25)
+    learned, held = set_aside(lamu.data.Arrays.of(rows), 0.25, "regression", 0)
+    alone = lamu.fit(model, learned, sampler)
+    for one, other in zip(
+        jax.tree.leaves(fit.posterior.samples), jax.tree.leaves(alone.posterior.samples), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    expected = -np.average(
+        np.asarray(alone.posterior.predict(held.x).log_prob(held.y)), weights=np.asarray(held.weight)
+    )
+    assert fit.history["validation_nll"] == pytest.approx([expected])
+    assert fit.history["validation_step"].tolist() == [120]
+    with pytest.raises(ValueError, match="stop=3 waits for a best state"):
+        lamu.fit(model, rows, sampler, validation=0.25, stop=3)

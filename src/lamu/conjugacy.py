@@ -118,6 +118,12 @@ class ConjugateModel(Target):
             self.observation.check(np.asarray(rows.y))
         return rows
 
+    def rows(self, data: Any) -> Arrays:
+        """Returns targets as rows in memory."""
+        rows = Arrays.of({"y": data} if hasattr(data, "shape") else data)
+        self.observation.check(np.asarray(rows.y))
+        return rows
+
     def inputs(self, x: Any) -> Rows:
         """Returns rows without inputs, as many as asked for.
 

@@ -190,6 +190,10 @@ class Density(Target):
             raise ValueError(f"a density has no data, and was given {rows.count} rows; give None")
         return rows
 
+    def rows(self, data: Any) -> Arrays:
+        """Returns one row of no content."""
+        return self.read(data)
+
     def inputs(self, x: Any) -> NoReturn:
         """Raises a TypeError: a density predicts nothing."""
         raise TypeError("a density has no targets to predict; use posterior.sample(key, n) and posterior.belief")

@@ -17,18 +17,23 @@ from typing import Any
 import numpy as np
 
 from lamu.algorithms.ensembles.deep_ensemble import pooled
+from lamu.algorithms.optimisers.adam import adam
 from lamu.data.arrays import Arrays
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.rate import Annealed
+from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
 
-__all__ = ["FoldedFit", "fit_folds", "folds_of"]
+__all__ = ["FoldedFit", "epochs_of", "fit_folds", "folds_of", "length_of_members"]
 
 _WIDTHS = (1.0, 2.0, 0.5)
 _ENOUGH_ROWS = 1000
+_RATE = 0.01
+_BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,14 @@ class FoldedFit:
 
 
 def fit_folds(
-    model: Model, data: Any, algorithm: Algorithm, *, folds: int = 5, seed: int = 0, **options: Any
+    model: Model,
+    data: Any,
+    algorithm: Algorithm | None = None,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    checkpoint: Any = None,
+    **options: Any,
 ) -> FoldedFit:
     r"""Fits an algorithm once for each fold of the data, and pools what they learn.
 
@@ -69,9 +81,13 @@ def fit_folds(
     Args:
         model: network, likelihood and prior. Scaling (`standardised`) is the model's, hence common to all members.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
-        algorithm: what each member runs.
+        algorithm: what each member runs. Left out, it is what `lamu fit` runs where no algorithm is named: Adam with a
+            rate that falls from 0.01, and, unless `epochs` or `steps` say otherwise, for three thousand steps, stopped
+            after a fifth of the epochs without a better validation.
         folds: K.
         seed: of the folds; member k's own is the seed plus k.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each member has a folder of checkpoints of its own; with
+            `resume=True` members that are done are not run again, and the end is the same.
         **options: further options of `lamu.fit`, for instance `epochs`, `batch_size` and `stop`.
 
     Returns:
@@ -87,23 +103,30 @@ def fit_folds(
         >>> import lamu
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Gaussian()).standardised(x, y)
-        >>> found = lamu.fit_folds(model, (x, y), lamu.algorithms.adam(1e-2), epochs=40, stop=10)
+        >>> found = lamu.fit_folds(model, (x, y), epochs=40, stop=10)
         >>> lamu.scores.nll(found.posterior.predict(x), y) < 5.6
         True
     """
-    for name in ("validation", "checkpoint", "resume"):
-        if name in options:
-            raise ValueError(f"{name}={options[name]!r} is the business of each fold here; leave it out, or use fit")
-    rows = Arrays.of(data)
+    if "validation" in options:
+        given = options["validation"]
+        raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
+    model = model.named(data)
+    rows = model.read(data)
+    if not isinstance(rows, Arrays):
+        raise TypeError("folds are cut from rows in memory; give (x, y)")
+    if algorithm is None:
+        algorithm = adam(Annealed(_RATE))
+        if options.get("epochs") is None and options.get("steps") is None:
+            options = {**length_of_members(rows.count, max(folds, 2)), **options}
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
-    model.likelihood.check(np.asarray(rows.y))
-    parts = folds_of(np.asarray(rows.y), folds, seed, stratify=model.likelihood.task != "regression")
+    parts = folds_of(np.asarray(rows.y), folds, seed, stratify=model.has_classes)
 
-    def member(model: Model, k: int) -> Fit:
+    def member(model: Model, k: int, under: str = "") -> Fit:
         held = parts[k]
         learned = np.setdiff1d(np.arange(rows.count), held)
-        options_of_k = {**options, "seed": seed + k, "validation": rows.take(held)}
+        place = of_part(checkpoint, f"{under}fold-{k}")
+        options_of_k = {**options, "seed": seed + k, "validation": rows.take(held), "checkpoint": place}
         found = fit(model, rows.take(learned), algorithm, **options_of_k)
         if found.interrupted:  # who stops a member means the ensemble, of which a part would be another answer
             raise KeyboardInterrupt
@@ -113,6 +136,36 @@ def fit_folds(
     fits = chosen or [member(model, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), widths, tuple(parts))
+
+
+def length_of_members(rows: int, folds: int) -> dict[str, Any]:
+    """Returns how long the members of an ensemble over folds learn where nothing says so, as options of `lamu.fit`.
+
+    Args:
+        rows: the rows of all folds.
+        folds: K.
+
+    Examples:
+        >>> from lamu.folds import length_of_members
+        >>> length_of_members(1000, folds=5)
+        {'batch_size': 64, 'epochs': 231, 'stop': 46}
+    """
+    epochs = epochs_of(rows * (1 - 1 / folds))
+    return {"batch_size": _BATCH, "epochs": epochs, "stop": max(10, epochs // 5)}
+
+
+def epochs_of(rows: int | float) -> int:
+    """Returns the epochs of three thousand steps, thirty at least and five hundred at most.
+
+    Args:
+        rows: the rows that are learned from.
+
+    Examples:
+        >>> from lamu.folds import epochs_of
+        >>> epochs_of(900)
+        200
+    """
+    return min(max(math.ceil(_STEPS / math.ceil(rows / _BATCH)), _FEWEST_EPOCHS), _MOST_EPOCHS)
 
 
 def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:
@@ -146,11 +199,11 @@ def _chosen(model: Model, parts: Sequence[np.ndarray], member: Any) -> tuple[lis
     tried: dict[float, tuple[float, list[Fit]]] = {}
     for factor in _WIDTHS:
         width = float(prior.start) * factor
-        fits = [member(replace(model, prior=prior.at(width)), k) for k in range(folds)]
+        fits = [member(replace(model, prior=prior.at(width)), k, f"scale-{width:g}-") for k in range(folds)]
         tried[width] = float(np.mean([_nll(each) for each in fits])), fits
     best = min(tried, key=lambda width: tried[width][0])
     fits = tried[best][1]
-    rest = [member(replace(model, prior=prior.at(best)), k) for k in range(folds, len(parts))]
+    rest = [member(replace(model, prior=prior.at(best)), k, f"scale-{best:g}-") for k in range(folds, len(parts))]
     return [*fits, *rest], {width: nll for width, (nll, _) in tried.items()}
 
 

@@ -24,7 +24,7 @@ from lamu.running.checkpoints import Checkpoints
 from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.forecast import Run, foresee
-from lamu.running.held_out import Best, set_aside, validation_nll
+from lamu.running.held_out import Best, posterior_nll, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.length import Length
 from lamu.running.pieces import draw_of, handle, start
@@ -84,7 +84,8 @@ def fit(
         seed: of everything that is random; the same seed gives the same bits on the same machine.
         validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
             negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
-            posterior is that of the best state. Algorithms that choose a prior's width choose it there.
+            posterior is that of the best state. Algorithms that choose a prior's width choose it there. Of a sampler it
+            is taken once, of all draws, and chooses nothing.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
             says whether to stop.
         callbacks: called after every block of steps with the steps done and the last loss, residual and validation.
@@ -128,6 +129,7 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
+    model = model.named(data)
     rows = model.read(data)
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
@@ -135,12 +137,13 @@ def fit(
         raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
     if resume and checkpoint is None:
         raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
-    if validation is not None and algorithm.traits.length is not None:
-        raise ValueError("a sampler has no best state to choose; leave validation out")
-    length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
+    samples = algorithm.traits.length is not None
+    if stop is not None and samples:
+        raise ValueError(
+            f"stop={stop!r} waits for a best state, and a sampler has draws and no such state; leave it out"
+        )
     rows, held = set_aside(rows, validation, model, seed)
-    if held is not None:
-        length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
+    length = Length.of(algorithm.traits, rows, batch_size, epochs, steps)
     if data_size is None:
         if not isinstance(rows, Arrays):
             raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
@@ -155,16 +158,15 @@ def fit(
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
     if length.as_it_came and statistics is None:
         require_choice(algorithm, objective, example)
+    judged = held is not None and not samples  # state by state
     with memory.within(max_memory):
-        whole = Run(
-            algorithm, objective, rows, example, batch_size, length.total, held is not None, checkpoint is not None
-        )
+        whole = Run(algorithm, objective, rows, example, batch_size, length.total, judged, checkpoint is not None)
         foresee(whole)
 
     # On a mesh the steps have everything there; what comes after them has it where it was.
     devices = Devices.of(mesh, algorithm)
     laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
-    held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held, example))
+    held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held if judged else None, example))
     spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
     state = start(spread, init_key, ours, shown)
     best = Best(stop)
@@ -209,7 +211,15 @@ def fit(
         passes = passes_over(algorithm.traits, epochs, steps)
         blocks = stream_blocks(spread, algorithm.traits, ours, laid, passes, steps, history.steps, keys[0])
     conclusion = Conclusion(
-        algorithm, objective, rows, held, batch_size, final_key, statistics, max_memory, not length.as_it_came
+        algorithm,
+        objective,
+        rows,
+        held if judged else None,
+        batch_size,
+        final_key,
+        statistics,
+        max_memory,
+        not length.as_it_came,
     )
 
     def validate(state: Any, block: Block) -> None:
@@ -255,9 +265,10 @@ def fit(
         chosen = state if best.state is None else best.state
         if settled is not None and best.state is None:
             return Fit(settled, history.columns, state)
-        return Fit(
-            conclusion.posterior(devices.together(chosen), history, interrupted), history.columns, state, interrupted
-        )
+        posterior = conclusion.posterior(devices.together(chosen), history, interrupted)
+        if held is not None and not judged:
+            history.validated(posterior_nll(posterior, held))
+        return Fit(posterior, history.columns, state, interrupted)
 
     if not history.finite:
         raise _diverged(history, runnable(algorithm).complaint(state), lambda: finish(good))

@@ -8,6 +8,7 @@ rows are summed, scaled and tempered is the objective's business alone (`docs/sc
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
+from lamu.data.naming import by_name, names_of
+from lamu.data.precision import refuse_lost
 from lamu.data.rows import read
 from lamu.data.stream import Stream
 from lamu.likelihoods import Likelihood, Scaled
@@ -25,7 +28,7 @@ from lamu.networks import Network, Standardised, loops_well
 from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
 from lamu.priors import Normal, Prior
-from lamu.record import record
+from lamu.record import record, static
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -46,6 +49,8 @@ class Model(Target):
             `None`. Frozen leaves are constants: they are in no state, no gradient, no prior. Use `freeze` to set them.
         start: parameters and network state that every run starts from, or `None` for fresh ones. Use `starting_at` or
             `with_prior` to set them.
+        columns: the names of the inputs, where they came as a frame of pandas or polars: later frames are matched by
+            them. None where they have none.
 
     Examples:
         >>> import jax, lamu
@@ -61,6 +66,7 @@ class Model(Target):
     prior: Prior = Normal(1.0)
     frozen: Params | None = None
     start: Any = None
+    columns: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -106,10 +112,14 @@ class Model(Target):
         (with the Jacobian of the scaling) and intervals stay in the units of the data.
 
         Args:
-            x: training inputs, `[N, ...]`. Constant columns are only shifted, and so are columns of zeros and ones:
-                scaled, the rare value would stand far out. Columns that the network reads as codes of categories
-                (`codes`) are neither shifted nor scaled.
+            x: training inputs, `[N, ...]`, or a frame, whose names the model keeps. Constant columns are only shifted,
+                and so are columns of zeros and ones: scaled, the rare value would stand far out. Columns that the
+                network reads as codes of categories (`codes`) are neither shifted nor scaled.
             y: training targets.
+
+        Raises:
+            ValueError: for numbers of 64 bits that JAX's dtype cannot tell apart or hold, such as Unix seconds of an
+                hour: it says what to subtract, or to divide by.
 
         Examples:
             >>> import jax.numpy as jnp, lamu
@@ -117,18 +127,23 @@ class Model(Target):
             >>> float(model.standardised(jnp.arange(4.0)[:, None], 10 * jnp.arange(4.0)).likelihood.shift)
             15.0
         """
-        x = jnp.asarray(x)
-        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
-        shift, scale = _moments(x)
-        scale[np.asarray(jnp.all((x == 0) | (x == 1), axis=0))] = 1.0
+        x, names = by_name(x, self.columns), self.columns or names_of(x)
+        x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
+        refuse_lost("x", x)
+        floating = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+        dtype = jax.dtypes.canonicalize_dtype(floating)
+        shift, scale = _moments(x, dtype)
+        scale[np.asarray(((x == 0) | (x == 1)).all(axis=0))] = 1.0
         codes = self.network.codes
         if codes:
             columns = codes if codes is ... else list(codes)
             shift[columns], scale[columns] = 0.0, 1.0
         network = Standardised(self.network, shift, scale)
         if self.likelihood.task != "regression":
-            return replace(self, network=network)
-        return replace(self, network=network, likelihood=Scaled(self.likelihood, *_moments(jnp.asarray(y, x.dtype))))
+            return replace(self, network=network, columns=names)
+        refuse_lost("y", y, target=True)
+        likelihood = Scaled(self.likelihood, *_moments(y, dtype))
+        return replace(self, network=network, likelihood=likelihood, columns=names)
 
     def outputs(
         self,
@@ -177,10 +192,43 @@ class Model(Target):
             TypeError: for data of another kind.
             ValueError: for targets that the likelihood cannot have.
         """
-        rows = read(data)
+        rows = read(self._aligned(data))
         if isinstance(rows, Arrays):
             self.likelihood.check(np.asarray(rows.y))
         return rows
+
+    def rows(self, data: Any) -> Arrays:
+        """Returns `(x, y)` or a mapping as rows to judge by, which may be of any range."""
+        rows = Arrays.of(self._aligned(data))
+        self.likelihood.check(np.asarray(rows.y))
+        return rows
+
+    def named(self, data: Any) -> Model:
+        """Returns the model with the names of its inputs, where the data are a frame and it has none yet.
+
+        Args:
+            data: `(x, y)`, a mapping with `x`, or anything else.
+
+        Examples:
+            >>> import lamu, pandas as pd
+            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+            >>> model = model.named((pd.DataFrame({"a": [1.0], "b": [2.0]}), [0.5]))
+            >>> model.rows((pd.DataFrame({"b": [4.0], "a": [3.0]}), [0.5])).x.tolist()
+            [[3.0, 4.0]]
+        """
+        if self.columns is not None:
+            return self
+        x = data[0] if isinstance(data, tuple) and len(data) == 2 else None
+        names = names_of(data.get("x") if isinstance(data, Mapping) else x)
+        return self if names is None else replace(self, columns=names)
+
+    def _aligned(self, data: Any) -> Any:
+        """Returns the data with the columns of a frame in the model's order."""
+        if isinstance(data, tuple) and len(data) == 2:
+            return by_name(data[0], self.columns), data[1]
+        if isinstance(data, Mapping) and "x" in data:
+            return {**data, "x": by_name(data["x"], self.columns)}
+        return data
 
     def inputs(self, x: Any) -> Rows:
         """Returns inputs at which predictions are asked for, floating and checked.
@@ -191,6 +239,7 @@ class Model(Target):
         Raises:
             ValueError: for inputs without rows, of one dimension, or not finite.
         """
+        x = by_name(x, self.columns)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # As where data come in: whole numbers would take the constants of a standardised network down with them.
@@ -200,8 +249,11 @@ class Model(Target):
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
         rows = max(1, memory.budget() // max(math.prod(x.shape[1:]), 1))
-        if not all(bool(np.isfinite(x[start : start + rows]).all()) for start in range(0, x.shape[0], rows)):
-            raise ValueError("x holds NaN or infinity; remove or fill those rows first")
+        kept = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a number may be infinite that came in 64 bits
+        with np.errstate(over="ignore"):
+            finite = (np.isfinite(x[i : i + rows].astype(kept)).all() for i in range(0, x.shape[0], rows))
+            if not all(map(bool, finite)):
+                raise ValueError(f"x holds NaN or infinity in {kept}; remove or fill those rows first")
         return x
 
     @property
@@ -285,10 +337,15 @@ def _scaling(model: Any) -> Any:
     return (model.likelihood.shift, model.likelihood.scale) if isinstance(model.likelihood, Scaled) else ()
 
 
-def _moments(a: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns every column's mean and standard deviation; one for a column constant to the precision of its dtype."""
+def _moments(a: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns every column's mean and standard deviation; one for a column constant to the precision that it came in.
+
+    They are taken in 64 bits, from the numbers as they came.
+    """
+    # JAX's own types, such as bfloat16, are no types of NumPy.
+    precision = jnp.finfo(a.dtype).eps if jnp.issubdtype(a.dtype, jnp.floating) else 0.0
     wide = np.asarray(a, np.float64)
     mean, scale = wide.mean(axis=0), wide.std(axis=0)
-    constant = scale <= 8 * float(jnp.finfo(a.dtype).eps) * np.abs(mean)
+    constant = scale <= 8 * float(precision) * np.abs(mean)
     scale = np.where(constant | (scale == 0), 1.0, scale)
-    return np.asarray(mean, a.dtype), np.asarray(scale, a.dtype)
+    return np.asarray(mean, dtype), np.asarray(scale, dtype)

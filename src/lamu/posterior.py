@@ -65,7 +65,8 @@ class Posterior:
         computes some of them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
 
         Args:
-            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows.
+            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows. Of a frame (of
+                pandas or polars) the columns are found by the names of the frame that was fitted, and others left out.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
@@ -73,8 +74,9 @@ class Posterior:
                 the data that were fitted.
 
         Raises:
-            ValueError: for inputs of the wrong width, without rows, or not finite, an offset that does not fit them,
-                fewer than one draw, or draws that together take more than `lamu.memory.limit()`.
+            ValueError: for inputs of the wrong width, without rows, or not finite, a frame that lacks a column, an
+                offset that does not fit them, fewer than one draw, or draws that together take more than
+                `lamu.memory.limit()`.
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")

@@ -279,6 +279,8 @@ class Recipe:
         name: the public name.
         factory: the function that makes it, with defaults for every argument.
         source: paper and equation.
+        row: the choices, for a factory that an extra which is not installed may keep from running; None where the
+            algorithm tells them.
 
     Examples:
         >>> import lamu
@@ -289,8 +291,9 @@ class Recipe:
     name: str = static()
     factory: Any = static()
     source: str = static()
+    row: Choices | None = static(default=None)
 
     @property
     def choices(self) -> Choices:
         """The choices of the algorithm as it is made without arguments."""
-        return self.factory().choices
+        return self.factory().choices if self.row is None else self.row

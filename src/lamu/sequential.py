@@ -151,9 +151,8 @@ def remove(
         >>> float(remove(posterior, {"y": [1, 1]}).belief.factors["network"].alpha)
         2.0
     """
-    belief, rows = _additive(posterior), Arrays.of(data)
-    model: Any = posterior.model
-    rows = model.read(rows)
+    belief, model = _additive(posterior), posterior.model
+    rows = model.rows(data)
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     words = f"what is left without these {rows.count} rows"

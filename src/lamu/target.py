@@ -42,7 +42,7 @@ class Target(ABC):
     * `params["likelihood"]`: dispersions, which follow as a point; an empty dictionary where there are none. Their
       prior is a part of the target (`dispersion_log_prior`).
 
-    A class of one's own inherits from this one, is a `lamu.record.record`, and defines the four abstract methods and
+    A class of one's own inherits from this one, is a `lamu.record.record`, and defines the five abstract methods and
     the attributes below.
 
     Attributes:
@@ -97,6 +97,10 @@ class Target(ABC):
         """
 
     @abstractmethod
+    def rows(self, data: Any) -> Arrays:
+        """Returns data as rows in memory to judge by: validation rows, or those to take out of a posterior."""
+
+    @abstractmethod
     def inputs(self, x: Any) -> Rows:
         """Returns where predictions are asked for, as rows of inputs, checked.
 
@@ -106,6 +110,11 @@ class Target(ABC):
         """
 
     # What follows, unless a target says otherwise.
+
+    def named(self: T, data: Any) -> T:
+        """Returns the target with the names of its inputs, where the data bring some."""
+        del data
+        return self
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
+from lamu.running.checkpoints import of_part
 from lamu.running.held_out import set_aside
 from lamu.running.result import Fit
 from lamu.running.rounds import Rounds
@@ -64,6 +65,7 @@ def fit_temperature(
     temperatures: Sequence[float] | None = None,
     validation: Any = 0.2,
     seed: int = 0,
+    checkpoint: Any = None,
     **options: Any,
 ) -> TemperatureFit:
     """Fits an algorithm at the temperature that predicts rows set aside best.
@@ -82,6 +84,8 @@ def fit_temperature(
             shrinks with the temperature, which a few rows set aside do not tell.
         validation: a share of the rows, or rows of their own.
         seed: of what is set aside and of every run.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each run has a folder of checkpoints of its own; with
+            `resume=True` runs that are done are not run again, and the end is the same.
         **options: further options of `lamu.fit`, for instance `epochs` and `batch_size`. Where neither `epochs` nor
             `steps` is given, the runs that compare take some thousands of steps, and the last one as many as it needs.
 
@@ -101,11 +105,12 @@ def fit_temperature(
         >>> found.posterior.temperature in found.temperatures
         True
     """
-    for name in ("checkpoint", "resume", "stop", "temperature"):
+    for name in ("stop", "temperature"):
         if name in options:
             raise ValueError(f"{name}={options[name]!r} is about one run, not several; leave it out, or use fit")
-    under, chosen, tried = _compared(model, data, algorithm, temperatures, validation, seed, options)
-    final = fit(under, data, algorithm, seed=seed, temperature=chosen, **options)
+    under, chosen, tried = _compared(model, data, algorithm, temperatures, validation, seed, checkpoint, options)
+    last = options | {"checkpoint": of_part(checkpoint, "last")}
+    final = fit(under, data, algorithm, seed=seed, temperature=chosen, **last)
     return TemperatureFit(final.posterior, final, tried)
 
 
@@ -117,6 +122,7 @@ def choose_temperature(
     temperatures: Sequence[float] | None = None,
     validation: Any = 0.2,
     seed: int = 0,
+    checkpoint: Any = None,
     **options: Any,
 ) -> tuple[float, dict[float, float]]:
     """Returns the temperature that `fit_temperature` takes, and those that were tried with their figures.
@@ -131,7 +137,7 @@ def choose_temperature(
         >>> choose_temperature(model, (x, y), lamu.algorithms.adam(1e-2), epochs=5)
         (1.0, {})
     """
-    return _compared(model, data, algorithm, temperatures, validation, seed, options)[1:]
+    return _compared(model, data, algorithm, temperatures, validation, seed, checkpoint, options)[1:]
 
 
 def _compared(
@@ -141,6 +147,7 @@ def _compared(
     temperatures: Sequence[float] | None,
     validation: Any,
     seed: int,
+    checkpoint: Any,
     options: dict[str, Any],
 ) -> tuple[Model, float, dict[float, float]]:
     """Returns the model, its prior known where the rows chose it, the best temperature, and all with their figures."""
@@ -150,6 +157,7 @@ def _compared(
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return model, float(temperatures[0]), {}
+    model = model.named(data)
     learned, held = set_aside(model.read(data), validation, model, seed)
     assert isinstance(learned, Arrays)  # a stream has no share to set aside
     assert held is not None  # a share or rows were given
@@ -162,7 +170,8 @@ def _compared(
     for temperature in map(float, temperatures):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
-            found = fit(model, learned, algorithm, seed=seed, temperature=temperature, **aside, **options)
+            there = {**options, **aside, "checkpoint": of_part(checkpoint, f"temperature-{temperature:g}")}
+            found = fit(model, learned, algorithm, seed=seed, temperature=temperature, **there)
         if found.interrupted:
             raise KeyboardInterrupt
         if isinstance(found.posterior.belief, Point):

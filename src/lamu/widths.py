@@ -23,6 +23,7 @@ from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
+from lamu.running.checkpoints import of_part
 from lamu.running.held_out import set_aside
 from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
@@ -58,7 +59,14 @@ class WidthFit:
 
 
 def fit_width(
-    model: Model, data: Any, algorithm: Algorithm, *, validation: Any = 0.1, seed: int = 0, **options: Any
+    model: Model,
+    data: Any,
+    algorithm: Algorithm,
+    *,
+    validation: Any = 0.1,
+    seed: int = 0,
+    checkpoint: Any = None,
+    **options: Any,
 ) -> WidthFit:
     """Fits an algorithm under the width of the prior that predicts rows set aside best.
 
@@ -72,6 +80,8 @@ def fit_width(
         algorithm: what is run.
         validation: a share of the rows, or rows of their own.
         seed: of what is set aside and of every run.
+        checkpoint: a folder, or `lamu.Checkpoints`, in which each run has a folder of checkpoints of its own; with
+            `resume=True` runs that are done are not run again, and the end is the same.
         **options: further options of `lamu.fit`, for instance `epochs` and `batch_size`.
 
     Returns:
@@ -91,14 +101,15 @@ def fit_width(
         >>> min(found.widths, key=found.widths.get) == found.posterior.model.prior.scale
         True
     """
-    for name in ("checkpoint", "resume", "stop"):
-        if name in options:
-            raise ValueError(f"{name}={options[name]!r} is about one run, not several; leave it out, or use fit")
+    if "stop" in options:
+        raise ValueError(f"stop={options['stop']!r} is about one run, not several; leave it out, or use fit")
+    last = options | {"checkpoint": of_part(checkpoint, "last")}
     prior, traits = model.prior, algorithm.traits
     if not isinstance(prior, LearnedNormal) or traits.length is not None or traits.batching == "once":
-        return _single(fit(model, data, algorithm, seed=seed, **options))
+        return _single(fit(model, data, algorithm, seed=seed, **last))
     if traits.chooses_width:
-        return _single(fit(model, data, algorithm, seed=seed, validation=validation, **options))
+        return _single(fit(model, data, algorithm, seed=seed, validation=validation, **last))
+    model = model.named(data)
     rows = model.read(data)
     learned, held = set_aside(rows, validation, model, seed)
     assert isinstance(learned, Arrays)  # a stream has no share to set aside
@@ -115,20 +126,21 @@ def fit_width(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
-                found = fit(under, learned, algorithm, seed=seed, validation=held, **comparing)
+                place = of_part(checkpoint, f"scale-{width:g}")
+                found = fit(under, learned, algorithm, seed=seed, validation=held, checkpoint=place, **comparing)
         except Diverged as failure:
             failures.append(failure)
             return math.inf
         if found.interrupted:
             raise KeyboardInterrupt
-        last = float(np.mean(found.history["validation_nll"][-_LAST:]))
-        return last if math.isfinite(last) else math.inf
+        end = float(np.mean(found.history["validation_nll"][-_LAST:]))
+        return end if math.isfinite(end) else math.inf
 
     widths = descended(nll, float(prior.start))
     best = min(widths, key=lambda width: widths[width])
     if math.isinf(widths[best]) and failures:
         raise failures[0]
-    final = fit(replace(model, prior=prior.at(best)), rows, algorithm, seed=seed, **options)
+    final = fit(replace(model, prior=prior.at(best)), rows, algorithm, seed=seed, **last)
     return WidthFit(final.posterior, final, widths)
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from lamu.cli.folder import Interrupted
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -37,6 +39,12 @@ _Samples = Annotated[int | None, typer.Option(metavar="N", help="Draws of a pred
 _MaxMemory = Annotated[
     str | None, typer.Option(metavar="SIZE", help="What may be held at once, for instance 2GB; half of what is free.")
 ]
+_Likelihood = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Of a regression: gaussian, one noise, or heteroscedastic, a noise for each row."
+    ),
+]
 _Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
 
 
@@ -58,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
+    except Interrupted as kept:
+        print(f"lamu: {kept}", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # whoever read the output, `head` for instance, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -79,6 +90,9 @@ def _sentence(error: Exception) -> str | None:
     if wrong_usage is not None:
         return " ".join(wrong_usage().split()) + _value(error)
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
+        return str(error)
+    # Python's own names the module that is missing; the library's says which extra brings it.
+    if isinstance(error, ImportError) and error.name is None and _is_deliberate(error):
         return str(error)
     return None
 
@@ -147,7 +161,9 @@ def _fit(
     ] = None,
     max_memory: _MaxMemory = None,
     temperature: _Temperature = None,
+    likelihood: _Likelihood = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen."""
@@ -158,11 +174,23 @@ def _fit(
     from lamu.memory import within
 
     request = Request(
-        data, target, task, epochs, batch_size, seed, test_size, samples, impute, folds, max_memory, temperature
+        data,
+        target,
+        task,
+        epochs,
+        batch_size,
+        seed,
+        test_size,
+        samples,
+        impute,
+        folds,
+        max_memory,
+        temperature,
+        likelihood,
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
-        train(request, out, algorithm, settings, as_json, force)
+        train(request, out, algorithm, settings, as_json, force, resume)
 
 
 @app.command("predict")
@@ -190,7 +218,11 @@ def _predict(
 def _compare(
     data: _Data,
     algorithms: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Names from `lamu algorithms`; the first is the measure.")
+        str,
+        typer.Option(
+            metavar="A,B,C",
+            help="Names from `lamu algorithms`, and default, what fit runs unless told; the first is the measure.",
+        ),
     ],
     target: _Target = None,
     setting: Annotated[
@@ -215,6 +247,7 @@ def _compare(
         ),
     ] = None,
     temperature: _Temperature = None,
+    likelihood: _Likelihood = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
@@ -223,7 +256,19 @@ def _compare(
 
     if temperature is None and (by == "evidence" or reference is not None):
         temperature = 1.0  # evidence, and closeness to a sampler, are of Bayes' rule itself
-    request = Request(data, target, task, epochs, batch_size, seed, test_size, samples, impute, temperature=temperature)
+    request = Request(
+        data,
+        target,
+        task,
+        epochs,
+        batch_size,
+        seed,
+        test_size,
+        samples,
+        impute,
+        temperature=temperature,
+        likelihood=likelihood,
+    )
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference):
         raise typer.Exit(1)
 

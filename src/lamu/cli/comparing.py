@@ -16,6 +16,7 @@ import numpy as np
 
 from lamu.cli.closeness import FLOOR, closeness, lengths, show_closeness
 from lamu.cli.contestant import equal_budget
+from lamu.cli.modelling import DEFAULT, likelihood_for
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.training import Request, learning_rows
@@ -60,9 +61,12 @@ def compare(
     if by not in (None, *ORDERS):
         raise ValueError(f"--by is {by!r}; {nearest(str(by), ORDERS)}")
     chosen = _chosen(names if reference is None else _with_reference(names, reference), settings)
+    if reference == DEFAULT:
+        raise ValueError(f"--reference is {reference!r}, which is no sampler; give one, for instance hmc")
     if reference is not None:
         chosen[reference] = lengths(reference, chosen[reference])
     table = request.read()
+    likelihood_for(table.encoding, request.likelihood)  # refuses what does not suit the task
     parts = [learning_rows(table, request, request.seed + s)[1:] for s in range(splits)]
     answers = {}
     with tempfile.TemporaryDirectory() as kept:
@@ -153,7 +157,8 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
             raise ValueError(f"--algorithms is {names!r}; give names with one comma between two")
         if name in chosen:
             raise ValueError(f"--algorithms has {name!r} twice; give each algorithm once")
-        find(name)
+        if name != DEFAULT:
+            find(name)
         chosen[name] = []
     for word in settings:
         name, point, rest = word.partition(".")
@@ -161,8 +166,12 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
             asked = name if point else word
             hint = nearest(asked, chosen) if point or asked in recipes() else f"write --set {next(iter(chosen))}.{word}"
             raise ValueError(f"the setting {word!r} does not begin with an algorithm of --algorithms; {hint}")
+        if name == DEFAULT:
+            raise ValueError(f"the setting {word!r} is of {DEFAULT!r}, which is as it is; name its algorithm, adam")
         chosen[name].append(rest)
     for name, words in chosen.items():
+        if name == DEFAULT:
+            continue
         build(find(name), parse(words, find(name)))
     return chosen
 
@@ -171,6 +180,8 @@ def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> dict[s
     """Returns what each algorithm is given that has no length of its own."""
     budget: dict[str, Any] = {}
     for name, words in chosen.items():
+        if name == DEFAULT:  # each of its members stops where its fold says
+            continue
         budget |= equal_budget(request, build(find(name), parse(words, find(name))), rows)
     return budget
 

@@ -14,12 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lamu.cli.modelling import budget, epochs_of, model_for
+from lamu.cli.modelling import (
+    DEFAULT,
+    budget,
+    default_algorithm,
+    default_folds,
+    default_settings,
+    model_for,
+)
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
+from lamu.folds import epochs_of, fit_folds
 from lamu.memory import most_held
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
@@ -35,7 +43,7 @@ def contest(
 
     Args:
         request: the data and the budget; split s is that of the seed plus s, for everything random.
-        algorithm: its name.
+        algorithm: its name; "default" for what `lamu fit` runs where none is named, an ensemble over folds.
         settings: its settings, `key=value` each.
         splits: how many splits.
         keep: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
@@ -47,8 +55,8 @@ def contest(
         were tried, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step
         at once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
-    recipe = find(algorithm)
-    learner = build(recipe, parse(settings, recipe))
+    recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
+    learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
     loop: dict[str, Any] = {}
     whole = request.read()
     found = []
@@ -56,17 +64,24 @@ def contest(
         table, train, test = learning_rows(whole, request, seed)
         data = Arrays.of((table.x, table.y))
         x, y = data.x[train], data.y[train]
-        model = model_for(table.encoding, x, y)
-        loop = equal_budget(request, learner, len(x))
+        model = model_for(table.encoding, x, y, request.likelihood)
+        folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
+        loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()
         if keep is not None and isinstance(model.prior, LearnedNormal):
             model = replace(model, prior=model.prior.at(model.prior.start))
-        temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
-        fitted = fit_width(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
+        if folds:  # which choose no temperature, here as in `lamu fit`
+            temperature = request.temperature or 1.0
+            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=seed, temperature=temperature, **loop)
+            fits = fitted.fits
+        else:
+            temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
+            fitted = fit_width(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
+            fits = (fitted.fit,)
         seconds = time.perf_counter() - start
-        if fitted.fit.interrupted:
+        if any(each.interrupted for each in fits):
             raise KeyboardInterrupt
-        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test])
+        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
         scores = estimates(rows)
         if keep is not None:
             Path(keep).mkdir(exist_ok=True)
@@ -76,14 +91,15 @@ def contest(
                 "scores": {name: each.value for name, each in scores.items()},
                 "standard_errors": {name: each.error for name, each in scores.items()},
                 "nll": rows["nll"],
-                "steps": len(fitted.fit.history["loss"]),
+                "steps": sum(len(each.history["loss"]) for each in fits),
                 "seconds": seconds,
-                "widths": fitted.widths,
+                "widths": {width: nll + table.encoding.log_unit for width, nll in fitted.widths.items()},
                 "temperature": temperature,
-                "evidence": _evidence(fitted.posterior, (x, y)),
+                "evidence": _evidence(fitted.posterior, (x, y), table.encoding.log_unit),
             }
         )
-    return {"splits": found, "streams": learner.traits.streams, "epochs": loop.get("epochs"), "memory": most_held()}
+    epochs = None if algorithm == DEFAULT else loop.get("epochs")
+    return {"splits": found, "streams": learner.traits.streams, "epochs": epochs, "memory": most_held()}
 
 
 def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
@@ -95,17 +111,22 @@ def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
         rows: how many rows there are to learn from.
     """
     kept = set(budget(learner, rows))
-    asked = {name: value for name, value in request.loop(learner, rows).items() if name in {*kept, "epochs"}}
+    if learner.traits.length is None and learner.traits.batching != "once":
+        kept.add("epochs")
+    asked = {name: value for name, value in request.loop(learner, rows).items() if name in kept}
     return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
 
 
-def _evidence(posterior: Any, data: Any) -> float | None:
-    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one."""
+def _evidence(posterior: Any, data: Any, log_unit: float) -> float | None:
+    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one.
+
+    It is that of the original targets, whose density is smaller by their unit, row by row.
+    """
     try:
         found = evidence(posterior, data).value
     except TypeError:
         return None
-    return found if math.isfinite(found) else None
+    return found - log_unit * len(data[1]) if math.isfinite(found) else None
 
 
 def main(task: str, answer: str) -> int:

@@ -14,10 +14,80 @@ from typing import Any
 
 from lamu.cli.exchange import exchange
 
-__all__ = ["CONTENT", "FORMAT", "draft", "refuse_existing", "refuse_unwritable"]
+__all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refuse_unwritable", "unfinished"]
 
 FORMAT = 2  # of config.json
+_ASKED = "asked.json"
 CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv")
+
+
+class Interrupted(Exception):
+    """A command that was stopped from the keyboard, and what it kept, in one sentence."""
+
+
+@contextmanager
+def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> Iterator[Path]:
+    """Gives the folder of the checkpoints of a command, which stays if it is interrupted or killed, and no longer.
+
+    Args:
+        out: the folder that the command is to make.
+        asked: what was asked; a command that asks for something else cannot go on from here.
+        resume: whether to go on from what is there.
+        force: whether what is there may be thrown away.
+
+    Yields:
+        The folder, beside `out`.
+
+    Raises:
+        ValueError: for checkpoints that are there and not to go on from, none that are, or those of another command.
+        Interrupted: at an interruption, where there is a checkpoint to go on from.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from lamu.cli.folder import unfinished
+        >>> with unfinished(pathlib.Path(tempfile.mkdtemp()) / "run", {"seed": 0}, resume=False, force=False) as place:
+        ...     place.name
+        'run.unfinished'
+    """
+    out = _plain(out)
+    place = out.with_name(f"{out.name}.unfinished")
+    about = place / _ASKED
+    if resume:
+        if not about.is_file():
+            raise ValueError(f"there is no {str(place)!r} of an interrupted run to go on from; leave --resume out")
+        _require_same(json.loads(about.read_text(encoding="utf-8")), json.loads(json.dumps(asked)))
+    elif place.exists():
+        if not force:
+            raise ValueError(
+                f"{str(place)!r} holds an interrupted run; go on from it with --resume, or throw it away with --force"
+            )
+        shutil.rmtree(place)
+    if not resume:
+        place.mkdir()
+        about.write_text(json.dumps(asked, indent=2), encoding="utf-8")
+    try:
+        yield place
+    except KeyboardInterrupt:
+        if any(path.name != _ASKED for path in place.iterdir()):
+            raise Interrupted(
+                f"interrupted; what was learned is kept in {str(place)!r}, and the same command with --resume goes on"
+            ) from None
+        shutil.rmtree(place)
+        raise
+    except Exception:
+        shutil.rmtree(place, ignore_errors=True)  # the same would fail again
+        raise
+    shutil.rmtree(place)
+
+
+def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
+    for name, value in now.items():
+        if before.get(name) != value:
+            shown = name.replace("_", "-")
+            raise ValueError(
+                f"--resume goes on with the command that was interrupted, whose {shown} was {before.get(name)!r} and "
+                f"not {value!r}; give the same"
+            )
 
 
 def refuse_existing(out: Path, force: bool = False) -> None:

@@ -9,21 +9,33 @@ learns from all of them.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from lamu.data import Encoding
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from lamu.folds import length_of_members
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from lamu.model import Model
 from lamu.networks import MLP, Network
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 
-__all__ = ["budget", "default_algorithm", "default_folds", "default_settings", "epochs_of", "model_for"]
+__all__ = [
+    "DEFAULT",
+    "LIKELIHOODS",
+    "budget",
+    "default_algorithm",
+    "default_folds",
+    "default_settings",
+    "likelihood_for",
+    "model_for",
+]
+
+DEFAULT = "default"  # how `lamu compare` calls what `lamu fit` runs where no algorithm is named
+LIKELIHOODS = {"gaussian": Gaussian, "heteroscedastic": HeteroscedasticGaussian}
 
 _FOLDS = 5
-_BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500
+_BATCH = 64
 _VALIDATION = 0.1
 
 
@@ -86,33 +98,19 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
         return {"batch_size": _BATCH}
     if not folds:
         return {"batch_size": _BATCH, "validation": _VALIDATION}
-    epochs = epochs_of(rows * (1 - 1 / folds))
-    return {"batch_size": _BATCH, "epochs": epochs, "stop": max(10, epochs // 5)}
+    return length_of_members(rows, folds)
 
 
-def epochs_of(rows: int | float) -> int:
-    """Returns the epochs of three thousand steps, thirty at least and five hundred at most.
-
-    Args:
-        rows: the rows that are learned from.
-
-    Examples:
-        >>> from lamu.cli.modelling import epochs_of
-        >>> epochs_of(900)
-        200
-    """
-    return min(max(math.ceil(_STEPS / math.ceil(rows / _BATCH)), _FEWEST_EPOCHS), _MOST_EPOCHS)
-
-
-def model_for(encoding: Encoding, x: Any, y: Any) -> Model:
+def model_for(encoding: Encoding, x: Any, y: Any, likelihood: str | None = None) -> Model:
     """Returns the model for a table.
 
     Args:
         encoding: what the columns and the target are.
         x: the training features, `[rows, columns]`.
         y: the training targets, `[rows]`.
+        likelihood: one of `LIKELIHOODS` for a regression; None for the task's own.
     """
-    return Model(_network(encoding), _likelihood(encoding), LearnedNormal(0.5)).standardised(x, y)
+    return Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5)).standardised(x, y)
 
 
 def _network(encoding: Encoding) -> Network:
@@ -124,7 +122,27 @@ def _network(encoding: Encoding) -> Network:
     return Embedded(base, encoding.cardinalities)
 
 
-def _likelihood(encoding: Encoding) -> Likelihood:
+def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
+    """Returns the likelihood of a table's target.
+
+    Args:
+        encoding: what the target is.
+        name: one of `LIKELIHOODS` for a regression; None for the task's own.
+
+    Raises:
+        ValueError: for a name where the targets are classes.
+
+    Examples:
+        >>> from lamu.cli.modelling import likelihood_for
+        >>> from lamu.data import Encoding
+        >>> likelihood_for(Encoding("y", "regression", (), ("a",)), "heteroscedastic")
+        HeteroscedasticGaussian()
+    """
     if encoding.task == "regression":
-        return Gaussian()
+        return LIKELIHOODS[name or "gaussian"]()
+    if name is not None:
+        raise ValueError(
+            f"--likelihood {name} is of a regression, and the task of {encoding.target!r} is {encoding.task}; leave it "
+            "out, or give --task regression"
+        )
     return Bernoulli() if encoding.task == "binary" else Categorical(len(encoding.labels))

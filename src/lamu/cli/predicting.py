@@ -13,9 +13,9 @@ import numpy as np
 from lamu.cli.folder import FORMAT, draft, refuse_unwritable
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
-from lamu.cli.training import fingerprint
+from lamu.cli.training import fingerprint, table_fingerprint
 from lamu.data import Arrays, Encoding
-from lamu.data.table import match
+from lamu.data.table import Table, match
 from lamu.posterior import Posterior, load
 
 __all__ = ["predict"]
@@ -48,6 +48,7 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
     posterior = _posterior(run, config, encoding)
     table = match(data, encoding)
     rows = len(table.x)
+    notes = [*table.notes, *_seen(table, config)]
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.y))
     y = None if table.y is None else checked.y
     if out is not None:
@@ -73,21 +74,33 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
                 "rows": rows,
                 "scores": {name: each.value for name, each in scores.items()} or None,
                 "standard_errors": {name: each.error for name, each in scores.items()} or None,
-                "notes": list(table.notes),
+                "notes": notes,
                 "predictions": [dict(zip(first, values, strict=True)) for values in zip(*first.values(), strict=True)],
             }
         )
         return
-    show_notes(table.notes)
+    show_notes(notes)
     if out is None:
         title = f"{rows} predictions" if rows <= MOST_ROWS else f"the first {MOST_ROWS} of {rows:,} predictions"
-        show_table(title, list(first), zip(*(_shown(*column) for column in first.items()), strict=True))
+        digits = _digits(first)
+        show_table(title, list(first), zip(*(_shown(*column, digits) for column in first.items()), strict=True))
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
     if scores:
         show_scores(f"{rows:,} rows", scores)
     if out is not None:
         show_line(f"{rows:,} predictions written to {out}")
+
+
+def _seen(table: Table, config: dict[str, Any]) -> list[str]:
+    """Returns the note on scores of rows that were learned from, where the table is the one that was fitted."""
+    if table.y is None or config.get("table") != table_fingerprint(table):
+        return []
+    train, test = config["rows"]["train"], config["rows"]["test"]
+    return [
+        f"this is the table that was fitted: {train} of its {train + test} rows were learned from, so that its scores "
+        f"flatter; those of the {test} others are in metrics.json"
+    ]
 
 
 def _blocks(
@@ -99,7 +112,7 @@ def _blocks(
         pred = posterior.predict(x[rows], samples=samples)
         targets = None if y is None else y[rows]
         found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
-        yield found, {} if targets is None else score_rows(pred, targets)
+        yield found, {} if targets is None else score_rows(pred, targets, encoding)
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -144,10 +157,19 @@ def _posterior(run: Path, config: dict[str, Any], encoding: Encoding) -> Posteri
     return posterior
 
 
-def _shown(name: str, column: np.ndarray) -> list[Any]:
+def _digits(table: dict[str, np.ndarray]) -> int:
+    """Returns how many digits show where the targets of a regression lie within their intervals, four at least."""
+    if "lower" not in table:
+        return 4
+    width, largest = np.median(table["upper"] - table["lower"]), np.max(np.abs(table["mean"]))
+    return int(np.clip(3 + np.ceil(np.log10(largest / width)), 4, 17)) if 0 < width < largest else 4
+
+
+def _shown(name: str, column: np.ndarray, digits: int) -> list[Any]:
     """Returns the values of a column for a person: probabilities and their logarithms with one number of digits."""
-    digits = name.startswith("p_") or name == "log_prob"
-    return [f"{value:.4f}" for value in column] if digits else list(column)
+    if name.startswith("p_") or name == "log_prob":
+        return [f"{value:.4f}" for value in column]
+    return [f"{value:.{digits}g}" for value in column] if column.dtype.kind == "f" else list(column)
 
 
 def _append_csv(path: Path, table: dict[str, np.ndarray]) -> None:

@@ -52,29 +52,40 @@ def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.nd
         table["target"] = encoding.decode(y)
     if encoding.task == "regression":
         lower, upper = pred.interval(LEVEL)
-        table |= {"mean": np.asarray(pred.mean), "lower": np.asarray(lower), "upper": np.asarray(upper)}
+        table |= {
+            name: encoding.decode(each) for name, each in (("mean", pred.mean), ("lower", lower), ("upper", upper))
+        }
     else:
         mean = np.asarray(pred.mean)
         probabilities = np.stack([1 - mean, mean], axis=1) if encoding.task == "binary" else mean
         table["prediction"] = encoding.decode(probabilities.argmax(axis=1))
         table |= {f"p_{label}": probabilities[:, index] for index, label in enumerate(encoding.labels)}
     if y is not None:
-        table["log_prob"] = np.asarray(pred.log_prob(y))
+        log_prob = np.asarray(pred.log_prob(y))
+        table["log_prob"] = log_prob - encoding.log_unit if encoding.units else log_prob
     return table
 
 
-def score_rows(pred: Any, y: Any) -> dict[str, np.ndarray]:
-    """Returns what the scores that suit the task are made of, row by row.
+def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
+    """Returns what the scores that suit the task are made of, row by row, in the original units.
 
     Args:
         pred: what `posterior.predict` returned.
         y: the targets as numbers, `[rows]`.
+        encoding: the meaning of the numbers.
 
     Returns:
         For each score the values of the rows; those of blocks of a table may be concatenated.
     """
     suitable = _REGRESSION if pred.task == "regression" else _CLASSES
-    return {name: rows_of(score, pred, y, **options) for name, (score, options) in suitable.items()}
+    rows = {name: rows_of(score, pred, y, **options) for name, (score, options) in suitable.items()}
+    _, unit = encoding.origin_and_unit(encoding.target)
+    if unit != 1.0:  # coverage has none
+        rows |= {
+            "rmse": unit**2 * np.asarray(rows["rmse"], float),
+            "nll": np.asarray(rows["nll"], float) + np.log(unit),
+        }
+    return rows
 
 
 def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:

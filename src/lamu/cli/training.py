@@ -16,15 +16,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lamu import plots
-from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable
-from lamu.cli.modelling import budget, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
+from lamu.cli.modelling import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.versions import version
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
+from lamu.data.spelling import nearest
 from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
 from lamu.folds import fit_folds
@@ -33,7 +36,7 @@ from lamu.rate import Annealed, PolynomialAverage
 from lamu.temperatures import choose_temperature
 from lamu.widths import fit_width
 
-__all__ = ["Request", "fingerprint", "learning_rows", "train"]
+__all__ = ["Request", "fingerprint", "learning_rows", "table_fingerprint", "train"]
 
 _PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "flax", "optax", "scikit-learn", "pandas")
 
@@ -55,6 +58,7 @@ class Request:
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
         temperature: T of the posterior; None for the one that training rows set aside choose.
+        likelihood: one of `lamu.cli.modelling.LIKELIHOODS`, for a regression; None for the task's own.
     """
 
     data: str
@@ -69,6 +73,7 @@ class Request:
     folds: int | None = None
     max_memory: str | None = None
     temperature: float | None = None
+    likelihood: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -86,6 +91,8 @@ class Request:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature is {self.temperature:g}; give a positive number, 1 for Bayes' rule itself")
+        if self.likelihood is not None and self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"there is no likelihood {self.likelihood!r}; {nearest(self.likelihood, LIKELIHOODS)}")
         if self.max_memory is not None:
             parse_size(self.max_memory)
         if not 0 <= self.seed < 2**32:
@@ -140,6 +147,7 @@ def train(
     settings: tuple[str, ...] = (),
     as_json: bool = False,
     force: bool = False,
+    resume: bool = False,
 ) -> None:
     """Fits a model to a table and writes the folder `out`; prints the scores on the test rows.
 
@@ -150,9 +158,11 @@ def train(
         settings: its settings, `key=value` each.
         as_json: whether to print one JSON document in place of a table.
         force: whether a folder that `lamu fit` made before may be replaced.
+        resume: whether to go on with the same command, which was interrupted.
 
     Raises:
         ValueError: for data, a name or a setting that cannot be used.
+        Interrupted: at an interruption, where there is something to go on from.
         FileExistsError: if there is something at `out` that may not be replaced.
     """
     refuse_existing(out, force)
@@ -164,79 +174,82 @@ def train(
     encoding = table.encoding
     data = Arrays.of((table.x, table.y))
     x, y = data.x[train_rows], data.y[train_rows]
-    model = model_for(encoding, x, y)
+    model = model_for(encoding, x, y, request.likelihood)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
     loop = request.loop(learner, len(x), folds)
     refuse_unwritable(out)
-    if not as_json:
-        show_notes(table.notes)
     start = time.perf_counter()
-    # What is foreseen is said before it runs to who asked about memory.
-    with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
-        if folds:
-            temperature, temperatures = request.temperature or 1.0, {}
-            options = loop | {"temperature": temperature}
-            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **options)
-            fits = fitted.fits
-        else:
-            temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
-            fitted = fit_width(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
-            fits = (fitted.fit,)
-    seconds = time.perf_counter() - start
-    if any(
-        each.interrupted for each in fits
-    ):  # the loop keeps what it has; a folder that holds less than it says would mislead
-        raise KeyboardInterrupt
-    y_test = data.y[test_rows]
-    pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
-    convergence = fitted.posterior.convergence
-    found = estimates(score_rows(pred, y_test))
-    noise = float(pred.monte_carlo_error(y_test))
-    metrics = {
-        "task": encoding.task,
-        "rows": {"train": len(train_rows), "test": len(test_rows)},
-        "scores": {name: each.value for name, each in found.items()},
-        "standard_errors": {name: each.error for name, each in found.items()},
-        "monte_carlo_errors": {"nll": noise},
-        "temperature": temperature,
-        "convergence": None if convergence is None else convergence.describe(),
-        "seconds": seconds,
-    }
-    predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
-    with draft(out, force) as folder:
-        folder.mkdir(mode=0o755)
-        fitted.posterior.save(folder / "posterior")
-        config = {
-            "format": FORMAT,
-            **encoding.describe(),
-            "algorithm": recipe.name,
-            "settings": {name: _plain(value) for name, value in {**_defaults(recipe), **chosen}.items()},
-            **asdict(request),
-            "target": encoding.target,
+    with unfinished(out, _identity(request, algorithm, settings), resume, force) as place:
+        if not as_json:
+            show_notes(table.notes)
+        loop |= {"checkpoint": place, "resume": resume}
+        with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
+            # What is foreseen is said before it runs to who asked about memory.
+            warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
+            if folds:
+                temperature, temperatures = request.temperature or 1.0, {}
+                options = loop | {"temperature": temperature}
+                fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **options)
+                fits = fitted.fits
+            else:
+                temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
+                fitted = fit_width(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
+                fits = (fitted.fit,)
+        seconds = time.perf_counter() - start
+        # The loop returns what it has; a folder that holds less than it says would mislead.
+        if any(each.interrupted for each in fits):
+            raise KeyboardInterrupt
+        y_test = data.y[test_rows]
+        pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
+        convergence = fitted.posterior.convergence
+        found = estimates(score_rows(pred, y_test, encoding))
+        noise = float(pred.monte_carlo_error(y_test))
+        metrics = {
             "task": encoding.task,
-            "folds": folds,
-            **{name: loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
-            "samples": request.samples or _default_samples(fitted.posterior),
-            "steps": sum(len(each.history["loss"]) for each in fits),
-            "network": repr(model.network),
-            "prior": repr(model.prior),
-            "prior_as_used": repr(fitted.posterior.model.prior),
-            "precision": _precision(fitted.posterior),
+            "rows": {"train": len(train_rows), "test": len(test_rows)},
+            "scores": {name: each.value for name, each in found.items()},
+            "standard_errors": {name: each.error for name, each in found.items()},
+            "monte_carlo_errors": {"nll": noise},
             "temperature": temperature,
-            "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
-            "widths_tried": {f"{width:g}": nll for width, nll in fitted.widths.items()},
-            "standardised": True,
-            "notes": list(table.notes),
-            "posterior": fingerprint(folder / "posterior"),
-            "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+            "convergence": None if convergence is None else convergence.describe(),
+            "seconds": seconds,
         }
-        (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
-        (folder / "config.json").write_text(dump(config), encoding="utf-8")
-        _write_csv(folder / "predictions.csv", predictions)
-        figure.savefig(folder / "calibration.png")
+        predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
+        with draft(out, force) as folder:
+            folder.mkdir(mode=0o755)
+            fitted.posterior.save(folder / "posterior")
+            config = {
+                "format": FORMAT,
+                **encoding.describe(),
+                "algorithm": recipe.name,
+                "settings": {name: _plain(value) for name, value in {**_defaults(recipe), **chosen}.items()},
+                **asdict(request),
+                "target": encoding.target,
+                "task": encoding.task,
+                "folds": folds,
+                **{name: loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
+                "samples": request.samples or _default_samples(fitted.posterior),
+                "steps": sum(len(each.history["loss"]) for each in fits),
+                "network": repr(model.network),
+                "prior": repr(model.prior),
+                "prior_as_used": repr(fitted.posterior.model.prior),
+                "precision": _precision(fitted.posterior),
+                "temperature": temperature,
+                "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
+                "widths_tried": {f"{width:g}": nll + encoding.log_unit for width, nll in fitted.widths.items()},
+                "standardised": True,
+                "notes": list(table.notes),
+                "posterior": fingerprint(folder / "posterior"),
+                "table": table_fingerprint(table),
+                "rows": metrics["rows"],
+                "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+            }
+            (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
+            (folder / "config.json").write_text(dump(config), encoding="utf-8")
+            _write_csv(folder / "predictions.csv", predictions)
+            figure.savefig(folder / "calibration.png")
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
@@ -254,6 +267,12 @@ def train(
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}")
+
+
+def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]) -> dict[str, Any]:
+    """Returns what a command must share with an interrupted one to go on from it."""
+    asked = {**asdict(request), "algorithm": algorithm, "set": list(settings)}
+    return {name: value for name, value in asked.items() if name != "max_memory"}
 
 
 def _listed(temperatures: dict[float, float]) -> str:
@@ -277,6 +296,13 @@ def _told() -> Iterator[None]:
 def fingerprint(posterior: Path) -> str:
     """Returns the SHA-256 of a saved posterior's own list of checksums, which no other posterior has."""
     return hashlib.sha256((posterior / "checksums.json").read_bytes()).hexdigest()
+
+
+def table_fingerprint(table: Table) -> str:
+    """Returns a SHA-256 of a table's inputs and targets, by which it is known again."""
+    seen = hashlib.sha256(np.ascontiguousarray(table.x).tobytes())
+    seen.update(b"" if table.y is None else np.ascontiguousarray(table.y).tobytes())
+    return seen.hexdigest()
 
 
 def picture(pred: Any, y: Any, encoding: Encoding) -> Any:

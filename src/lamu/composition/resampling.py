@@ -58,7 +58,10 @@ def bootstrap(
             raise ValueError(f"{name}={options[name]!r} would be shared by all resamples; leave it out, or use fit")
     if resamples < 2:
         raise ValueError(f"resamples={resamples!r} shows no spread; give at least two")
-    rows = Arrays.of(data)
+    model = model.named(data)
+    rows = model.read(data)
+    if not isinstance(rows, Arrays):
+        raise TypeError("resamples are drawn from rows in memory; give (x, y)")
     random = np.random.default_rng(seed)
     members = [
         fit(model, rows.take(random.integers(0, rows.count, rows.count)), algorithm, seed=seed, **options).posterior

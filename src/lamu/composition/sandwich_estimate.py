@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
@@ -59,7 +58,7 @@ def sandwich(posterior: Posterior, data: Any) -> Posterior:
         >>> bool((lower < upper).all())
         True
     """
-    rows = Arrays.of(data)
+    rows = posterior.model.rows(data)
     params, state = posterior.mean, posterior.network_state
     weights, dispersion = params["network"], params["likelihood"]
     D = tree.dimension(weights)

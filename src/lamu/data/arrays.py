@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.batch import Batch
+from lamu.data.precision import refuse_lost
 from lamu.data.spelling import nearest
 from lamu.record import record
 from lamu.typing import Array
@@ -77,8 +78,31 @@ class Arrays:
             >>> Arrays.of({"x": [[1.0], [2.0]], "y": [0, 1], "offset": [0.5, 0.25], "mask": [0, 1]}).offset.tolist()
             [0.25]
         """
-        if isinstance(data, Arrays):
-            return data
+        return data if isinstance(data, Arrays) else cls._read(data)
+
+    @classmethod
+    def to_fit(cls, data: Any) -> Arrays:
+        """Returns the data set that `data` describes, for a model to learn from: as `of`, and float32 must hold it.
+
+        Rows to predict or to validate on, and single batches, may be of any range: only that of all the rows to learn
+        from says how fine their numbers are.
+
+        Args:
+            data: as for `of`.
+
+        Raises:
+            TypeError: as for `of`.
+            ValueError: as for `of`, and for numbers of 64 bits that JAX's dtype cannot tell apart or hold.
+
+        Examples:
+            >>> from lamu.data import Arrays
+            >>> Arrays.to_fit(([[1.0], [2.0]], [0.5, 1.5])).count
+            2
+        """
+        return data if isinstance(data, Arrays) else cls._read(data, refuse_lost)
+
+    @classmethod
+    def _read(cls, data: Any, look: Callable[..., None] | None = None) -> Arrays:
         given = _parts(data)
         y = _numbers("y", given["y"])
         x = _numbers("x", given["x"]) if "x" in given else _no_inputs(y)
@@ -104,6 +128,9 @@ class Arrays:
             weight, offset = (None if leaf is None else leaf[real] for leaf in (weight, offset))
         if (x.size == 0 and "x" in given) or y.size == 0:
             raise ValueError(f"x has the shape {x.shape} and y {y.shape}; pass at least one input and one target a row")
+        if look is not None:
+            look("x", x)
+            look("y", y, target=True)
         x = _on_device("x", x, x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float))
         y = _on_device("y", y, x.dtype if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y))
         offset = None if offset is None else _on_device("offset", offset, x.dtype)
@@ -288,7 +315,8 @@ def _whole(y: Any) -> Any:
     largest = jnp.iinfo(dtype).max
     if y.dtype != bool and (int(y.max()) > largest or int(y.min()) < -largest):
         raise ValueError(
-            f"y has whole numbers beyond {dtype}, up to {int(y.max())}; enable jax_enable_x64 or number the classes"
+            f"y has whole numbers beyond {dtype}, up to {int(y.max())}; number classes from 0, and give others "
+            "as floats"
         )
     return dtype
 

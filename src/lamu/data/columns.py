@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lamu.data import dates
+from lamu.data.precision import crowded_from
 from lamu.data.wording import DataError, at, quoted
 
 __all__ = ["Words", "kind", "numbers", "refuse_word", "words"]
@@ -55,7 +56,7 @@ def numbers(values: Any) -> np.ndarray:
         values: the column, a pandas Series.
 
     Raises:
-        DataError: for a number that no float holds.
+        DataError: for a number that no float holds, or whole numbers that floats do not tell apart.
 
     Examples:
         >>> import pandas as pd
@@ -63,6 +64,13 @@ def numbers(values: Any) -> np.ndarray:
         >>> numbers(pd.Series([1, None, 3])).tolist()
         [1.0, nan, 3.0]
     """
+    if getattr(values.dtype, "kind", "") in "iu":
+        origin = crowded_from(values.dropna().to_numpy())
+        if origin is not None:
+            raise DataError(
+                f"the column {values.name!r} has whole numbers from {origin} on that differ by less than float64 "
+                f"holds; subtract {origin} from them first"
+            )
     try:
         return values.to_numpy(np.float64, na_value=np.nan)
     except OverflowError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ class Encoding:
         levels: the levels of each feature that are known from training; empty for a feature that is a number.
         fills: what a missing number becomes, for each feature; None for a feature of words. Empty without imputation.
         indicators: the features whose missing values have a column of their own.
+        units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
+            have (value − origin) / unit in its place. Empty for all others.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
@@ -52,6 +55,7 @@ class Encoding:
     levels: tuple[tuple[str, ...], ...] = static(default=())
     fills: tuple[float | None, ...] = static(default=())
     indicators: tuple[str, ...] = static(default=())
+    units: tuple[tuple[str, float, float], ...] = static(default=())
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -84,6 +88,7 @@ class Encoding:
         """
         levels = tuple(tuple(map(_text, known)) for known in described.get("levels", ()))
         fills = tuple(None if fill is None else float(fill) for fill in described.get("fills", ()))
+        units = tuple((_text(name), float(origin), float(unit)) for name, origin, unit in described.get("units", ()))
         task = _text(described["task"])
         if task not in TASKS:
             raise ValueError(f"there is no task {task!r}; choose one of {listed(TASKS)}")
@@ -95,6 +100,7 @@ class Encoding:
             levels=levels,
             fills=fills,
             indicators=tuple(map(_text, described.get("indicators", ()))),
+            units=units,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -114,6 +120,7 @@ class Encoding:
             "levels": [list(known) for known in self.levels],
             "fills": list(self.fills),
             "indicators": list(self.indicators),
+            "units": [list(each) for each in self.units],
         }
 
     @property
@@ -131,6 +138,24 @@ class Encoding:
         """The number of levels of each column of x, whose codes go from 0, the unknown, to it; 0 for numbers."""
         return (*(len(known) for known in self.levels), *(0 for _ in self.indicators))
 
+    def origin_and_unit(self, name: str) -> tuple[float, float]:
+        """Returns the origin and the unit of a column; zero and one where it is taken as it is.
+
+        Args:
+            name: a feature, or the target.
+
+        Examples:
+            >>> from lamu.data import Encoding
+            >>> Encoding("y", "regression", (), ("a",), units=(("y", 1e12, 2.0),)).origin_and_unit("y")
+            (1000000000000.0, 2.0)
+        """
+        return next(((origin, unit) for known, origin, unit in self.units if known == name), (0.0, 1.0))
+
+    @property
+    def log_unit(self) -> float:
+        """The logarithm of the target's unit, which a log density of y exceeds one of the original values by."""
+        return math.log(self.origin_and_unit(self.target)[1])
+
     def encode(self, values: Any) -> np.ndarray:
         """Returns original target values as y: indices of classes, int32, or numbers for regression.
 
@@ -141,7 +166,8 @@ class Encoding:
             DataError: for a value that is none of the labels.
         """
         if self.task == "regression":
-            return np.asarray(values, float)
+            origin, unit = self.origin_and_unit(self.target)
+            return (np.asarray(values, float) - origin) / unit
         index = {label: position for position, label in enumerate(self.labels)}
         plain = values if isinstance(values, list) else np.asarray(values).tolist()
         unknown = next((value for value in plain if value not in index), None)
@@ -159,7 +185,10 @@ class Encoding:
             y: indices of classes, or numbers for regression.
         """
         if self.task == "regression":
-            return np.asarray(y)
+            if not any(name == self.target for name, _, _ in self.units):
+                return np.asarray(y)
+            origin, unit = self.origin_and_unit(self.target)
+            return origin + unit * np.asarray(y, float)
         return np.asarray(self.labels)[np.asarray(y)]
 
 

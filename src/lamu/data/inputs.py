@@ -11,6 +11,7 @@ import numpy as np
 
 from lamu.data.encoding import Encoding
 from lamu.data.features import Features
+from lamu.data.precision import origin_and_unit
 from lamu.data.wording import DataError, counted, listed, plural
 
 __all__ = ["LACKING", "learn", "transform"]
@@ -27,7 +28,7 @@ def learn(features: Features, rows: Any, impute: bool) -> dict[str, Any]:
         impute: whether missing values will be filled.
 
     Returns:
-        `columns`, `levels`, `fills` and `indicators` of an `Encoding`.
+        `columns`, `levels`, `fills`, `indicators` and `units` of an `Encoding`.
 
     Raises:
         DataError: for a column of which every training row lacks its value.
@@ -38,7 +39,7 @@ def learn(features: Features, rows: Any, impute: bool) -> dict[str, Any]:
         >>> from lamu.data.inputs import learn
         >>> features = Features(("a",), np.array([[1.0], [np.nan], [5.0], [90.0]]), ((),))
         >>> learn(features, [0, 1, 2], impute=True)
-        {'columns': ('a',), 'levels': ((),), 'fills': (3.0,), 'indicators': ('a',)}
+        {'columns': ('a',), 'levels': ((),), 'fills': (3.0,), 'indicators': ('a',), 'units': ()}
     """
     values = features.values[rows]
     lacking = np.asarray(np.isnan(values))
@@ -51,6 +52,7 @@ def learn(features: Features, rows: Any, impute: bool) -> dict[str, Any]:
         )
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
+    units: list[tuple[str, float, float]] = []
     for column, known in enumerate(features.levels):
         present = values[~lacking[:, column], column]
         seen = [known[index] for index in np.unique(present).astype(int)] if known else []
@@ -58,6 +60,9 @@ def learn(features: Features, rows: Any, impute: bool) -> dict[str, Any]:
             seen.append(LACKING)
         levels.append(tuple(seen))
         fills.append(None if known else float(np.median(present)))
+        found = None if known else origin_and_unit(present)
+        if found is not None:
+            units.append((features.columns[column], *found))
     indicators = [
         name for name, lacks, known in zip(features.columns, ever, features.levels, strict=True) if lacks and not known
     ]
@@ -66,6 +71,7 @@ def learn(features: Features, rows: Any, impute: bool) -> dict[str, Any]:
         "levels": tuple(levels),
         "fills": tuple(fills) if impute else (),
         "indicators": tuple(indicators) if impute else (),
+        "units": tuple(units),
     }
 
 
@@ -104,6 +110,10 @@ def transform(features: Features, encoding: Encoding) -> tuple[np.ndarray, list[
         elif count:
             x[lacks, column] = encoding.fills[column]
             filled.append((name, f"{count} by the median {encoding.fills[column]:g}"))
+        # In 64 bits, before a model that may have 32 sees it.
+        origin, unit = encoding.origin_and_unit(name)
+        if (origin, unit) != (0.0, 1.0):
+            x[:, column] = (x[:, column] - origin) / unit
     marks = [lacking[:, encoding.columns.index(name)] for name in encoding.indicators]
     marked = "; columns of their own mark where numbers were missing" if marks else ""
     notes = [f"filled the missing values of {counted(filled)}{marked}"] if filled else []

@@ -29,7 +29,7 @@ def read(data: Any) -> Arrays | Stream:
     if isinstance(data, Arrays | Stream):
         return data
     if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
-        return Arrays.of(data)
+        return Arrays.to_fit(data)
     if isinstance(data, Iterable) and not hasattr(data, "shape"):
         return Stream(data)
     raise TypeError(

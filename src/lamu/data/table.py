@@ -18,6 +18,7 @@ from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import Features, matched, told
 from lamu.data.inputs import learn, transform
 from lamu.data.missing import refuse_missing
+from lamu.data.precision import origin_and_unit
 from lamu.data.sources import open_source
 from lamu.data.spelling import nearest
 from lamu.data.targets import decide, targets
@@ -35,8 +36,8 @@ class Table:
     Attributes:
         x: inputs, float64 `[rows, len(encoding.names)]`: numbers, and the positions of words among the levels that
             the training rows have, counted from 1; 0 for other words.
-        y: targets `[rows]`: int32 for classes and binary targets, float64 for regression; None where a table that is
-            to be predicted has none.
+        y: targets `[rows]`: int32 for classes and binary targets, float64 for regression, in the encoding's units;
+            None where a table that is to be predicted has none.
         encoding: the names of the columns, the task, the labels, and what was learned from the training rows.
         notes: one sentence for each thing that was decided, filled or left out, for a person to see.
         features: the features before anything was learned from them.
@@ -76,8 +77,9 @@ class Table:
             ((150, 4), True)
         """
         old = self.encoding
-        learned = learn(self.features, rows, old.imputes)
-        return _table(self.features, self.y, Encoding(old.target, old.task, old.labels, **learned), self.said)
+        raw = old.decode(self.y) if old.task == "regression" else None
+        encoding = _learned(old.target, old.task, old.labels, self.features, rows, old.imputes, raw)
+        return _table(self.features, self.y if raw is None else encoding.encode(raw), encoding, self.said)
 
 
 def read(
@@ -129,8 +131,10 @@ def read(
     features = told(source, columns)
     refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
-    encoding = Encoding(target, chosen, labels, **learn(features, slice(None), impute))
-    return _table(features, targets(source, encoding), encoding, (*source.notes, *notes, *features.notes))
+    raw = targets(source, Encoding(target, chosen, labels, columns)) if chosen == "regression" else None
+    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw)
+    y = targets(source, encoding) if raw is None else encoding.encode(raw)
+    return _table(features, y, encoding, (*source.notes, *notes, *features.notes))
 
 
 def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
@@ -178,12 +182,27 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
         "fill them or drop their rows, or fit with --impute",
     )
     y = None if target is None else targets(source, encoding)
+    y = encoding.encode(y) if y is not None and encoding.task == "regression" else y
     return _table(features, y, encoding, (*source.notes, *notes))
+
+
+def _learned(
+    target: str, task: str, labels: tuple[Any, ...], features: Features, rows: Any, impute: bool, y: np.ndarray | None
+) -> Encoding:
+    """Returns the encoding that some rows teach; y are the targets of a regression as they were read."""
+    learned = learn(features, rows, impute)
+    found = None if y is None else origin_and_unit(y[rows])
+    units = (*learned.pop("units"), *([] if found is None else [(target, *found)]))
+    return Encoding(target, task, labels, **learned, units=units)
 
 
 def _table(features: Features, y: np.ndarray | None, encoding: Encoding, said: Sequence[str]) -> Table:
     x, made_up = transform(features, encoding)
-    return Table(x, y, encoding, (*said, *made_up), features, tuple(said))
+    counted = [
+        f"the column {name!r} is counted from {origin:.17g} in units of {unit:.3g}, as float32 keeps 7 digits"
+        for name, origin, unit in encoding.units
+    ]
+    return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said))
 
 
 def _of_text(encoding: Encoding) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
-__all__ = ["Chains", "ChainsState", "require_lengths"]
+__all__ = ["Chains", "ChainsState", "require_blackjax", "require_lengths"]
 
 
 @record
@@ -196,11 +196,27 @@ def require_lengths(
         raise ValueError(f"target_acceptance={target_acceptance!r} is no rate; give a number between 0 and 1")
     if isinstance(step_size, int | float) and not step_size > 0:
         raise ValueError(f"step_size={step_size!r} moves nowhere; give a positive number, or None to learn it")
-    if step_size is not None:
-        return
+    if step_size is None:
+        require_blackjax("the warm-up", ", or give step_size")
+
+
+def require_blackjax(part: str, instead: str = "") -> None:
+    """Raises where BlackJAX is not installed, with what to run.
+
+    Args:
+        part: what needs it.
+        instead: what to do without it, after a comma.
+
+    Raises:
+        ModuleNotFoundError: where it is not there.
+
+    Examples:
+        >>> from lamu.mcmc.chains import require_blackjax
+        >>> require_blackjax("the warm-up")
+    """
     from importlib.util import find_spec
 
     if find_spec("blackjax") is None:
         raise ModuleNotFoundError(
-            'the warm-up needs BlackJAX, which is not installed; run pip install "lamu[mcmc]", or give step_size'
+            f'{part} needs BlackJAX, which is not installed; run pip install "lamu[mcmc]"{instead}'
         )

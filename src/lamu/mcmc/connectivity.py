@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Ensemble
@@ -263,9 +262,7 @@ class _Loss:
         model = posterior.model
         if data is None and model.has_rows:
             raise ValueError("the loss of a network is of its data; give them: barriers(posterior, (x, y))")
-        rows = model.read(data)
-        if not isinstance(rows, Arrays):
-            raise TypeError("the loss along a path is that of rows in memory; give (x, y)")
+        rows = model.rows(data)
         objective = Objective(model, rows.count)
         return cls(objective, posterior.network_state, list(rows.batches(min(_ROWS, rows.count))))
 

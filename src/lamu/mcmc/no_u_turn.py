@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from lamu.mcmc.chains import Chains, require_lengths
+from lamu.mcmc.chains import Chains, require_blackjax, require_lengths
 from lamu.mcmc.kernel import Chain
 from lamu.mcmc.target import Target
 from lamu.promotion import lenient
@@ -89,5 +89,6 @@ def nuts(
         >>> fit.posterior.samples["likelihood"]["log_scale"].shape
         (2, 50, 1)
     """
+    require_blackjax("nuts")  # with or without a warm-up: the kernel is its
     require_lengths(chains, warmup, draws, target_acceptance)
     return Chains(NoUTurn(), chains, warmup, draws, float(target_acceptance), None, start)

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from lamu.mcmc.diffusions import mala, ula
-from lamu.mcmc.hamiltonian import hmc
-from lamu.mcmc.metropolis import random_walk
-from lamu.mcmc.no_u_turn import nuts
+from typing import Any
+
+from lamu.mcmc.chains import Chains
+from lamu.mcmc.diffusions import Langevin, mala, ula
+from lamu.mcmc.hamiltonian import Hamiltonian, hmc
+from lamu.mcmc.metropolis import RandomWalk, random_walk
+from lamu.mcmc.no_u_turn import NoUTurn, nuts
 from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
 from lamu.mcmc.stochastic_langevin import psgld, sgld
-from lamu.mcmc.subsampling import minibatch_mh
-from lamu.mcmc.tempering import parallel_tempering
+from lamu.mcmc.subsampling import SequentialTest, Subsampled, minibatch_mh
+from lamu.mcmc.tempering import Replicas, parallel_tempering
 from lamu.protocol import Recipe
 
 __all__ = ["registry"]
 
+
+def _adaptive(name: str, factory: Any, kernel: Any, source: str) -> Recipe:
+    """Returns the recipe of chains with a warm-up, whose row is there without the extra that the warm-up needs."""
+    return Recipe(name, factory, source, Chains(kernel).choices)
+
+
 _RECIPES = (
-    Recipe("random_walk", random_walk, "Metropolis et al. 1953, Hastings 1970"),
-    Recipe("mala", mala, "Roberts & Tweedie 1996"),
-    Recipe("ula", ula, "Parisi 1981, Roberts & Tweedie 1996"),
-    Recipe("hmc", hmc, "Duane et al. 1987, Neal 2011"),
-    Recipe("nuts", nuts, "Hoffman & Gelman 2014; BlackJAX's kernel"),
-    Recipe("parallel_tempering", parallel_tempering, "Swendsen & Wang 1986, Geyer 1991"),
-    Recipe("minibatch_mh", minibatch_mh, "Korattikara, Chen & Welling 2014, algorithm 1"),
+    _adaptive("random_walk", random_walk, RandomWalk(), "Metropolis et al. 1953, Hastings 1970"),
+    _adaptive("mala", mala, Langevin(), "Roberts & Tweedie 1996"),
+    _adaptive("ula", ula, Langevin(adjusted=False), "Parisi 1981, Roberts & Tweedie 1996"),
+    _adaptive("hmc", hmc, Hamiltonian(), "Duane et al. 1987, Neal 2011"),
+    _adaptive("nuts", nuts, NoUTurn(), "Hoffman & Gelman 2014; BlackJAX's kernel"),
+    _adaptive(
+        "parallel_tempering",
+        parallel_tempering,
+        Replicas(Hamiltonian(), (1.0, 2.0, 4.0, 8.0)),
+        "Swendsen & Wang 1986, Geyer 1991",
+    ),
+    _adaptive(
+        "minibatch_mh",
+        minibatch_mh,
+        Subsampled(SequentialTest(), rows=100),
+        "Korattikara, Chen & Welling 2014, algorithm 1",
+    ),
     Recipe("sgld", sgld, "Welling & Teh 2011, equation 4"),
     Recipe("psgld", psgld, "Li, Chen, Carlson & Carin 2016, algorithm 1"),
     Recipe("sghmc", sghmc, "Chen, Fox & Guestrin 2014, equation 15"),

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["CheckpointError", "Checkpoints"]
+__all__ = ["CheckpointError", "Checkpoints", "of_part"]
 
 FORMAT = "lamu-checkpoint-1"
 _ABOUT, _ARRAYS, _STEP, _DRAFT = "about.json", "arrays", "step-", ".draft-"
@@ -245,6 +245,28 @@ class Checkpoints:
             f"the checkpoint of step {step} in {str(self.folder)!r} is of another model or algorithm: {what}; resume "
             "with what it was made with, or choose another folder"
         )
+
+
+def of_part(checkpoint: Any, part: str) -> Any:
+    """Returns where one of several runs of a whole keeps its checkpoints: a folder in the folder of the whole.
+
+    Args:
+        checkpoint: what the whole was given: a folder, `Checkpoints`, or None.
+        part: a name for the run, the same at every start.
+
+    Returns:
+        A folder, `Checkpoints`, or None where the whole keeps nothing.
+
+    Examples:
+        >>> from lamu.running.checkpoints import Checkpoints, of_part
+        >>> of_part(Checkpoints("run", last=2), "fold-0").last, of_part(None, "fold-0") is None
+        (2, True)
+    """
+    if checkpoint is None:
+        return None
+    if isinstance(checkpoint, Checkpoints):
+        return replace(checkpoint, folder=Path(checkpoint.folder) / part)
+    return Path(checkpoint) / part
 
 
 def _named(content: Any) -> dict[str, Any]:

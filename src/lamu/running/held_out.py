@@ -16,7 +16,7 @@ from lamu.running.pieces import opened
 from lamu.target import Target
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Best", "set_aside", "validation_nll"]
+__all__ = ["Best", "posterior_nll", "set_aside", "validation_nll"]
 
 _ROWS, _DRAWS = 4096, 32
 
@@ -36,8 +36,7 @@ def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any
     if validation is None:
         return rows, None
     if not isinstance(validation, float | int):
-        held = model.read(validation)
-        return rows, held if isinstance(held, Arrays) else Arrays.of(validation)
+        return rows, model.rows(validation)
     if not isinstance(rows, Arrays):
         raise ValueError(
             f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
@@ -70,6 +69,17 @@ def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Object
         part, count = _batch_nll(algorithm, jax.random.clone(key), state, objective, batch)
         total, weight = total + float(part), weight + float(count)
     return total / weight
+
+
+def posterior_nll(posterior: Any, held: Arrays) -> float:
+    """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted.
+
+    Args:
+        posterior: the posterior.
+        held: the rows set aside.
+    """
+    log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
+    return -float(np.average(log_prob, weights=np.asarray(held.weight, float)))
 
 
 @jax.jit

@@ -32,7 +32,7 @@ class Fit:
     Attributes:
         posterior: the posterior; with validation, that of the best state.
         history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
-            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation.
+            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation, of a sampler one.
         state: the algorithm's last state; on the mesh, where there was one.
         interrupted: whether the run was stopped from the keyboard before its end.
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.data.arrays import Arrays
 from lamu.families import Product
 from lamu.posterior import Posterior
 from lamu.predictives.rows import room_for
@@ -58,7 +57,7 @@ def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | No
             f"a {type(belief).__name__} belief has no density, hence no bound; ask this of a variational recipe or of "
             "Laplace's method"
         )
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
+    rows = posterior.model.rows(data)
     key = jax.random.clone(posterior.key) if key is None else key
     require_room(posterior.belief, key, samples)
     draws = posterior.belief.draws(key, samples)

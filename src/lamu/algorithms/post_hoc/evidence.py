@@ -25,6 +25,7 @@ from lamu.algorithms.post_hoc.at_mode import Mode, look_at_mode, with_prior
 from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, residual_at
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
+from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.operators import (
     BlockDiagonal,
@@ -163,7 +164,7 @@ def evidence(
         >>> bool(log_evidence(precision=1.0) > log_evidence(precision=100.0))
         True
     """
-    rows = data if hasattr(data, "batches") else Arrays.of(data)
+    rows: Any = data if isinstance(data, Arrays | Stream) else posterior.model.rows(data)
     objective = Objective(posterior.model, rows.count, temperature, likelihood_power)
     mode = look_at_mode(structure, posterior, objective, rows, curvature)
     away = residual_at(mode, objective, rows)

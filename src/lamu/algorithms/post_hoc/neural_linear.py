@@ -8,11 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace import mode_finder
-from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
 from lamu.model import Model, supervised
@@ -188,8 +186,7 @@ def absorb(
             f"rows can be absorbed by a posterior of neural_linear(), and this is a {type(posterior.belief).__name__}; "
             "for other Gaussian beliefs use posterior.model.with_prior(posterior) and fit again"
         )
-    rows = data if isinstance(data, Arrays) else Arrays.of(data)
-    posterior.model.likelihood.check(np.asarray(rows.y))
+    rows = posterior.model.rows(data)
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(posterior.model, float(rows.count), temperature, likelihood_power)
     old: Any = posterior.belief

@@ -1,0 +1,64 @@
+"""Columns with names: a frame is matched to a model by the names that it was fitted on, and never by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.data.wording import listed, plural
+
+__all__ = ["by_name", "names_of"]
+
+
+def names_of(x: Any) -> tuple[str, ...] | None:
+    """Returns the names of the columns of a frame, of pandas or polars; None for what has none.
+
+    Args:
+        x: inputs.
+
+    Raises:
+        ValueError: for a name that stands twice.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.naming import names_of
+        >>> names_of(pd.DataFrame({"age": [1.0], "bmi": [2.0]})), names_of([[1.0, 2.0]])
+        (('age', 'bmi'), None)
+    """
+    names = getattr(x, "columns", None)
+    if names is None:
+        return None
+    found = tuple(names)
+    if not found or not all(isinstance(name, str) for name in found):
+        return None  # of pandas' own numbers, which are positions
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"x has more than one column {twice[0]!r}; give every column its own name")
+    return found
+
+
+def by_name(x: Any, columns: tuple[str, ...] | None) -> Any:
+    """Returns a frame with the columns of a model, in their order; anything else as it is.
+
+    Args:
+        x: inputs; the further columns of a frame are left out.
+        columns: the names that the model was fitted on, or None.
+
+    Raises:
+        ValueError: for a frame that lacks one of them.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.naming import by_name
+        >>> by_name(pd.DataFrame({"b": [2.0], "a": [1.0], "c": [3.0]}), ("a", "b")).to_numpy().tolist()
+        [[1.0, 2.0]]
+    """
+    names = names_of(x)
+    if columns is None or names is None or names == columns:
+        return x
+    lacking = [name for name in columns if name not in names]
+    if lacking:
+        raise ValueError(
+            f"x lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on, and has "
+            f"{listed(names)}; name them as they were, or pass an array in the order of the fit"
+        )
+    return x[list(columns)]

@@ -1,0 +1,156 @@
+"""What float32 keeps of numbers that came in 64 bits: columns that would lose their spread are refused or re-centred.
+
+Seven digits are plenty for a column that is counted from near zero. A column far from zero beside its own spread (Unix
+seconds of one day, 1e12 ± 1) becomes constant, and of a target beyond 1e15 or below 1e-15 the variance is infinite or
+zero. `lamu.fit` refuses both; the command line counts such a column from an origin, in a unit, of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.wording import quoted
+
+__all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost"]
+
+LEVELS = 4096  # numbers that a dtype must tell apart within the range of a column
+_NOISE = 64  # units of rounding in which a column still is a constant
+
+
+def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
+    """Returns where a column begins and how far it runs, where float32 cannot hold it as it is; else None.
+
+    Args:
+        values: float64 `[rows]`, NaN where one is missing.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.precision import origin_and_unit
+        >>> origin_and_unit(np.array([1e12, 1e12 + 3.0])), origin_and_unit(np.array([3.0, 5.0]))
+        ((1000000000000.0, 3.0), None)
+    """
+    present = values[np.isfinite(values)]
+    if not len(present):
+        return None
+    low, high = float(present.min()), float(present.max())
+    spread, finfo = high - low, np.finfo(np.float32)
+    if not _varies(low, high, spread) or not np.isfinite(spread):
+        return None
+    return (low, spread) if _crowded(low, high, spread, finfo) or _outside(spread, finfo) else None
+
+
+def refuse_lost(name: str, values: Any, target: bool = False) -> None:
+    """Raises a ValueError where an array has a column of which JAX's dtype would keep too little.
+
+    Of an array that is on a device nothing can be said but that squares of targets are out of range: what it lost, it
+    lost before.
+
+    Args:
+        name: how the message calls the array.
+        values: real numbers `[rows, ...]`.
+        target: whether they are targets, whose predictions come back in the same units and whose squares must be held.
+
+    Raises:
+        ValueError: with the range of the first such column, and what to do.
+
+    Examples:
+        >>> import jax, numpy as np
+        >>> from lamu.data.precision import refuse_lost
+        >>> with jax.enable_x64(False):
+        ...     try:
+        ...         refuse_lost("y", np.array([1e12, 1e12 + 3.0]), target=True)
+        ...     except ValueError as error:
+        ...         print(str(error)[:54])
+        y runs from 1000000000000 to 1000000000003, too far fr
+    """
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)
+    kept = np.finfo(dtype)
+    if isinstance(values, jax.Array):
+        if not target or not jnp.issubdtype(values.dtype, jnp.floating):
+            return
+        values = np.asarray(values, np.float32 if kept.bits < 64 else np.float64)
+    if values.ndim == 0 or len(values) == 0 or values.dtype.kind not in "iuf":
+        return
+    wide = values.dtype.itemsize > 4 and kept.bits < 64
+    if not (wide or target):
+        return
+    columns = values.reshape(len(values), -1)
+    lows, highs = columns.min(axis=0), columns.max(axis=0)
+    for index in _suspects(lows, highs, kept, target):
+        # Python's whole numbers, whose difference is exact.
+        low, high = lows[index].item(), highs[index].item()
+        spread = high - low
+        if not _varies(low, high, spread) or not np.isfinite(float(spread)):
+            continue
+        where = name if values.ndim == 1 else f"{name} in column {index}"
+        runs = f"{where} runs from {_shown(low)} to {_shown(high)}"
+        crowded = wide and _crowded(low, high, spread, kept)
+        if crowded and (target or not _exact(columns[:, index], dtype)):
+            raise ValueError(
+                f"{runs}, too far from zero for {dtype}, which keeps {kept.precision + 1} digits; subtract "
+                f"{_shown(low)} from it first"
+            )
+        if target and values.dtype.kind == "f" and _outside(spread, kept):
+            raise ValueError(f"{runs}, and {dtype} cannot hold the square of that; divide it by {spread:.1g} first")
+        if wide and float(spread) < LEVELS * float(kept.tiny):
+            raise ValueError(f"{runs}, which is zero in {dtype}; divide it by {spread:.1g} first")
+
+
+def crowded_from(values: np.ndarray) -> int | None:
+    """Returns the smallest of whole numbers that even float64 would not tell apart; None where it does.
+
+    Args:
+        values: whole numbers `[rows]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.precision import crowded_from
+        >>> crowded_from(2**62 + np.arange(5)), crowded_from(np.arange(5))
+        (4611686018427387904, None)
+    """
+    if not len(values):
+        return None
+    low, high = int(values.min()), int(values.max())
+    return low if high > low and _crowded(low, high, high - low, np.finfo(np.float64)) else None
+
+
+def _suspects(lows: np.ndarray, highs: np.ndarray, kept: Any, target: bool) -> list[int]:
+    """Returns the columns that may be lost, which are then looked at one by one."""
+    low, high = lows.astype(np.float64), highs.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = high - low
+        near = spread <= LEVELS * float(kept.eps) * np.maximum(np.abs(low), np.abs(high))
+    least = LEVELS * float(kept.tiny)
+    return np.flatnonzero(near | (spread < least) | target).tolist()
+
+
+def _varies(low: Any, high: Any, spread: Any) -> bool:
+    if isinstance(spread, int):
+        return spread > 0
+    return bool(spread > _NOISE * float(np.finfo(np.float64).eps) * max(abs(low), abs(high)))
+
+
+def _crowded(low: Any, high: Any, spread: Any, kept: Any) -> bool:
+    """Whether a range holds few numbers of a dtype, for being far from zero."""
+    return bool(float(spread) < LEVELS * float(kept.eps) * float(max(abs(low), abs(high))))
+
+
+def _outside(spread: Any, kept: Any) -> bool:
+    """Whether squares of the spread, with what a model does to them, would leave the numbers of a dtype."""
+    least, most = 1e4 * float(kept.tiny) ** 0.5, 1e-4 * float(kept.max) ** 0.5
+    return not least < float(spread) < most
+
+
+def _exact(column: np.ndarray, dtype: Any) -> bool:
+    """Whether a column is the same in a narrower dtype, as whole numbers below 2**24 are in float32."""
+    return bool(np.array_equal(column.astype(dtype).astype(np.float64), column.astype(np.float64)))
+
+
+def _shown(value: Any) -> str:
+    """Returns a number as a person would type it."""
+    whole = isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15)
+    return quoted(int(value)) if whole else repr(float(value))
