@@ -62,7 +62,7 @@ class Model(Target):
     """
 
     network: Network | Any
-    likelihood: Likelihood
+    likelihood: Likelihood | Any
     prior: Prior = Normal(1.0)
     frozen: Params | None = None
     start: Any = None

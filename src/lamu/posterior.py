@@ -149,7 +149,7 @@ def _checked_offset(offset: Any, x: Any) -> Any:
     return offset.astype(x.dtype)
 
 
-def load(path: str | os.PathLike[str], network: Network | None = None) -> Posterior:
+def load(path: str | os.PathLike[str], network: Network | Any = None) -> Posterior:
     """Reads a posterior that `Posterior.save` wrote.
 
     Args:

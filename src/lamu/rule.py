@@ -186,7 +186,7 @@ class Rule(Runnable):
     @property
     def may_leave(self) -> bool:
         """Whether a step could make an indefinite matrix of the precision: then the state keeps watch."""
-        return self.keeps_uncertainty and not getattr(self.geometry, "stays_positive", False)
+        return self.keeps_uncertainty and not self.geometry.stays_positive
 
     @property
     def space(self) -> Everything | Weights:
@@ -202,16 +202,16 @@ class Rule(Runnable):
     def choices(self) -> Choices:
         """The row of the table."""
         fixed = isinstance(self.curvature, NoCurvature)
-        departures = [getattr(part, "departure", "") for part in (self.expectation, self.momentum, self.metric)]
+        departures = [part.departure for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
             departures.append("two rates")
         if self.period > 1:
             departures.append(f"curvature every {self.period} steps")
-        departures += [getattr(part, "departure", "") for part in (self.geometry, self.curvature)]
+        departures += [part.departure for part in (self.geometry, self.curvature)]
         return Choices(
             family="Gaussian, fixed covariance" if fixed else f"Gaussian, {_name_of(self.structure)} precision",
             expectation=type(self.expectation).__name__,
-            curvature="none" if fixed else type(getattr(self.curvature, "of", self.curvature)).__name__,
+            curvature="none" if fixed else self.curvature.name,
             geometry=type(self.geometry).__name__.lower(),
             departures=tuple(name for name in departures if name),
         )
@@ -310,9 +310,9 @@ class Rule(Runnable):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.maximum(jnp.mean(leaf), _LEAST)), information)
 
     def _whole(self, state: RuleState, objective: Objective) -> Gaussian:
-        renewed = getattr(state.precision, "renewed", None)  # factors may be older than the precision that they are of
         try:
-            return self.belief(state if renewed is None else replace(state, precision=renewed()), objective)
+            # Factors may be older than the precision that they are of.
+            return self.belief(replace(state, precision=state.precision.renewed()), objective)
         except ValueError as error:  # a family looks at its domain where the values are known
             raise ValueError(self.complaint(state) or str(error)) from error
 

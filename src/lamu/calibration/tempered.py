@@ -21,7 +21,7 @@ __all__ = ["TemperedClasses", "Widened", "parts_of"]
 
 def parts_of(pred: Any) -> Iterator[tuple[slice, Any]]:
     """Yields a prediction's rows as they fit in memory, with the slice that they are: chunks, or all at once."""
-    return pred.chunks() if hasattr(pred, "chunks") else iter([(slice(0, len(pred.mean)), pred)])
+    return pred.chunks()
 
 
 @record

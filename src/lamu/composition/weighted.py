@@ -117,7 +117,7 @@ class Weighted(Predictive):
             return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
 
         lower, upper = jnp.min(ends, axis=0), jnp.max(ends, axis=0)
-        if any(hasattr(part, "chunks") for part in self.parts):  # which cannot be asked inside a compiled loop
+        if self.deferred:  # which cannot be asked inside a compiled loop
             for _ in range(steps):
                 lower, upper = halve(None, (lower, upper))
         else:
@@ -140,6 +140,11 @@ class Weighted(Predictive):
             mine = (chosen == number).reshape(n, *[1] * (drawn.ndim - 1))
             found = jnp.where(mine, drawn.astype(dtype), found.astype(dtype))
         return found
+
+    @property
+    def deferred(self) -> bool:
+        """Whether a part is computed some rows at a time."""
+        return any(part.deferred for part in self.parts)
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, where all parts are cut alike; else of all rows."""

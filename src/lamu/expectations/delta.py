@@ -10,6 +10,7 @@ import jax
 from lamu.expectations import bonnet_price
 from lamu.expectations.estimate import Estimate
 from lamu.expectations.fisher import inverse_fisher, require_exponential
+from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian, NaturalParameters
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
@@ -20,7 +21,7 @@ __all__ = ["Delta"]
 
 
 @record
-class Delta:
+class Delta(Expectation):
     r"""\(E_q[h(\theta)] \approx h(m)\), the zeroth-order delta method: one gradient.
 
     Gradient and curvature are exact where the loss is quadratic; the value is then low by

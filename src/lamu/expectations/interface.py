@@ -25,6 +25,8 @@ class Expectation(Protocol):
     so an expectation returns \(E_q[\bar\ell]\), \(E_q[\nabla\bar\ell]\) and \(E_q[\nabla^2\bar\ell]\).
     """
 
+    departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
+
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
     ) -> Evaluation:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss, Weights
 from lamu.objective.curvature import Curvature, Evaluation, GaussNewton, Hessian
@@ -24,7 +25,7 @@ _NARROW = 1e-6
 
 
 @record
-class Exact:
+class Exact(Expectation):
     r"""The exact expectation for a linear network with a quadratic log likelihood (linear-Gaussian models).
 
     The loss is then
@@ -69,7 +70,7 @@ class Exact:
 
 
 @record
-class Quadrature:
+class Quadrature(Expectation):
     r"""Gauss–Hermite quadrature over each row's one-dimensional linear predictor.
 
     For a network that is linear in θ with one output, \(f_i = J_i\theta\) is normal under q with mean \(a_i = J_i m\)

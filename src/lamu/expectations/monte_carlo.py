@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from lamu.expectations import bonnet_price
 from lamu.expectations.estimate import Estimate
+from lamu.expectations.interface import Expectation
 from lamu.expectations.reparameterised import average, require_draws
 from lamu.expectations.samplers import Independent, Sampler, layer_key, require_gaussian
 from lamu.families import Gaussian
@@ -23,7 +24,7 @@ __all__ = ["MonteCarlo"]
 
 
 @record
-class MonteCarlo:
+class MonteCarlo(Expectation):
     r"""Averages over S draws, \(E_q[h(\theta)] \approx \frac1S \sum_s h(\theta_s)\): S gradients, unbiased.
 
     The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and taken one after the other, so that memory
@@ -65,11 +66,8 @@ class MonteCarlo:
         if self.draws == 1:
             return at_draw(0)
         evaluations = jax.lax.map(at_draw, jnp.arange(self.draws))
-        average = getattr(evaluations.curvature, "averaged", None)
-        if average is None:  # an operator that is linear in its leaves
-            return jax.tree.map(_average, evaluations)
-        others = jax.tree.map(_average, replace(evaluations, curvature=None))
-        return replace(others, curvature=average())
+        others, stacked = jax.tree.map(_average, replace(evaluations, curvature=None)), evaluations.curvature
+        return others if stacked is None else replace(others, curvature=stacked.averaged())
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""

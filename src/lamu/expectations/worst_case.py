@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
@@ -19,7 +20,7 @@ __all__ = ["FenchelRelaxation", "WorstCase"]
 
 
 @record
-class WorstCase:
+class WorstCase(Expectation):
     r"""\(\max_{\lVert\epsilon\rVert \le r} \bar\ell(m + \epsilon)\), to first order: two gradients.
 
     \[ \hat g = \nabla\bar\ell_D(m), \qquad \theta = m + r\,\hat g / \lVert\hat g\rVert \]
@@ -66,7 +67,7 @@ class WorstCase:
 
 
 @record
-class FenchelRelaxation:
+class FenchelRelaxation(Expectation):
     r"""A draw for the curvature, and the worst case in its direction for the mean: two gradients and one draw.
 
     \[ \theta = m + \sigma z, \quad \hat g = \nabla\bar\ell_D(\theta), \qquad

@@ -38,6 +38,8 @@ __all__ = [
 class Group(Protocol):
     """A group, the base distribution that it acts on, and the beliefs that come of it."""
 
+    departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
+
     def start(self, mean: Params, concentration: Any) -> Any:
         r"""Returns the element at which the belief's mean is about the network's initial weights.
 
@@ -76,7 +78,7 @@ class Group(Protocol):
 
 
 @record
-class Additive:
+class Additive(Group):
     r"""Translations of noise: \(\theta = m + \sigma\epsilon\), \(m \leftarrow m - \rho\nabla\bar\ell(\theta)\).
 
     The entropy does not depend on m. This is SGD, its gradient taken at a draw.
@@ -126,7 +128,7 @@ class Additive:
 
 
 @record
-class Multiplicative:
+class Multiplicative(Group):
     r"""Scalings of positive noise: \(\theta = w\epsilon\), \(w \leftarrow w\, e^{-\rho X}\).
 
     With \(X = \theta\,\nabla\bar\ell(\theta) - 1/\kappa\), coordinate by coordinate. Every weight keeps the sign that
@@ -231,7 +233,7 @@ class Placement:
 
 
 @record
-class Affine:
+class Affine(Group):
     r"""Shifts and scales of Gaussian noise, coordinate by coordinate: \(\theta = b + a\epsilon\).
 
     \[ U = \kappa\, a\epsilon\,\nabla\bar\ell(\theta) - 1, \quad V = \kappa\, a\,\nabla\bar\ell(\theta), \qquad

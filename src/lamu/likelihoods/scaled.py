@@ -54,6 +54,11 @@ class Scaled(Likelihood):
             raise ValueError(f"the shift {self.shift} is not finite; compute it from finite targets")
 
     @property
+    def name(self) -> str:
+        """The base's name."""
+        return self.base.name
+
+    @property
     def task(self) -> str:
         """The task of the base, regression."""
         return self.base.task

@@ -142,7 +142,7 @@ class Chains(Runnable):
     @property
     def _gradients(self) -> int:
         """How many are taken side by side."""
-        return self.chains * getattr(self.kernel, "replicas", 1)
+        return self.chains * self.kernel.replicas
 
     def _held(self, key: RandomKey, chain: Any, target: Target) -> tuple[Any, None, dict[str, Any]]:
         size = jnp.asarray(self.step_size, jnp.result_type(float))

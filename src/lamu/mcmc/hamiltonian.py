@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.mcmc.chains import Chains, require_lengths
-from lamu.mcmc.kernel import Chain, metropolis
+from lamu.mcmc.kernel import Chain, Kernel, metropolis
 from lamu.mcmc.target import Target
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -88,7 +88,7 @@ def leapfrog(
 
 
 @record
-class Hamiltonian:
+class Hamiltonian(Kernel):
     """The kernel of `hmc`.
 
     Attributes:

@@ -68,12 +68,18 @@ class Visited:
 
 
 class Kernel(Protocol):
-    """A way to move a chain that leaves the target as it is, or nearly so."""
+    """A way to move a chain that leaves the target as it is, or nearly so.
+
+    Attributes:
+        geometry: how it moves, in words.
+    """
+
+    geometry: str | Any
 
     @property
-    def geometry(self) -> str:
-        """How it moves, in words."""
-        ...
+    def replicas(self) -> int:
+        """How many points a chain holds; one, unless overridden."""
+        return 1
 
     def begin(self, position: Params, target: Target) -> Chain:
         """Returns a chain at a position."""

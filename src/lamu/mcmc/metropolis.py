@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.mcmc.chains import Chains, require_lengths
-from lamu.mcmc.kernel import Chain, metropolis
+from lamu.mcmc.kernel import Chain, Kernel, metropolis
 from lamu.mcmc.target import Target
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -18,7 +18,7 @@ __all__ = ["RandomWalk", "random_walk"]
 
 
 @record
-class RandomWalk:
+class RandomWalk(Kernel):
     """The kernel of `random_walk`.
 
     Examples:

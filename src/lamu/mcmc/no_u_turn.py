@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from lamu.mcmc.chains import Chains, require_blackjax, require_lengths
-from lamu.mcmc.kernel import Chain
+from lamu.mcmc.kernel import Chain, Kernel
 from lamu.mcmc.target import Target
 from lamu.promotion import lenient
 from lamu.record import record
@@ -17,7 +17,7 @@ __all__ = ["NoUTurn", "nuts"]
 
 
 @record
-class NoUTurn:
+class NoUTurn(Kernel):
     """The kernel of `nuts`.
 
     Examples:

@@ -20,7 +20,7 @@ from jax.scipy.special import betainc
 
 from lamu import tree
 from lamu.mcmc.chains import Chains, require_lengths
-from lamu.mcmc.kernel import Chain
+from lamu.mcmc.kernel import Chain, Kernel
 from lamu.mcmc.target import Target
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -118,7 +118,7 @@ class DelayedAcceptance:
 
 
 @record
-class Subsampled:
+class Subsampled(Kernel):
     """The kernel of `minibatch_mh`.
 
     Attributes:

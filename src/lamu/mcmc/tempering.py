@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lamu.mcmc.chains import Chains, require_lengths
 from lamu.mcmc.hamiltonian import Hamiltonian
-from lamu.mcmc.kernel import Chain
+from lamu.mcmc.kernel import Chain, Kernel
 from lamu.mcmc.subsampling import Subsampled
 from lamu.mcmc.target import Target
 from lamu.record import record, static
@@ -21,7 +21,7 @@ __all__ = ["Replicas", "parallel_tempering"]
 
 
 @record
-class Replicas:
+class Replicas(Kernel):
     """The kernel of `parallel_tempering`: any other, once a temperature, and exchanges between neighbours.
 
     A chain is its coldest replica; in the place of a gradient it carries all of them, leaves `[temperatures, ...]`.

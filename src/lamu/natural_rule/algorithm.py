@@ -104,7 +104,7 @@ class NaturalRule(Runnable):
             family="Bernoulli on ±1",
             expectation=type(self.expectation).__name__,
             curvature="none",
-            departures=tuple(part.departure for part in parts if getattr(part, "departure", "")),
+            departures=tuple(part.departure for part in parts if part.departure),
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> NaturalState:

@@ -22,7 +22,7 @@ __all__ = ["BlockDiagonal", "DenseBlocks"]
 
 
 @record
-class BlockDiagonal:
+class BlockDiagonal(Operator):
     r"""The operator that acts on each part of the space by an operator of that part's own.
 
     The blocks stand in a tree that begins like the space and stops where an operator takes over: at a leaf, at a
@@ -201,9 +201,4 @@ def _sum(block: Operator, other: Operator) -> Operator:
         return Dense(block.matrix + other.dense(like))
     if isinstance(block, Diagonal) and isinstance(other, Scalar):
         return Diagonal(tree.add(block.values, other.diagonal(block.values)))
-    add = getattr(block, "add", None)
-    if add is None:
-        raise TypeError(
-            f"a {type(block).__name__} cannot hold its sum with a {type(other).__name__}; add them as Dense"
-        )
-    return add(other)
+    return block.add(other)

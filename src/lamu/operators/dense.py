@@ -19,7 +19,7 @@ _LARGEST = 20_000  # coordinates: 1.6 GB in single precision
 
 
 @record
-class Dense:
+class Dense(Operator):
     r"""The operator of a symmetric matrix, in the coordinates of `lamu.tree.ravel`.
 
     Solving, sampling and determinants factor the matrix, at a cost of \(D^3 / 3\): use `factored()` to pay once.
@@ -129,7 +129,7 @@ class Dense:
 
 
 @record
-class Cholesky:
+class Cholesky(Operator):
     r"""The operator \(S = L L^\top\), with L held.
 
     Not linear in its leaf: it is for use, not for moving. `Dense.factored()` makes it.

@@ -17,7 +17,7 @@ __all__ = ["Diagonal"]
 
 
 @record
-class Diagonal:
+class Diagonal(Operator):
     r"""The operator \(S = \mathrm{diag}(s)\), where s has the shape of the parameters.
 
     Attributes:

@@ -17,7 +17,7 @@ _WIDEST = 2048  # of a factor that is decomposed whole, once
 
 
 @record
-class FactoredApart:
+class FactoredApart(Operator):
     r"""The operator `used`, with the fresher operator that is to take its place.
 
     As an operator it is the one in use, in every method: solves and draws are cheap, and agree with each other. The

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
+import jax
+import jax.numpy as jnp
+
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Operator", "Structure", "is_operator"]
@@ -16,8 +19,13 @@ class Operator(Protocol):
     r"""A symmetric operator S on the space of parameters: a precision, or a curvature that may become one.
 
     The space is never stored. Methods that receive a vector act on its space; the others take `like`, any vector of the
-    space.
+    space. Every operator inherits from this class, which has defaults for what only some of them know better.
+
+    Attributes:
+        per_output: whether it keeps one matrix an output of a layer.
     """
+
+    per_output: bool = False
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
@@ -70,6 +78,24 @@ class Operator(Protocol):
     def is_positive(self, like: Params) -> Array:
         """Returns whether S is positive definite, one Boolean: a NaN is not."""
         ...
+
+    # What has a default.
+
+    def add(self, other: Operator) -> Operator:
+        """Returns S + other, exactly.
+
+        Raises:
+            TypeError: if this structure cannot hold the sum.
+        """
+        raise TypeError(f"a {type(self).__name__} cannot hold its sum with a {type(other).__name__}; add them as Dense")
+
+    def renewed(self) -> Operator:
+        """Returns the operator with factors that are of its own curvature; itself, unless it may put them off."""
+        return self
+
+    def averaged(self) -> Operator:
+        """Returns the average of operators that are stacked along a leading axis of every leaf."""
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), self)
 
 
 @runtime_checkable

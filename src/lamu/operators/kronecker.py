@@ -26,7 +26,7 @@ __all__ = ["Kronecker", "KroneckerEigen", "as_matrix", "between", "identity_of"]
 
 
 @record
-class Kronecker:
+class Kronecker(Operator):
     r"""The operator \(S = A \otimes B + \delta I\).
 
     Not linear in its leaves: the sum of two Kronecker products is none, so that the rule's step leaves the structure
@@ -134,7 +134,7 @@ class Kronecker:
 
 
 @record
-class KroneckerEigen:
+class KroneckerEigen(Operator):
     r"""The operator \(S = (P \otimes Q)\, \mathrm{diag}(e)\, (P \otimes Q)^\top\), with orthogonal P and Q.
 
     Not linear in its leaves. `Kronecker.factored()` makes it.

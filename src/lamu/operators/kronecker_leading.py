@@ -18,7 +18,7 @@ __all__ = ["KroneckerLeading", "leading"]
 
 
 @record
-class KroneckerLeading:
+class KroneckerLeading(Operator):
     r"""The operator \(S = c I + (P \otimes Q)\, \mathrm{diag}(e - c)\, (P \otimes Q)^\top\), with orthonormal columns.
 
     Not linear in its leaves. With all columns it is `KroneckerEigen`; with r and s of them a solve or a draw takes

@@ -20,7 +20,7 @@ __all__ = ["LowRank", "LowRankEigen", "LowRankOf"]
 
 
 @record
-class LowRank:
+class LowRank(Operator):
     r"""The operator \(S = U U^\top + \mathrm{diag}(d)\), with as many columns U as its rank L.
 
     Not linear in its leaves: a sum of two has the sum of their ranks (`add`), from which `compress` returns to L.
@@ -221,7 +221,7 @@ class LowRankOf:
 
 
 @record
-class LowRankEigen:
+class LowRankEigen(Operator):
     r"""The operator \(S = U U^\top + D\) where \(U^\top D^{-1} U = \mathrm{diag}(\lambda)\).
 
     Not linear in its leaves. `LowRank.factored()` makes it.

@@ -17,7 +17,7 @@ __all__ = ["LowRankCovariance"]
 
 
 @record
-class LowRankCovariance:
+class LowRankCovariance(Operator):
     r"""The operator \(S = C^{-1}\) for a covariance \(C = U U^\top + \mathrm{diag}(d)\).
 
     `LowRank` holds a precision of this form; here it is the covariance, whose precision has a minus sign in it

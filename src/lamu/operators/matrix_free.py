@@ -67,7 +67,7 @@ class MatrixFreeOf:
 
 
 @record
-class MatrixFree:
+class MatrixFree(Operator):
     r"""The operator \(S = c H + \mathrm{diag}(d)\), of which only products with H are known.
 
     Solves are preconditioned conjugate gradients; a draw solves for a draw from N(0, S); the determinant and the

@@ -27,7 +27,7 @@ __all__ = ["OutputBlocks", "OutputCholesky", "OutputEigen"]
 _EXACT = jax.lax.Precision.HIGHEST
 
 
-class _PerOutput(ABC):
+class _PerOutput(Operator, ABC):
     """What all have in common, given a product, a solve and a root on `[in, out]`."""
 
     per_output = True

@@ -16,7 +16,7 @@ __all__ = ["Scalar"]
 
 
 @record
-class Scalar:
+class Scalar(Operator):
     r"""The operator \(S = s I\).
 
     Its constructors keep the mean of the diagonal, which is the projection that leaves the trace unchanged.

@@ -16,7 +16,7 @@ __all__ = ["Scaled"]
 
 
 @record
-class Scaled:
+class Scaled(Operator):
     r"""The operator \(c\,S\).
 
     A belief's precision is κ P, at every step. Of a diagonal P that is one vector; of an operator with L columns it

@@ -71,6 +71,8 @@ class Deferred(Predictive):
     offset: Any
     rows: int = static()
 
+    deferred = True
+
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the predictive of some rows after the other, in memory, each with the slice of rows that it is of."""
         count = self.x.shape[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -71,6 +71,12 @@ class Predictive(ABC):
                 the key and on the row's number alone.
         """
 
+    deferred: bool | Any = False  # whether it is computed some rows at a time, and not inside a compiled function
+
+    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
+        """Yields the predictive in parts that fit into memory, each with its rows; itself, unless it is deferred."""
+        yield slice(0, None), self
+
     def left_out(self, y: Any) -> tuple[Array, ...]:
         r"""Returns `log_prob(y)` with one draw of the parameters left out at a time.
 
@@ -102,11 +108,10 @@ class Predictive(ABC):
 
         Source: Efron & Stein (1981).
         """
-        if not hasattr(self, "chunks"):
+        if not self.deferred:
             return jackknife([mean_deviations(group) for group in self.left_out(y)])
-        whole: Any = self  # of more rows than fit in memory with all their draws
         y, sums = np.asarray(y), None
-        for rows, part in whole.chunks():
+        for rows, part in self.chunks():
             real = jnp.ones(y[rows].shape[0], bool)
             found = [np.asarray(mean_deviations(group, real), float) for group in part.left_out(jnp.asarray(y[rows]))]
             sums = found if sums is None else [a + b for a, b in zip(sums, found, strict=True)]

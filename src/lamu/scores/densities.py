@@ -81,7 +81,7 @@ def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, "regression")
     # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.
-    parts = pred.chunks() if hasattr(pred, "chunks") else [(slice(None), pred)]
+    parts = pred.chunks()
     return np.concatenate([by_row(_integrals(part, y[rows], panels)) for rows, part in parts])
 
 

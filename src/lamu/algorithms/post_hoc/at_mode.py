@@ -162,7 +162,7 @@ def with_prior(curvature: Any, prior: Operator, mean: Params) -> Any:
         if isinstance(of, Diagonal):
             return Diagonal(tree.add(of.values, part))
         vector = tree.ravel(part)[0]
-        return of.add(Diagonal(part) if hasattr(of, "per_output") else Scalar(jnp.mean(vector)))
+        return of.add(Diagonal(part) if of.per_output else Scalar(jnp.mean(vector)))
 
     return BlockDiagonal(jax.tree.map(block, curvature.blocks, diagonal, is_leaf=is_operator))
 

@@ -32,6 +32,11 @@ class HeldDispersions(Likelihood):
     dispersion: Params
 
     @property
+    def name(self) -> str:
+        """The base's name."""
+        return self.base.name
+
+    @property
     def task(self) -> str:
         """The base's task."""
         return self.base.task

@@ -63,7 +63,7 @@ class NeuralLinear(Wrapper):
         """
         likelihood = objective.model.likelihood
         if not likelihood.quadratic or set(likelihood.init(batch.y)) != {"log_scale"}:
-            name = type(getattr(likelihood, "base", likelihood)).__name__
+            name = likelihood.name
             raise TypeError(
                 f"neural_linear() learns the noise of Gaussian(), and here is {name} without one; use last_layer(), or "
                 "Gaussian() without a scale"

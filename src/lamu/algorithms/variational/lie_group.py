@@ -82,7 +82,7 @@ class LieGroup(Runnable):
         """The row of the table."""
         name = type(self.group).__name__
         words = "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
-        departures = (self.momentum.departure, getattr(self.group, "departure", ""))
+        departures = (self.momentum.departure, self.group.departure)
         return Choices(
             family=f"{words} group on noise",
             expectation="MonteCarlo",

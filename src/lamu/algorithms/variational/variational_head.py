@@ -200,7 +200,7 @@ def _require_task(model: Model) -> None:
     if not likelihood.quadratic and type(likelihood).__name__ not in ("Bernoulli", "Categorical"):
         raise TypeError(
             f"variational_head() has a bound for Gaussian, Bernoulli and Categorical, not for "
-            f"{type(getattr(likelihood, 'base', likelihood)).__name__}; use last_layer() or ivon()"
+            f"{likelihood.name}; use last_layer() or ivon()"
         )
 
 

@@ -18,7 +18,7 @@ __all__ = ["Damped"]
 
 
 @record
-class Damped:
+class Damped(Curvature):
     r"""\(H + \gamma I\): another choice of curvature, with a floor under it.
 
     The belief becomes narrower than the curvature says, by as much as a prior of precision \(N\gamma\) would make it;
@@ -38,6 +38,11 @@ class Damped:
     damping: Number
 
     departure = "damping"
+
+    @property
+    def name(self) -> str:
+        """The name of the curvature that is damped."""
+        return self.of.name
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None

@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
 from lamu.objective.curvature.rows import without_padding
@@ -23,7 +23,7 @@ __all__ = ["GaussNewton"]
 
 
 @record
-class GaussNewton:
+class GaussNewton(Curvature):
     r"""The Fisher information of the outputs, pulled back to the weights.
 
     \[ H = \sum_i r_i\, J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i)/\partial\theta \]

@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.products import hessian_product
 from lamu.objective.curvature.rows import without_padding
 from lamu.record import record
@@ -16,7 +16,7 @@ __all__ = ["Hessian"]
 
 
 @record
-class Hessian:
+class Hessian(Curvature):
     r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product a coordinate: for small problems.
 
     It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.

@@ -38,7 +38,19 @@ class Evaluation:
 
 @runtime_checkable
 class Curvature(Protocol):
-    r"""How \(\nabla^2\bar\ell\) is taken, in the structure of the belief's precision."""
+    r"""How \(\nabla^2\bar\ell\) is taken, in the structure of the belief's precision.
+
+    Attributes:
+        departure: what it changes about the rule, in words; empty for nothing.
+        sharing: how Kronecker factors count a layer that is used several times.
+    """
+
+    departure: str | Any = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return type(self).__name__
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.reader.factors import Expand, factors, halved, without_padding
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators.interface import is_operator
@@ -27,7 +27,7 @@ __all__ = ["EmpiricalKronecker", "ExactKronecker", "SampledKronecker"]
 
 
 @record
-class EmpiricalKronecker:
+class EmpiricalKronecker(Curvature):
     r"""Kronecker factors of the empirical Fisher: \(\Lambda_i = d_i d_i^\top\), d the data's gradient in the outputs.
 
     One backward pass in all, and one product for each factor.
@@ -59,7 +59,7 @@ class EmpiricalKronecker:
 
 
 @record
-class SampledKronecker:
+class SampledKronecker(Curvature):
     r"""Kronecker factors of the Fisher information, by one label a row drawn from the model.
 
     \[ \Lambda_i = \tilde d_i \tilde d_i^\top, \qquad \tilde d_i = -\nabla_f \log p(\tilde y_i \mid f_i), \qquad
@@ -100,7 +100,7 @@ class SampledKronecker:
 
 
 @record
-class ExactKronecker:
+class ExactKronecker(Curvature):
     r"""Kronecker factors of the generalised Gauss–Newton matrix: \(\Lambda_i\) the Fisher information of row i.
 
     One backward pass an output more, without the gradient in the weights.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.reader.directions import gradient_matrix
 from lamu.objective.curvature.rows import dispersion_prior, row_losses
 from lamu.operators import LowRank
@@ -21,7 +21,7 @@ __all__ = ["LowRankGradients"]
 
 
 @record
-class LowRankGradients:
+class LowRankGradients(Curvature):
     r"""The mean over rows of \(g_i g_i^\top\) by its k leading directions, with the diagonal exact.
 
     \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }

@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.record import record
 from lamu.typing import Params, RandomKey
 
@@ -14,7 +14,7 @@ __all__ = ["NoCurvature"]
 
 
 @record
-class NoCurvature:
+class NoCurvature(Curvature):
     """The gradient alone, one backward pass.
 
     Examples:

@@ -7,7 +7,7 @@ from typing import Any
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.record import record
 from lamu.typing import Params, RandomKey
 
@@ -15,7 +15,7 @@ __all__ = ["Price"]
 
 
 @record
-class Price:
+class Price(Curvature):
     r"""\(S(\theta - m)\, \hat g(\theta)^\top\), symmetric part, in the belief's structure.
 
     For \(\theta \sim N(m, S^{-1})\), Stein's lemma gives \(E[S(\theta - m) g(\theta)^\top] = E[\nabla^2 \bar\ell]\): an

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.record import record
 from lamu.typing import Params, RandomKey
 
@@ -17,7 +17,7 @@ __all__ = ["RootScaledGradient"]
 
 
 @record
-class RootScaledGradient:
+class RootScaledGradient(Curvature):
     r"""\(\sqrt{s}\,|\hat g|\), coordinate by coordinate, with s the belief's precision a row.
 
     It moves s towards where \(\sqrt s = |\hat g|\) on average, as the squared minibatch gradient does, but grows with

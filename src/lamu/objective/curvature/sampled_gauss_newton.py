@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import without_padding
 from lamu.operators import Diagonal
@@ -22,7 +22,7 @@ __all__ = ["SampledGaussNewton"]
 
 
 @record
-class SampledGaussNewton:
+class SampledGaussNewton(Curvature):
     r"""`GaussNewton` by Monte Carlo: squares of single rows' gradients, with labels drawn from the model.
 
     \[ H \approx \frac1S \sum_s \sum_i r_i\, \tilde g_{is} \tilde g_{is}^\top, \qquad

@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.record import record
 from lamu.typing import Params, RandomKey
 
@@ -14,7 +14,7 @@ __all__ = ["SquaredGradient"]
 
 
 @record
-class SquaredGradient:
+class SquaredGradient(Curvature):
     r"""\(\hat g \hat g^\top\) in the belief's structure, with \(\hat g\) the gradient of the mean loss on the batch.
 
     For a batch of B rows its expectation is \(\bar g \bar g^\top\) plus 1/B of the covariance of the rows' gradients:

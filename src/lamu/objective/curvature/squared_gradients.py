@@ -9,7 +9,7 @@ import jax
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.interface import Curvature, Evaluation
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import dispersion_prior, row_losses, without_padding
 from lamu.objective.parts import rows_in_parts
@@ -21,7 +21,7 @@ __all__ = ["SquaredGradients"]
 
 
 @record
-class SquaredGradients:
+class SquaredGradients(Curvature):
     r"""The mean over rows of squared gradients, in the belief's structure.
 
     \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
