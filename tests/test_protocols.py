@@ -67,7 +67,8 @@ def test_a_class_with_init_and_apply_is_a_network(name: str) -> None:
     model = lamu.Model(Line(), lamu.likelihoods.Gaussian(0.1)).standardised(x, y)
     posterior = lamu.fit(model, (x, y), lamu.algorithms.registry()[name].factory(), steps=300).posterior
     assert posterior.predict(x).mean.shape == (40,)
-    assert model.name == "Line" and not model.identified
+    assert model.name == "Line"
+    assert not model.identified
 
 
 def test_what_a_network_of_ones_own_says_is_heard() -> None:
@@ -94,7 +95,7 @@ def test_what_is_no_network_is_refused() -> None:
         lamu.Model(3.0, lamu.likelihoods.Gaussian())
     with pytest.raises(TypeError, match="give an instance"):
         lamu.Model(Line, lamu.likelihoods.Gaussian())
-    with pytest.raises(TypeError, match="inherits from lamu.likelihoods.Likelihood"):
+    with pytest.raises(TypeError, match=r"inherits from lamu\.likelihoods\.Likelihood"):
         lamu.Model(Line(), 3.0)
 
 
@@ -110,6 +111,8 @@ def test_every_prediction_comes_in_chunks() -> None:
     x, y = data()
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
     pred = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior.predict(x)
-    assert isinstance(pred, Predictive) and not pred.deferred
+    assert isinstance(pred, Predictive)
+    assert not pred.deferred
     ((rows, part),) = pred.chunks()
-    assert part is pred and rows == slice(0, None)
+    assert part is pred
+    assert rows == slice(0, None)
