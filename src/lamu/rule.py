@@ -37,6 +37,7 @@ from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Po
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
+from lamu.objective.dispersions import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar, Structure
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, Sampled
@@ -261,7 +262,7 @@ class Rule(Runnable):
                 mean=tree.add(state.mean, direction, -rate),
                 precision=precision,
                 momentum=momentum,
-                rest=self._move_rest(objective, state.rest, at.rest, rate),
+                rest=dispersion_step(objective, state.rest, at.rest, rate),
                 network_state=at.network_state,
                 outside=self._watch(state.outside, precision, state.mean, count),
             ),
@@ -353,13 +354,6 @@ class Rule(Runnable):
         if not self.may_leave:
             return None
         return jnp.where((outside == 0) & ~precision.is_positive(like), count, outside)
-
-    def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
-        if not jax.tree.leaves(rest):
-            return rest
-        information = objective.model.dispersion_information(rest)
-        scored = jax.tree.map(jnp.divide, gradient, information)
-        return tree.add(rest, scored, -rate)
 
 
 def _first_rows(batch: Batch) -> Batch:

@@ -22,6 +22,7 @@ from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = [
     "add",
+    "average",
     "by_pattern",
     "cast",
     "dimension",
@@ -84,6 +85,23 @@ def dot(a: Params, b: Params) -> Array:
     """
     products = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b))
     return functools.reduce(jnp.add, products) if products else jnp.zeros(())
+
+
+def average(stacked: PyTree) -> PyTree:
+    """Returns the mean over the leading axis of every leaf; of whole numbers, which are alike at every draw, the first.
+
+    Args:
+        stacked: a tree, leaves `[draws, ...]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.tree import average
+        >>> average({"loss": jnp.array([1.0, 3.0]), "count": jnp.array([7, 7])})
+        {'count': Array(7, dtype=int32), 'loss': Array(2., dtype=float32)}
+    """
+    # A network's state may hold integers (counters).
+    floating = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0) if floating(leaf) else leaf[0], stacked)
 
 
 def zeros_like(a: Params) -> Params:

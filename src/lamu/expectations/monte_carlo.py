@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.expectations import bonnet_price
 from lamu.expectations.estimate import Estimate
 from lamu.expectations.interface import Expectation
@@ -66,7 +67,7 @@ class MonteCarlo(Expectation):
         if self.draws == 1:
             return at_draw(0)
         evaluations = jax.lax.map(at_draw, jnp.arange(self.draws))
-        others, stacked = jax.tree.map(_average, replace(evaluations, curvature=None)), evaluations.curvature
+        others, stacked = tree.average(replace(evaluations, curvature=None)), evaluations.curvature
         return others if stacked is None else replace(others, curvature=stacked.averaged())
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
@@ -75,8 +76,3 @@ class MonteCarlo(Expectation):
         factored = Gaussian(belief.mean, belief.precision.factored())
         at_draw = lambda i: bonnet_price.at_point(belief, loss, self.sampler.draw(key, factored, i, self.draws))
         return bonnet_price.in_expectation(belief, *average(at_draw, self.draws))
-
-
-def _average(leaf: jax.Array) -> jax.Array:
-    # A network's state may hold integers (counters), which are the same at every draw.
-    return jnp.mean(leaf, axis=0) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf[0]

@@ -109,4 +109,4 @@ def average(at_draw: Callable[[Any], Any], draws: int) -> Any:
     """Returns the average of a function of the draw's index, one draw after the other."""
     if draws == 1:
         return at_draw(0)
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), jax.lax.map(at_draw, jnp.arange(draws)))
+    return tree.average(jax.lax.map(at_draw, jnp.arange(draws)))

@@ -15,6 +15,7 @@ from lamu.natural_rule.parts import Decay, Latent, NoDecay, Signs
 from lamu.natural_rule.points import natural_gradient, signs
 from lamu.natural_rule.selected import Selected, SelectedLoss
 from lamu.objective import Objective
+from lamu.objective.dispersions import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -186,6 +187,6 @@ class NaturalRule(Runnable):
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
     def _move_rest(self, objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
-        information = objective.model.dispersion_information(rest["likelihood"])
-        scored = jax.tree.map(jnp.divide, gradient["likelihood"], information)
-        return tree.add(rest, {"network": gradient["network"], "likelihood": scored}, -rate)
+        weights = tree.add(rest["network"], gradient["network"], -rate)
+        moved = dispersion_step(objective, rest["likelihood"], gradient["likelihood"], rate)
+        return {"network": weights, "likelihood": moved}

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.families import NaturalParameters
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Evaluation
@@ -104,9 +105,7 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: BatchL
     if expectation.draws == 1:
         return at_draw(key)
     found = jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(expectation.draws))
-    # A network's state may hold integers (counters), which are the same at every draw.
-    floating = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0) if floating(leaf) else leaf[0], found)
+    return tree.average(found)
 
 
 def _estimated(estimator: Any, key: RandomKey, belief: Any, loss: BatchLoss) -> Evaluation:

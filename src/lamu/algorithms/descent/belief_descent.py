@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator
 from lamu.algorithms.descent.positive import Positive
+from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
@@ -19,7 +20,6 @@ from lamu.objective import BatchLoss, Objective, Weights
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.promotion import lenient
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
@@ -118,19 +118,13 @@ class BeliefDescent(Runnable):
         self, key: RandomKey, state: DescentState, batch: Batch, objective: Objective
     ) -> tuple[DescentState, Info]:
         """Returns the state after one update."""
-        import optax
-
         estimate = lambda params: self.estimate(key, params, batch, objective, state.network_state)
         value, loss, gradient, network_state = estimate(state.params)
-        extra = {}
-        if isinstance(self.optimiser, optax.GradientTransformationExtraArgs):
-            # Line searches evaluate what descends themselves, under the same draws.
-            again = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)
-            extra = {"value": value, "grad": gradient, "value_fn": lambda params: again(params)[0]}
-        factor = self.factor(state.count)
-        with lenient():
-            updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params, **extra)
-            params: Any = optax.apply_updates(state.params, tree.scale(updates, factor))
+        # Line searches evaluate what descends themselves, under the same draws.
+        again = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)[0]
+        params, optimiser = optax_step(
+            self.optimiser, gradient, state.optimiser, state.params, value, again, self.factor(state.count)
+        )
         scaled = jax.tree.map(lambda s, g: s * g, self.belief(state.params).scale, gradient["mean"])
         residual = objective.concentration * jnp.sqrt(tree.dot(scaled, scaled))
         return DescentState(state.count + 1, params, optimiser, network_state), Info(loss, residual)
@@ -188,7 +182,7 @@ class BeliefDescent(Runnable):
             return value, state
 
         at_draw = lambda key: jax.value_and_grad(drawn, has_aux=True)(params, key)
-        (value, network_state), gradient = jax.tree.map(_mean, self._each(at_draw, key))
+        (value, network_state), gradient = tree.average(self._each(at_draw, key))
         known, of_known = jax.value_and_grad(from_prior if exact else entropy)(params)
         return value + known.astype(value.dtype), value, tree.add(gradient, of_known), network_state
 
@@ -212,7 +206,7 @@ class BeliefDescent(Runnable):
         shares = self.divergence.shares(log_weights) / objective.concentration
         gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares.astype(leaf.dtype), leaf, axes=1), gradients)
         value = self.divergence.value(log_weights) / objective.concentration
-        return value, value, gradient, jax.tree.map(_mean, states)
+        return value, value, gradient, tree.average(states)
 
     def _each(self, at_draw: Any, key: RandomKey) -> Any:
         """One draw after the other, so that memory grows with what is kept of them alone."""
@@ -224,8 +218,3 @@ class BeliefDescent(Runnable):
         known = self.belief(params).gaussian()
         assert known is not None
         return known
-
-
-def _mean(leaf: Array) -> Array:
-    # A network's state may hold integers (counters), which are the same at every draw.
-    return jnp.mean(leaf, axis=0) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf[0]

@@ -27,6 +27,7 @@ from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.geometry import Geometry, Retraction, Straight
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import Curvature
+from lamu.objective.dispersions import dispersion_step
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -194,15 +195,13 @@ class MixtureRule(Runnable):
         if self.weights_rate is not None:
             worse = objective.concentration * (values - average(values))
             logits = jax.nn.log_softmax(logits - tree.cast(self.weights_rate(state.count), worse) * worse)
-        information = objective.model.dispersion_information(state.rest)
-        scored = jax.tree.map(lambda leaf, i: average(leaf) / i, rests, information)
         return (
             MixtureState(
                 count=state.count + 1,
                 logits=logits,
                 mean=mean,
                 precision=precision,
-                rest=tree.add(state.rest, scored, -rate),
+                rest=dispersion_step(objective, state.rest, jax.tree.map(average, rests), rate),
                 network_state=state.network_state,
             ),
             Info(loss=average(values), residual=jnp.sqrt(objective.concentration * average(decrements))),

@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.algorithms.optax_defaults import optimiser_or
+from lamu.algorithms.optax_step import optax_step
 from lamu.algorithms.optimisers.map_estimate import MapState
 from lamu.data.batch import Batch
 from lamu.families import Point
@@ -16,7 +18,6 @@ from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.promotion import lenient
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -57,8 +58,6 @@ class InvariantMap(Runnable):
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
-        import optax
-
         loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
 
         def criterion(params: Params) -> tuple[Array, Any]:
@@ -67,13 +66,9 @@ class InvariantMap(Runnable):
             return value + volume.astype(value.dtype), network_state
 
         (value, network_state), gradient = jax.value_and_grad(criterion, has_aux=True)(state.params)
-        extra = {}
-        if isinstance(self.optimiser, optax.GradientTransformationExtraArgs):
-            extra = {"value": value, "grad": gradient, "value_fn": lambda params: criterion(params)[0]}
-        with lenient():
-            updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params, **extra)
-            params = optax.apply_updates(state.params, updates)
-            norm = optax.tree.norm(gradient)
+        again = lambda params: criterion(params)[0]
+        params, optimiser = optax_step(self.optimiser, gradient, state.optimiser, state.params, value, again)
+        norm = jnp.sqrt(tree.dot(gradient, gradient))
         return MapState(params, optimiser, network_state), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:

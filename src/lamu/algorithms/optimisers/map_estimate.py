@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+
+from lamu import tree
 from lamu.algorithms.optax_defaults import optimiser_or
+from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import BatchLoss, Everything, Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.promotion import lenient
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
@@ -70,22 +73,11 @@ class MapEstimate(Runnable):
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
-        import optax
-
         loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
         at = loss.gradient(state.params, key)
-        extra = {}
-        if isinstance(self.optimiser, optax.GradientTransformationExtraArgs):
-            # Line searches evaluate the loss themselves; every other transformation ignores these.
-            extra = {
-                "value": at.value,
-                "grad": at.coordinates,
-                "value_fn": lambda params: loss.value(params, {}, key)[0],
-            }
-        with lenient():
-            updates, optimiser = self.optimiser.update(at.coordinates, state.optimiser, state.params, **extra)
-            params = optax.apply_updates(state.params, updates)
-            norm = optax.tree.norm(at.coordinates)
+        again = lambda params: loss.value(params, {}, key)[0]
+        params, optimiser = optax_step(self.optimiser, at.coordinates, state.optimiser, state.params, at.value, again)
+        norm = jnp.sqrt(tree.dot(at.coordinates, at.coordinates))
         return MapState(params, optimiser, at.network_state), Info(at.value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:

@@ -13,6 +13,7 @@ from lamu.departures import NoMomentum, PlainAverage
 from lamu.families import Point, Product
 from lamu.geometry import ClippedAffine, Group
 from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective.dispersions import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -120,14 +121,12 @@ class LieGroup(Runnable):
         value, pull, at_rest, network_state = _averaged_over(at_draw, key, self.draws)
         rate, count = self.learning_rate(state.count), state.count + 1
         momentum, followed = self.momentum.follow(state.momentum, pull, count)
-        information = objective.model.likelihood.dispersion_information(state.rest) if _any(state.rest) else {}
-        scored = jax.tree.map(jnp.divide, at_rest, information)
         return (
             LieGroupState(
                 count=count,
                 element=self.group.move(state.element, followed, rate),
                 momentum=momentum,
-                rest=tree.add(state.rest, scored, -rate),
+                rest=dispersion_step(objective, state.rest, at_rest, rate),
                 network_state=network_state,
             ),
             Info(loss=value, residual=jnp.sqrt(tree.dot(followed, followed))),
@@ -200,9 +199,4 @@ def _averaged_over(at_draw: Any, key: RandomKey, draws: int) -> Any:
     if draws == 1:
         return at_draw(key)
     found = jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(draws))
-    mean = lambda leaf: jnp.mean(leaf, axis=0) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf[0]
-    return jax.tree.map(mean, found)
-
-
-def _any(a: Any) -> bool:
-    return bool(jax.tree.leaves(a))
+    return tree.average(found)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.optax_defaults import optimiser_or
+from lamu.algorithms.optax_step import optax_step
 from lamu.algorithms.variational.head_covariance import DenseHead, HeadCovariance
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
@@ -19,7 +20,6 @@ from lamu.objective.curvature.rows import filled
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.head import head_features, head_size, require_head
-from lamu.promotion import lenient
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
@@ -99,7 +99,6 @@ class VariationalHead(Runnable):
 
     def step(self, key: RandomKey, state: HeadState, batch: Batch, objective: Objective) -> tuple[HeadState, Info]:
         """Returns the state after one step down the bound."""
-        import optax
 
         def loss(params: Params) -> Array:
             count = jnp.maximum(batch.count, 1)
@@ -107,10 +106,8 @@ class VariationalHead(Runnable):
             return -data / count.astype(data.dtype) + self._rest(params, objective) / objective.data_size
 
         value, gradient = jax.value_and_grad(loss)(state.params)
-        with lenient():
-            updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params)
-            params = optax.apply_updates(state.params, updates)
-            norm = optax.tree.norm(gradient)
+        params, optimiser = optax_step(self.optimiser, gradient, state.optimiser, state.params, value, loss)
+        norm = jnp.sqrt(tree.dot(gradient, gradient))
         return HeadState(params, optimiser), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
