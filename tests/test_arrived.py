@@ -48,7 +48,7 @@ def test_more_epochs_go_on_from_the_trained_weights() -> None:
 
 def test_random_weights_are_refused() -> None:
     model = lamu.Model(lamu.networks.MLP((4,)), GAUSSIAN).standardised(X, Y)
-    with pytest.raises(ValueError, match="epochs=0 would make a posterior of the random weights of Standardised"):
+    with pytest.raises(ValueError, match="epochs=0 would make a posterior of the random weights of MLP"):
         lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0)
     with pytest.raises(ValueError, match="a length of its own"):
         lamu.fit(model.starting_at({}), (X, Y), lamu.mcmc.nuts(), epochs=0)

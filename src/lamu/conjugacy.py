@@ -71,6 +71,11 @@ class ConjugateModel(Target):
         return type(self.observation).__name__
 
     @property
+    def task(self) -> str:
+        """The observation's task."""
+        return self.observation.task
+
+    @property
     def has_classes(self) -> bool:
         """Whether the observation is of classes."""
         return self.observation.task != "regression"

@@ -262,6 +262,11 @@ class Model(Target):
         return self.network.name
 
     @property
+    def task(self) -> str:
+        """The likelihood's task."""
+        return self.likelihood.task
+
+    @property
     def identified(self) -> bool:
         """Whether the network is linear in its weights."""
         return self.network.linear

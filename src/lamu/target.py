@@ -122,6 +122,11 @@ class Target(ABC):
         return type(self).__name__
 
     @property
+    def task(self) -> str:
+        """The kind of target: "regression", "binary", "classes", or "density" where nothing is predicted."""
+        return "density"
+
+    @property
     def has_rows(self) -> bool:
         """Whether rows carry the information, so that their Fisher information and their number mean something."""
         return True

@@ -96,8 +96,9 @@ def average(stacked: PyTree) -> PyTree:
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.tree import average
-        >>> average({"loss": jnp.array([1.0, 3.0]), "count": jnp.array([7, 7])})
-        {'count': Array(7, dtype=int32), 'loss': Array(2., dtype=float32)}
+        >>> found = average({"loss": jnp.array([1.0, 3.0]), "count": jnp.array([7, 7])})
+        >>> float(found["loss"]), int(found["count"])
+        (2.0, 7)
     """
     # A network's state may hold integers (counters).
     floating = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)

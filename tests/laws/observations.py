@@ -223,7 +223,7 @@ def a_belief_is_its_natural_parameters(row: Row) -> None:
     expected = partition(prior, tree.add(values_of(prior), t)) - partition(prior, values_of(prior)) + log_h
     np.testing.assert_allclose(row.subject.log_prob_under(prior, y)[0], expected, rtol=1e-12)
     model = lamu.ConjugateModel(row.subject, prior)
-    targets = jnp.asarray(row.extras["y"], float)
+    targets = jnp.asarray(row.extras["y"])
     params, state = model.init(jax.random.key(0), Batch.of(jnp.zeros((len(targets), 0)), targets))
     f = jnp.stack([tree.ravel(params["network"])[0]] * len(targets))
     values, _ = model.log_likelihood(params, state, Batch.of(jnp.zeros((len(targets), 0)), targets))

@@ -21,7 +21,7 @@ __all__ = ["TemperedClasses", "Widened", "parts_of"]
 
 def parts_of(pred: Any) -> Iterator[tuple[slice, Any]]:
     """Yields a prediction's rows as they fit in memory, with the slice that they are: chunks, or all at once."""
-    return pred.chunks()
+    return pred.chunks() if isinstance(pred, Predictive) else iter([(slice(0, len(pred.mean)), pred)])
 
 
 @record
@@ -103,6 +103,11 @@ class TemperedClasses(Predictive):
             return jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
 
         return drawn(draw, jax.random.split(key, n))
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the one within is."""
+        return isinstance(self.of, Predictive) and bool(self.of.deferred)
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, as the one within does."""
@@ -193,6 +198,11 @@ class Widened(Predictive):
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws of all targets."""
         return self.mean[None] + self.factor * (self.of.sample(key, n, first) - self.mean[None])
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the one within is."""
+        return isinstance(self.of, Predictive) and bool(self.of.deferred)
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, as the one within does."""

@@ -27,23 +27,22 @@ class UnreliableChains(UserWarning):
 def complaints(belief: Any, model: Any) -> list[str]:
     """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found.
 
-        Weights are compared between chains where they mean something: in a density, and in a network that is linear in
-        them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
-        log density alone is compared.
+    Weights are compared between chains where they mean something: in a density, and in a network that is linear in
+    them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
+    log density alone is compared.
 
     Args:
-            belief: draws, with or without statistics.
-            model: what was sampled.
+        belief: draws, with or without statistics.
+        model: what was sampled.
 
     Examples:
-            >>> import jax.numpy as jnp, lamu
-            >>> from lamu.density import Density
-    from lamu.families import Draws
-            >>> from lamu.mcmc.trust import complaints
-            >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
-            >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
-            >>> complaints(stuck, density)[0].split(";")[0]
-            'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.families import Draws
+        >>> from lamu.mcmc.trust import complaints
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
+        >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
+        >>> complaints(stuck, density)[0].split(";")[0]
+        'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
     """
     leaves = jax.tree.leaves(belief.samples)
     if not leaves or leaves[0].shape[1] < _FEWEST:

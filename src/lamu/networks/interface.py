@@ -35,7 +35,7 @@ class Network(ABC):
         >>> import jax.numpy as jnp, lamu
         >>> class Line(lamu.networks.Network):
         ...     def init(self, key, x, outputs):
-        ...         return {"slope": jnp.zeros((x.shape[1], outputs))}, {}
+        ...         return {"slope": jnp.zeros((x.shape[1], outputs), x.dtype)}, {}
         ...
         ...     def apply(self, params, state, x, key, train):
         ...         return x @ params["slope"], state

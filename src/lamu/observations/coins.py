@@ -33,7 +33,7 @@ class Bernoulli(Observation):
     """
 
     family: ClassVar[type] = Beta
-    task: Any = "binary"
+    task = "binary"
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns y E[log θ] + (1 − y) E[log(1 − θ)]."""
@@ -83,7 +83,7 @@ class Categorical(Observation):
     classes: int = static()
 
     family: ClassVar[type] = Dirichlet
-    task: Any = "classes"
+    task = "classes"
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns E[log θ_y]."""

@@ -50,8 +50,8 @@ class Conclusion:
         >>> objective = lamu.objective.Objective(model, rows.count)
         >>> state = adam.init(jax.random.key(0), objective, rows.example(442))
         >>> conclusion = Conclusion(adam, objective, rows, None, 64, jax.random.key(1))
-        >>> conclusion.posterior(state, History(adam.traits, None, None)).convergence.converged
-        False
+        >>> conclusion.posterior(state, History(adam.traits, None, None)).temperature
+        1.0
     """
 
     algorithm: Algorithm

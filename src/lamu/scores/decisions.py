@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.predictives.interface import mean_over_draws
+from lamu.predictives.interface import Predictive, mean_over_draws
 from lamu.typing import RandomKey
 
 __all__ = [
@@ -226,7 +226,7 @@ def _expected(pred: Any, utility: Any, key: RandomKey | None, draws: int) -> tup
         raise TypeError("for regression the utility is a function of targets [draws, N]")
     key = jax.random.key(0) if key is None else key
     found = []
-    for rows, part in pred.chunks():
+    for rows, part in pred.chunks() if isinstance(pred, Predictive) else [(slice(0, None), pred)]:
         targets = part.sample(jax.random.clone(key), draws, rows.start)
         means = mean_over_draws(partial(_with_best, utility), targets)
         found.append((means[:-1].T, means[-1]))

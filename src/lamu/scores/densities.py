@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.predictives import Predictive
 from lamu.scores.target import by_row, nodes_at_once, target
 from lamu.typing import Array
 
@@ -81,7 +82,7 @@ def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, "regression")
     # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.
-    parts = pred.chunks()
+    parts = pred.chunks() if isinstance(pred, Predictive) else [(slice(None), pred)]
     return np.concatenate([by_row(_integrals(part, y[rows], panels)) for rows, part in parts])
 
 

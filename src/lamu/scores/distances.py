@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.predictives import Predictive
 from lamu.scores.target import by_row, nodes_at_once
 from lamu.typing import Array
 
@@ -73,7 +74,7 @@ def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarr
 def _cdf_at(pred: Any, points: np.ndarray) -> Array:
     """Returns F at many targets of every row, `[points, ...]`, some rows at a time where the prediction is large."""
     z = jnp.asarray(points, pred.mean.dtype)
-    if pred.deferred:
+    if isinstance(pred, Predictive) and pred.deferred:
         return jnp.concatenate([_compiled(part, z[:, rows]) for rows, part in pred.chunks()], axis=1)
     return _compiled(pred, z)
 

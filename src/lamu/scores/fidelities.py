@@ -168,10 +168,10 @@ def fidelity(
         >>> 0.0 < found.wasserstein.value < 0.2
         True
     """
-    tasks = posterior.model.likelihood.task, reference.model.likelihood.task
+    tasks = posterior.model.task, reference.model.task
     if tasks[0] != tasks[1]:
         raise ValueError(f"the posterior's task is {tasks[0]!r} and the reference's {tasks[1]!r}; compare the same one")
-    identified = tasks[0] == "density" or (posterior.model.network.linear and reference.model.network.linear)
+    identified = posterior.model.identified and reference.model.identified
     found = moments(posterior, reference, key) if identified else None
     if x is None:
         if found is None:
