@@ -19,7 +19,7 @@ from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.drawn import drawn
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.kernel import Visited
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.trust import complaints, split_r_hat
 from lamu.objective import Objective
 from lamu.promotion import lenient
@@ -34,7 +34,7 @@ START = {"a": jnp.array(0.5), "b": jnp.array([0.1, -0.4])}
 DENSITY = lamu.LogDensity(log_density, START)
 NOTHING = Batch.of(*nothing())
 OBJECTIVE = Objective(DENSITY, 1.0)
-TARGET = Target(OBJECTIVE, NOTHING, {})
+TARGET = LogTarget(OBJECTIVE, NOTHING, {})
 PARAMS = {"network": START, "likelihood": {}}
 
 
@@ -132,7 +132,7 @@ def test_energy_errors_are_kept_beside_the_draws() -> None:
 def test_a_density_alone_has_no_tempered_jacobian() -> None:
     bounded = lamu.LogDensity(lambda sigma: -sigma, 1.0, {"*": "positive"})
     u = {"network": jnp.array(0.3), "likelihood": {}}
-    target = Target(Objective(bounded, 1.0, temperature=0.5), NOTHING, {})
+    target = LogTarget(Objective(bounded, 1.0, temperature=0.5), NOTHING, {})
     assert float(target(u)) == pytest.approx(-2.0 * np.exp(0.3) + 0.3)
     assert float(target.log_prior(u) + target.rows(u, jnp.arange(1))[0]) == pytest.approx(float(target(u)))
 
@@ -146,7 +146,7 @@ MEAN = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(1.
 def test_rows_and_prior_are_the_whole(padded: bool) -> None:
     batch = Batch.of(X, Y).padded(43) if padded else Batch.of(X, Y)
     batch = replace(batch, weight=jnp.linspace(0.5, 2.0, batch.x.shape[0]))
-    target = Target(Objective(MEAN, 80.0, temperature=0.7, likelihood_power=0.9), batch, {})
+    target = LogTarget(Objective(MEAN, 80.0, temperature=0.7, likelihood_power=0.9), batch, {})
     params, _ = MEAN.init(jax.random.key(0), batch)
     rows = target.rows(params, jnp.arange(batch.x.shape[0]))
     np.testing.assert_allclose(jnp.sum(rows) + target.log_prior(params), target(params), rtol=1e-9)

@@ -13,7 +13,7 @@ import lamu
 from lamu import memory
 from lamu.data import Batch
 from lamu.families import Gaussian
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.objective import BatchLoss, Objective, Weights, parts
 from lamu.objective.curvature import SquaredGradients
 from lamu.objective.parts import parts_of
@@ -38,7 +38,7 @@ def problem(dtype=np.float64):
 def targets(count: int, dtype=np.float64, **scale):
     model, batch, params, state = problem(dtype=dtype)
     objective = Objective(model, 40.0, **scale)
-    return params, Target(objective, batch, state), Target(objective, batch, state, parts=count)
+    return params, LogTarget(objective, batch, state), LogTarget(objective, batch, state, parts=count)
 
 
 @pytest.mark.parametrize("count", [2, 5, ROWS])
@@ -89,7 +89,7 @@ def test_less_is_held() -> None:
     count = parts_of(model, batch, state, params, runs=4)
     assert 4 < count < 4096
     held = {
-        parts: memory.peak(jax.make_jaxpr(jax.grad(Target(Objective(model, 4096.0), batch, state, parts)))(params))
+        parts: memory.peak(jax.make_jaxpr(jax.grad(LogTarget(Objective(model, 4096.0), batch, state, parts)))(params))
         for parts in (1, count)
     }
     assert held[count] < 2 * held[1] / count + batch.x.nbytes  # the rows themselves are laid out once
@@ -121,7 +121,7 @@ def test_a_sampler_takes_parts_and_samples_the_same(monkeypatch) -> None:
         monkeypatch.setattr(parts, "_HELD_ELSEWHERE", 4000)
         params, state = frozen.init(jax.random.key(1), Batch.of(x, y))
         jax.clear_caches()
-        assert Target.of(Objective(frozen, 101.0), Batch.of(x, y), state, params, 2).parts > 3
+        assert LogTarget.of(Objective(frozen, 101.0), Batch.of(x, y), state, params, 2).parts > 3
         cut = drawn()
     assert float(np.ptp(np.asarray(whole["network"]["layers"][0]["kernel"])[:, :, 0, 0])) > 0
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), cut, whole)

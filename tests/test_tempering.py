@@ -17,14 +17,14 @@ from lamu.data import Batch
 from lamu.density import nothing
 from lamu.mcmc import parallel_tempering
 from lamu.mcmc.kernel import Chain
+from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.metropolis import RandomWalk
-from lamu.mcmc.target import Target
 from lamu.mcmc.tempering import Replicas
 from lamu.objective import Objective
 from lamu.record import record
 
 SHAPE, CHAINS, LADDER = 2.0, 50_000, (1.0, 2.5, 6.0)
-SKEWED = Target(Objective(lamu.LogDensity(lambda u: SHAPE * u - jnp.exp(u), 0.0), 1.0), Batch.of(*nothing()), {})
+SKEWED = LogTarget(Objective(lamu.LogDensity(lambda u: SHAPE * u - jnp.exp(u), 0.0), 1.0), Batch.of(*nothing()), {})
 
 # Three quarters of the mass at −6, one at 6, and twelve standard deviations of nothing between them.
 TWO = lamu.LogDensity(lambda u: jnp.logaddexp(-0.5 * (u - 6) ** 2, jnp.log(3.0) - 0.5 * (u + 6) ** 2), 6.0)
@@ -34,7 +34,7 @@ TWO = lamu.LogDensity(lambda u: jnp.logaddexp(-0.5 * (u - 6) ** 2, jnp.log(3.0) 
 class Inverted(Replicas):
     """Exchanges by the inverse of the ratio."""
 
-    def exchange(self, key: Any, replicas: Chain, target: Target) -> Any:
+    def exchange(self, key: Any, replicas: Chain, target: LogTarget) -> Any:
         flipped = replace(target, objective=replace(target.objective, temperature=-1.0 * jnp.ones(())))
         backward = replace(replicas, log_density=-replicas.log_density)
         found, chance = super().exchange(key, backward, flipped)
@@ -45,7 +45,7 @@ class Inverted(Replicas):
 class OwnLevels(Replicas):
     """Leaves the places of the second of a pair as they were: one state twice, another lost."""
 
-    def exchange(self, key: Any, replicas: Chain, target: Target) -> Any:
+    def exchange(self, key: Any, replicas: Chain, target: LogTarget) -> Any:
         found, chance = super().exchange(key, replicas, target)
         back = lambda new, old: new.at[1].set(old[1])
         return jax.tree.map(back, found, replicas), chance
@@ -112,7 +112,7 @@ RATE = lamu.LogDensity(lambda s: -s, 1.0, constraints={"*": "positive"})
 
 def test_heat_divides_no_jacobian() -> None:
     """Of s = exp(u) with the density exp(−s): −s/(T_k T) + u at temperature k."""
-    target = Target(Objective(RATE, 1.0, temperature=0.5), Batch.of(*nothing()), {})
+    target = LogTarget(Objective(RATE, 1.0, temperature=0.5), Batch.of(*nothing()), {})
     at = {"network": jnp.full(3, 0.7), "likelihood": {}}
     found = Replicas(RandomWalk(), LADDER)._begun(at, target).log_density
     np.testing.assert_allclose(found, -np.exp(0.7) / (0.5 * np.array(LADDER)) + 0.7, rtol=1e-12)

@@ -23,10 +23,10 @@ from lamu.mcmc import DelayedAcceptance, SequentialTest
 from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.kernel import Chain, metropolis
+from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.metropolis import RandomWalk
 from lamu.mcmc.no_u_turn import NoUTurn
 from lamu.mcmc.subsampling import Subsampled
-from lamu.mcmc.target import Target
 from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.priors import Belief
@@ -37,11 +37,11 @@ vocabulary("kernels", "refuses rows")
 
 CHAINS, SHAPE, BINS = 100_000, 2.0, 8
 DENSITY = lamu.LogDensity(lambda u: SHAPE * u - jnp.exp(u), 0.0)
-SKEWED = Target(Objective(DENSITY, 1.0), Batch.of(*nothing()), {})
+SKEWED = LogTarget(Objective(DENSITY, 1.0), Batch.of(*nothing()), {})
 NUMBERS = np.array([-1.0, 0.2, 0.4, 0.5, 0.9, 1.5, 2.2, 3.7])
 MEAN = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(1.5), lamu.priors.Normal(2.0))
 ROWS_OF_ONE = Batch.of(jnp.ones((8, 1)), jnp.asarray(NUMBERS))
-OF_ROWS = Target(Objective(MEAN, 8.0), ROWS_OF_ONE, {})
+OF_ROWS = LogTarget(Objective(MEAN, 8.0), ROWS_OF_ONE, {})
 MASSES = np.array([0.3, 2.5])
 PAIRS = np.random.default_rng(2).normal(size=(8, 2))
 FEW = 64
@@ -131,11 +131,11 @@ def two(u: Any) -> Any:
     return {"network": {"layers": {0: {"kernel": jnp.reshape(u, (2, 1))}}}, "likelihood": {}}
 
 
-def in_units(units: np.ndarray) -> Target:
+def in_units(units: np.ndarray) -> LogTarget:
     """A regression with two weights, of which each is so many of its units."""
     prior = Belief(Gaussian(two(jnp.zeros(2))["network"], Diagonal(two(jnp.asarray(units**2 / 4.0))["network"])))
     model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(1.5), prior)
-    return Target(Objective(model, 8.0), Batch.of(jnp.asarray(PAIRS * units), jnp.asarray(NUMBERS)), {})
+    return LogTarget(Objective(model, 8.0), Batch.of(jnp.asarray(PAIRS * units), jnp.asarray(NUMBERS)), {})
 
 
 @law("kernels")
@@ -144,7 +144,7 @@ def a_mass_is_a_choice_of_units(row: Row) -> None:
     starts = np.random.default_rng(3).normal(size=(FEW, 2))
 
     @jax.jit
-    def end(starts: Any, target: Target, inverse_mass: Any) -> Any:
+    def end(starts: Any, target: LogTarget, inverse_mass: Any) -> Any:
         def one(key: Any, u: Any) -> Any:
             chain = row.subject.begin(two(u), target)
             chain, _ = row.subject.move(key, chain, target, jnp.asarray(0.3), inverse_mass, False)

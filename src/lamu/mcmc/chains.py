@@ -11,8 +11,8 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.mcmc.drawn import drawn
 from lamu.mcmc.kernel import Visited
+from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.starts import started
-from lamu.mcmc.target import Target
 from lamu.mcmc.warm_up import Adaptation, schedule
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -94,7 +94,7 @@ class Chains(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ChainsState:
         """Returns every chain at a start of its own."""
         params, network_state = objective.model.init(key, batch)
-        target = Target.of(objective, batch, network_state, params, self._gradients)
+        target = LogTarget.of(objective, batch, network_state, params, self._gradients)
         # Warm-ups keep their books in JAX's default float, so the chains must run in it, whatever the data are in.
         dtype = jnp.result_type(float)
 
@@ -112,7 +112,7 @@ class Chains(Runnable):
     def step(self, key: RandomKey, state: ChainsState, batch: Batch, objective: Objective) -> tuple[ChainsState, Info]:
         """Returns every chain after one transition; the draw is the chains' new positions, with their statistics."""
         one = jax.tree.map(lambda leaf: leaf[0], state.chains.position)
-        target = Target.of(objective, batch, state.network_state, one, self._gradients)
+        target = LogTarget.of(objective, batch, state.network_state, one, self._gradients)
         keys = jax.random.split(key, self.chains)
         if state.adaptation is None:
             chains, adaptation, statistics = jax.vmap(lambda k, c: self._held(k, c, target))(keys, state.chains)
@@ -144,14 +144,14 @@ class Chains(Runnable):
         """How many are taken side by side."""
         return self.chains * self.kernel.replicas
 
-    def _held(self, key: RandomKey, chain: Any, target: Target) -> tuple[Any, None, dict[str, Any]]:
+    def _held(self, key: RandomKey, chain: Any, target: LogTarget) -> tuple[Any, None, dict[str, Any]]:
         size = jnp.asarray(self.step_size, jnp.result_type(float))
         ones = jnp.ones(tree.dimension(chain.position), jnp.result_type(float))
         chain, statistics = self.kernel.move(key, chain, target, size, ones, False)
         return chain, None, statistics
 
     def _adapted(
-        self, key: RandomKey, chain: Any, adaptation: Adaptation, target: Target, warming: Any, now: Any
+        self, key: RandomKey, chain: Any, adaptation: Adaptation, target: LogTarget, warming: Any, now: Any
     ) -> tuple[Any, Adaptation, dict[str, Any]]:
         size, inverse_mass = adaptation.size(warming), adaptation.mass.inverse_mass_matrix
         chain, statistics = self.kernel.move(key, chain, target, size, inverse_mass, warming)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.mcmc.chains import Chains, require_lengths
 from lamu.mcmc.kernel import Chain, Kernel, metropolis
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -106,12 +106,12 @@ class Hamiltonian(Kernel):
 
     geometry = "Hamiltonian paths of random length"
 
-    def begin(self, position: Params, target: Target) -> Chain:
+    def begin(self, position: Params, target: LogTarget) -> Chain:
         """Returns a chain with its gradient."""
         return Chain.at(position, target)
 
     def move(
-        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
         """Returns the chain after one path."""
         # A word of its own for the length, beside the two that the momentum and the test get.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -35,7 +35,7 @@ class Chain:
     gradient: Any = None
 
     @classmethod
-    def at(cls, position: Params, target: Target) -> Chain:
+    def at(cls, position: Params, target: LogTarget) -> Chain:
         """Returns a chain with its gradient as one vector.
 
         Args:
@@ -81,12 +81,12 @@ class Kernel(Protocol):
         """How many points a chain holds; one, unless overridden."""
         return 1
 
-    def begin(self, position: Params, target: Target) -> Chain:
+    def begin(self, position: Params, target: LogTarget) -> Chain:
         """Returns a chain at a position."""
         ...
 
     def move(
-        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
         """Returns the chain after one transition, and its statistics, with "acceptance" among them.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.mcmc.chains import Chains, require_lengths
 from lamu.mcmc.kernel import Chain, Kernel, metropolis
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -29,12 +29,12 @@ class RandomWalk(Kernel):
 
     geometry = "random walk"
 
-    def begin(self, position: Params, target: Target) -> Chain:
+    def begin(self, position: Params, target: LogTarget) -> Chain:
         """Returns a chain without a gradient."""
         return Chain(position, target(position))
 
     def move(
-        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
         """Returns the chain after one proposal."""
         noise_key, accept_key = jax.random.split(key)

@@ -8,7 +8,7 @@ import jax
 
 from lamu.mcmc.chains import Chains, require_blackjax, require_lengths
 from lamu.mcmc.kernel import Chain, Kernel
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.promotion import lenient
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -28,12 +28,12 @@ class NoUTurn(Kernel):
 
     geometry = "Hamiltonian paths"
 
-    def begin(self, position: Params, target: Target) -> Chain:
+    def begin(self, position: Params, target: LogTarget) -> Chain:
         """Returns a chain with its gradient, a tree like the position."""
         return Chain(position, *jax.value_and_grad(target)(position))
 
     def move(
-        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
         """Returns the chain after one path."""
         from blackjax.mcmc import nuts as kernel

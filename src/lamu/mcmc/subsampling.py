@@ -21,7 +21,7 @@ from jax.scipy.special import betainc
 from lamu import tree
 from lamu.mcmc.chains import Chains, require_lengths
 from lamu.mcmc.kernel import Chain, Kernel
-from lamu.mcmc.target import Target
+from lamu.mcmc.log_target import LogTarget
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -139,12 +139,12 @@ class Subsampled(Kernel):
         """How it moves, in words."""
         return f"random walk, {self.test.name}"
 
-    def begin(self, position: Params, target: Target) -> Chain:
+    def begin(self, position: Params, target: LogTarget) -> Chain:
         """Returns a chain, with all the rows seen once."""
         return Chain(position, target(position))
 
     def move(
-        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
         """Returns the chain after one proposal; its log density is an estimate from the rows that were seen."""
         noise_key, order_key, level_key, block_key = jax.random.split(key, 4)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from lamu.mcmc.chains import Chains, require_lengths
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.kernel import Chain, Kernel
+from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.subsampling import Subsampled
-from lamu.mcmc.target import Target
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -50,13 +50,13 @@ class Replicas(Kernel):
         """K, how many of them a chain has, side by side."""
         return len(self.temperatures)
 
-    def begin(self, position: Params, target: Target) -> Chain:
+    def begin(self, position: Params, target: LogTarget) -> Chain:
         """Returns a chain whose replicas are all in one place."""
         here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(self.temperatures), *jnp.shape(leaf))), position)
         return self._coldest(self._begun(here, target))
 
     def move(
-        self, key: RandomKey, chain: Chain, target: Target, step_size: Array, inverse_mass: Array, warming: Any
+        self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Any
     ) -> tuple[Chain, dict[str, Any]]:
         """Returns the chain after every replica has moved and neighbours were exchanged."""
         move_key, exchange_key = jax.random.split(key)
@@ -72,7 +72,7 @@ class Replicas(Kernel):
         own = {name: values[0] for name, values in statistics.items()}
         return self._coldest(replicas), {**own, "exchange": exchanged}
 
-    def exchange(self, key: RandomKey, replicas: Chain, target: Target) -> tuple[Chain, Array]:
+    def exchange(self, key: RandomKey, replicas: Chain, target: LogTarget) -> tuple[Chain, Array]:
         r"""Returns the replicas after neighbours were offered each other's places, and the mean chance of that.
 
         Every second pair of neighbours, the even or the odd ones, by a coin:
@@ -108,7 +108,7 @@ class Replicas(Kernel):
     def _temperatures(self) -> Array:
         return jnp.asarray(self.temperatures, jnp.result_type(float))
 
-    def _begun(self, positions: Params, target: Target) -> Chain:
+    def _begun(self, positions: Params, target: LogTarget) -> Chain:
         begin = lambda position, temperature: self.kernel.begin(position, _heated(target, temperature))
         return jax.vmap(begin)(positions, self._temperatures)
 
@@ -117,7 +117,7 @@ class Replicas(Kernel):
         return Chain(position, replicas.log_density[0], replicas)
 
 
-def _heated(target: Target, temperature: Array) -> Target:
+def _heated(target: LogTarget, temperature: Array) -> LogTarget:
     objective = target.objective
     return replace(target, objective=replace(objective, temperature=objective.temperature * temperature))
 

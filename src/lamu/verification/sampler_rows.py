@@ -14,9 +14,9 @@ from lamu.data.batch import Batch
 from lamu.loop import fit
 from lamu.mcmc.diffusions import mala, ula
 from lamu.mcmc.hamiltonian import hmc
+from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.metropolis import RandomWalk, random_walk
 from lamu.mcmc.subsampling import SequentialTest, minibatch_mh
-from lamu.mcmc.target import Target
 from lamu.mcmc.tempering import parallel_tempering
 from lamu.promotion import lenient
 from lamu.verification import problems, references
@@ -79,7 +79,7 @@ def _hmc() -> Check:
     from blackjax.mcmc import hmc as kernel
 
     problem, length = problems.regression(), 2.0
-    target = Target(problem.objective, Batch.of(problem.x, problem.y), {})
+    target = LogTarget(problem.objective, Batch.of(problem.x, problem.y), {})
     transition: Any = kernel.build_kernel()
 
     @jax.jit

@@ -14,11 +14,11 @@ from lamu.objective.parts import parts_of
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
-__all__ = ["Target"]
+__all__ = ["LogTarget"]
 
 
 @record
-class Target:
+class LogTarget:
     r"""The function \(-\ell(\theta)/T\) of the parameters, in nats, and in JAX's default float.
 
     Of a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): no temperature divides a
@@ -34,9 +34,9 @@ class Target:
         >>> import jax.numpy as jnp, lamu
         >>> from lamu.data import Batch
         >>> from lamu.density import nothing
-        >>> from lamu.mcmc.target import Target
+        >>> from lamu.mcmc.log_target import LogTarget
         >>> density = lamu.LogDensity(lambda theta: -(theta**2), 1.0)
-        >>> target = Target(lamu.objective.Objective(density, 1, temperature=0.5), Batch.of(*nothing()), {})
+        >>> target = LogTarget(lamu.objective.Objective(density, 1, temperature=0.5), Batch.of(*nothing()), {})
         >>> float(target({"network": jnp.array(2.0), "likelihood": {}}))
         -8.0
     """
@@ -47,7 +47,7 @@ class Target:
     parts: int = static(default=1)
 
     @classmethod
-    def of(cls, objective: Objective, batch: Batch, network_state: Any, params: Params, runs: int) -> Target:
+    def of(cls, objective: Objective, batch: Batch, network_state: Any, params: Params, runs: int) -> LogTarget:
         """Returns the target, its rows summed in parts where a gradient of all of them would hold too much.
 
         Args:
