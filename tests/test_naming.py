@@ -83,3 +83,13 @@ def test_names_that_stand_twice_are_refused_and_numbers_are_positions():
     with pytest.raises(ValueError, match="more than one column 'a'"):
         MODEL.standardised(twice, Y)
     assert MODEL.standardised(FRAME.set_axis([0, 1, 2], axis=1), Y).columns is None
+
+
+def test_batches_that_are_frames_are_matched_by_name():
+    """The first batch names the columns; later ones come in another order."""
+    parts = [(FRAME[:30], Y[:30]), (TURNED[30:], Y[30:])]
+    named = lamu.fit(MODEL, parts, lamu.algorithms.adam(1e-2), epochs=2, data_size=60).posterior
+    plain = [(part[["a", "b", "c"]].to_numpy(), y.to_numpy()) for part, y in parts]
+    arrays = lamu.fit(MODEL, plain, lamu.algorithms.adam(1e-2), epochs=2, data_size=60).posterior
+    assert named.model.columns == ("a", "b", "c")
+    np.testing.assert_array_equal(named.predict(TURNED).mean, arrays.predict(FRAME.to_numpy()).mean)

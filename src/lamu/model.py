@@ -8,7 +8,7 @@ rows are summed, scaled and tempered is the objective's business alone (`docs/sc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
-from lamu.data.naming import by_name, names_of
+from lamu.data.naming import aligned, by_name, inputs_of, names_of
 from lamu.data.precision import refuse_lost
 from lamu.data.rows import read
 from lamu.data.stream import Stream
@@ -192,14 +192,14 @@ class Model(Target):
             TypeError: for data of another kind.
             ValueError: for targets that the likelihood cannot have.
         """
-        rows = read(self._aligned(data))
+        rows = read(data, self.columns)
         if isinstance(rows, Arrays):
             self.likelihood.check(np.asarray(rows.y))
         return rows
 
     def rows(self, data: Any) -> Arrays:
         """Returns `(x, y)` or a mapping as rows to judge by, which may be of any range."""
-        rows = Arrays.of(self._aligned(data))
+        rows = Arrays.of(aligned(data, self.columns))
         self.likelihood.check(np.asarray(rows.y))
         return rows
 
@@ -207,7 +207,7 @@ class Model(Target):
         """Returns the model with the names of its inputs, where the data are a frame and it has none yet.
 
         Args:
-            data: `(x, y)`, a mapping with `x`, or anything else.
+            data: `(x, y)`, a mapping with `x`, an iterable of such batches, or anything else.
 
         Examples:
             >>> import lamu, pandas as pd
@@ -218,17 +218,11 @@ class Model(Target):
         """
         if self.columns is not None:
             return self
-        x = data[0] if isinstance(data, tuple) and len(data) == 2 else None
-        names = names_of(data.get("x") if isinstance(data, Mapping) else x)
+        found = inputs_of(data)
+        if found is None and isinstance(data, Iterable) and not isinstance(data, Iterator | Mapping | Stream):
+            found = inputs_of(next(iter(data), None))  # the first of several batches
+        names = names_of(found)
         return self if names is None else replace(self, columns=names)
-
-    def _aligned(self, data: Any) -> Any:
-        """Returns the data with the columns of a frame in the model's order."""
-        if isinstance(data, tuple) and len(data) == 2:
-            return by_name(data[0], self.columns), data[1]
-        if isinstance(data, Mapping) and "x" in data:
-            return {**data, "x": by_name(data["x"], self.columns)}
-        return data
 
     def inputs(self, x: Any) -> Rows:
         """Returns inputs at which predictions are asked for, floating and checked.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lamu.data.wording import listed, plural
 
-__all__ = ["by_name", "names_of"]
+__all__ = ["aligned", "by_name", "inputs_of", "names_of"]
 
 
 def names_of(x: Any) -> tuple[str, ...] | None:
@@ -62,3 +63,40 @@ def by_name(x: Any, columns: tuple[str, ...] | None) -> Any:
             f"{listed(names)}; name them as they were, or pass an array in the order of the fit"
         )
     return x[list(columns)]
+
+
+def inputs_of(data: Any) -> Any:
+    """Returns the inputs of `(x, y)` or of a mapping with `x`; None for anything else.
+
+    Args:
+        data: data, or one batch of them.
+
+    Examples:
+        >>> from lamu.data.naming import inputs_of
+        >>> inputs_of(([[1.0]], [2.0])), inputs_of({"y": [2.0]})
+        ([[1.0]], None)
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        return data[0]
+    return data.get("x") if isinstance(data, Mapping) else None
+
+
+def aligned(data: Any, columns: tuple[str, ...] | None) -> Any:
+    """Returns `(x, y)` or a mapping with the columns of a frame in a model's order; anything else as it is.
+
+    Args:
+        data: data, or one batch of them.
+        columns: the names that the model was fitted on, or None.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from lamu.data.naming import aligned
+        >>> x, y = aligned((pd.DataFrame({"b": [2.0], "a": [1.0]}), [0.5]), ("a", "b"))
+        >>> x.to_numpy().tolist()
+        [[1.0, 2.0]]
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        return by_name(data[0], columns), data[1]
+    if isinstance(data, Mapping) and "x" in data:
+        return {**data, "x": by_name(data["x"], columns)}
+    return data

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lamu.data.arrays import Arrays
+from lamu.data.naming import aligned
 from lamu.data.stream import Stream
 
 __all__ = ["read"]
 
 
-def read(data: Any) -> Arrays | Stream:
+def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
     """Returns data as rows.
 
     Args:
         data: `(x, y)`, a mapping with `x`, `y` and what else `Arrays.of` takes, a re-iterable of batches, or rows.
+        columns: the names of the inputs, in whose order the columns of frames are taken; None for as they come.
 
     Raises:
         TypeError: for data of another kind.
@@ -29,9 +31,9 @@ def read(data: Any) -> Arrays | Stream:
     if isinstance(data, Arrays | Stream):
         return data
     if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
-        return Arrays.to_fit(data)
+        return Arrays.to_fit(aligned(data, columns))
     if isinstance(data, Iterable) and not hasattr(data, "shape"):
-        return Stream(data)
+        return Stream(data, columns)
     raise TypeError(
         f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
     )

@@ -9,6 +9,7 @@ import jax
 
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.naming import aligned
 
 __all__ = ["Stream"]
 
@@ -21,6 +22,7 @@ class Stream:
 
     Args:
         source: an object that can be iterated over more than once (a list, a class with `__iter__`; no generator).
+        columns: the names of the inputs, to which batches that are frames are matched; None where there are none.
 
     Raises:
         TypeError: for an iterator, which would be empty at the second pass.
@@ -33,18 +35,18 @@ class Stream:
         [4.0, 3.0]
     """
 
-    def __init__(self, source: Iterable[Any]) -> None:
+    def __init__(self, source: Iterable[Any], columns: tuple[str, ...] | None = None) -> None:
         if isinstance(source, Iterator):
             raise TypeError(
                 f"a {type(source).__name__} can be read once only; give an object that can be iterated again"
             )
-        self._source = source
+        self._source, self._columns = source, columns
         self._rows = 0
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches of one pass."""
         for item in self._source:
-            batch = item if isinstance(item, Batch) else Arrays.of(item).full()
+            batch = item if isinstance(item, Batch) else Arrays.of(aligned(item, self._columns)).full()
             self._rows = max(self._rows, batch.mask.shape[0])
             yield batch.padded(self._rows)
 
