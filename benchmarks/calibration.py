@@ -2,7 +2,7 @@
 
 The fixed recipe: a ConvNet of two convolutions and a hidden layer of 64 on the first 10,000 images of Fashion-MNIST,
 Adam from 2e-3 down to zero, 18 passes in batches of 128, under a prior too wide to hold it back. The next 2,000 images
-are kept for both methods, which choose one number each by them: the width of the last layer's prior, or the
+are kept for both methods, which choose one number each by them: the scale of the last layer's prior, or the
 temperature. Judged are the 10,000 test images: accuracy, negative log likelihood, and the calibration error in 15 bins
 of equal mass. The number of passes was chosen for its error of 3 to 4 % by seed 0, which is left out. The outputs of
 the last layer are normal; their probit rule shrinks every logit by its own deviation, and of draws of the outputs, the
@@ -59,11 +59,11 @@ def run(seed: int, parts: tuple[np.ndarray, ...]) -> np.ndarray:
     point = lamu.fit(model, (x, y), ADAM, epochs=18, batch_size=128, seed=seed).posterior
     pred = point.predict(to)
     calibrate = lamu.calibration.temperature_scaling(point.predict(kept), its)
-    open_width = lamu.Model(NETWORK, model.likelihood, lamu.priors.LearnedNormal(1.0)).starting_at(point.mean)
+    open_scale = lamu.Model(NETWORK, model.likelihood, lamu.priors.LearnedNormal(1.0)).starting_at(point.mean)
     found = [scores(pred, at), scores(calibrate(pred), at)]
     for rule in RULES:
         algorithm = lamu.algorithms.last_layer(rule=rule)
-        last = lamu.fit(open_width, (x, y), algorithm, epochs=0, seed=seed, validation=(kept, its)).posterior
+        last = lamu.fit(open_scale, (x, y), algorithm, epochs=0, seed=seed, validation=(kept, its)).posterior
         found.append(scores(last.predict(to, samples=100), at))
     return np.array(found)
 

@@ -3,9 +3,9 @@
 `python -m benchmarks.cold [splits]`. Five sets, 80/20 splits that no setting was chosen on (`benchmarks/README.md`), an
 MLP with two layers of 64 for digits and one of 32 for the others. IVON as it ships, run until it has converged: under
 T = 1 and a prior of scale one; with the temperature chosen on training rows (`lamu.fit_temperature`); with the prior's
-scale chosen on training rows (`lamu.fit_width`), at T = 1. Beside it a point, `adam(Annealed(1e-2))` for 50 epochs, and
-the shipped IVON stopped after 50 epochs. Test negative log densities in nats a row; the difference to the point is
-paired by rows, then averaged over splits.
+scale chosen on training rows (`lamu.fit_prior_scale`), at T = 1. Beside it a point, `adam(Annealed(1e-2))` for 50
+epochs, and the shipped IVON stopped after 50 epochs. Test negative log densities in nats a row; the difference to the
+point is paired by rows, then averaged over splits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def runs(name, widths, likelihood, seed):
     yield "ivon, converged", lamu.fit(model(1.0), rows, IVON()), "", test
     cold = lamu.fit_temperature(model(1.0), rows, IVON())
     yield "ivon, T chosen", cold.fit, f"T {cold.posterior.temperature:g}", test
-    scaled = lamu.fit_width(model(None), rows, IVON())
+    scaled = lamu.fit_prior_scale(model(None), rows, IVON())
     yield "ivon, prior scale chosen", scaled.fit, f"scale {scaled.posterior.model.prior.scale:g}", test
 
 

@@ -3,7 +3,7 @@
 One hidden layer of 50, the standard splits of five UCI sets (the judged ones of `benchmarks.splits`: `python -m
 benchmarks.evidence_training 10` takes all ten, `5 yacht energy` the first five of two sets), 3000 steps of batches of
 64. `online_laplace` moves one width a layer and the noise by the evidence, on all training rows, and runs once.
-Cross-validated MAP chooses the width of its prior by the density of unseen rows (five folds, five widths), takes the
+Cross-validated MAP chooses the scale of its prior by the density of unseen rows (five folds, five widths), takes the
 noise of those rows' residuals, and runs once more on all rows. The third column is the anchor of the other benchmarks,
 MAP with one width, stopped and given its noise by a tenth of the rows. Figures are mean log likelihoods of test rows in
 nats and the target's own units; differences are paired, with standard errors over splits.
@@ -55,7 +55,7 @@ def by_folds(x: np.ndarray, y: np.ndarray, to: np.ndarray, at: np.ndarray, seed:
 
 
 def mean_of(x: np.ndarray, y: np.ndarray, to: np.ndarray, width: float, seed: int) -> np.ndarray:
-    """Returns the mean prediction of the most probable parameters under a width of the prior."""
+    """Returns the mean prediction of the most probable parameters under a scale of the prior."""
     fit = lamu.fit(model_of(x, y, Normal(width)), (x, y), A.adam(Annealed(1e-2)), epochs=epochs(len(x)), seed=seed)
     return np.asarray(fit.posterior.predict(to).mean)
 

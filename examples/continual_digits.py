@@ -2,7 +2,7 @@
 
 1. Continual learning. A network learns to tell 0 from 1, then 2 from 3, and so on, and never sees old rows again. With
    `model.with_prior(posterior)` each task starts from what the last one left: a belief, which knows the weights that
-   must not move. Beside it: going on without any prior of the past (fine-tuning), a prior of one width around the last
+   must not move. Beside it: going on without any prior of the past (fine-tuning), a prior of one scale around the last
    weights (L2), and all five tasks at once (joint), which is the ceiling.
 2. Transfer. The digits' rows are in the order of their writers. With the posterior of the first writers as prior, a
    quarter of the new writers' labels does what all of them do from a cold start.
@@ -51,7 +51,7 @@ def in_turn(model, algorithm, following):
 
 
 def around(model, point, precision):
-    """L2: a prior of one width around the last weights."""
+    """L2: a prior of one scale around the last weights."""
     gaussian = lamu.families.Gaussian(point["network"], lamu.operators.Scalar(precision))
     return lamu.Model(model.network, model.likelihood, lamu.priors.Belief(gaussian)).starting_at(point)
 

@@ -2,7 +2,7 @@
 
 The evidence is the probability of the targets with the weights averaged out: it rewards a network that fits, and
 charges it for every weight that it had to pin down to do so. Laplace's method estimates it from one pass over the data
-at the mode, and chooses by it the width of the prior and the noise as well (MacKay 1992).
+at the mode, and chooses by it the scale of the prior and the noise as well (MacKay 1992).
 
 For a line and for networks of one and two hidden layers on the diabetes set, the script prints evidence per row and,
 beside it, the negative log likelihood of rows that no choice has seen: the lower, the better, as the evidence is the

@@ -1,4 +1,4 @@
-"""Which inputs matter? A prior with a width for every input, and widths chosen by the evidence.
+"""Which inputs matter? A prior with a scale for every input, and scales chosen by the evidence.
 
 To the ten columns of the diabetes set forty are added that are drawn at random and say nothing. A linear regression
 with one width for all its weights must give the new columns as much room as the old ones. With a width for each input
@@ -16,13 +16,13 @@ others had been tried: on the breast cancer set a width an input lost one split 
 import numpy as np
 
 import lamu
-from lamu.algorithms import WidthPerWeight, adam, laplace, online_laplace
+from lamu.algorithms import ScalePerWeight, adam, laplace, online_laplace
 from lamu.priors import LearnedNormal, Normal
 from lamu.rate import Annealed
 
 SPLITS, ADDED, GONE = (0, 1, 2), 40, 0.02
 finder = adam(Annealed(0.05))
-ARD = online_laplace(finder, WidthPerWeight(), burn_in=20, every=20, updates=30, rate=0.3)
+ARD = online_laplace(finder, ScalePerWeight(), burn_in=20, every=20, updates=30, rate=0.3)
 METHODS = {
     "most probable weights, width 1": (finder, Normal(1.0)),
     "evidence, one width": (laplace(finder), LearnedNormal(1.0)),

@@ -2,7 +2,7 @@
 
 A plain function of JAX is fitted to the digits with optax, as anybody would. `lamu.networks.Trained` takes the function
 and its parameters, and `lamu.fit(..., epochs=0)` goes straight to the posterior: Laplace's method for all weights or
-the last layer, with the precision dense, in Kronecker factors or diagonal. The width of the prior is chosen on rows
+the last layer, with the precision dense, in Kronecker factors or diagonal. The scale of the prior is chosen on rows
 that were kept for it. Shown are accuracy, negative log likelihood and calibration error on test rows, and how much more
 unsure the network is of noise than of digits.
 
@@ -64,7 +64,7 @@ def main():
     model = lamu.Model(
         lamu.networks.Trained(network, trained(), head="head/*"),
         lamu.likelihoods.Categorical(10),
-        lamu.priors.LearnedNormal(1.0),  # the width is chosen on the rows kept for it
+        lamu.priors.LearnedNormal(1.0),  # the scale is chosen on the rows kept for it
     )
     data, noise = (x[train], y[train]), np.random.default_rng(0).uniform(size=(200, 64)).astype(np.float32)
     laplace, last_layer = lamu.algorithms.laplace, lamu.algorithms.last_layer

@@ -75,7 +75,7 @@ def csv(path: Path, rows: int = 8, **columns) -> None:
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_computed_or_written(lamu, tmp_path, monkeypatch, words, parts):
     csv(tmp_path / "table.csv")
-    for module in ("training.fit_width", "comparing.run"):
+    for module in ("training.fit_prior_scale", "comparing.run"):
         monkeypatch.setattr(f"lamu.cli.{module}", lambda *a, **k: pytest.fail("something was computed"))
     out = [] if words[0] != "fit" or "--out" in words else ["--out", "run"]
     assert_refused(lamu(*words, *out), *parts)
@@ -104,7 +104,7 @@ TABLES = {
 def test_a_table_that_cannot_be_used(lamu, tmp_path, monkeypatch, wrong):
     columns, parts = TABLES[wrong]
     lengths = [len(values) for values in columns.values() if isinstance(values, list)]
-    monkeypatch.setattr("lamu.cli.training.fit_width", lambda *a, **k: pytest.fail("something was computed"))
+    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", lambda *a, **k: pytest.fail("something was computed"))
     csv(tmp_path / "table.csv", *lengths, **columns)
     assert_refused(lamu("fit", "table.csv", "--target", "y", "--out", "run"), *parts)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
@@ -170,14 +170,14 @@ def test_a_network_of_another_width_than_the_likelihoods(likelihood):
 @pytest.fixture
 def fit_once(monkeypatch):
     """The first fit stands in for all others: what is tested is what becomes of its files."""
-    real, done = training.fit_width, FITS
+    real, done = training.fit_prior_scale, FITS
 
     def fit(*arguments, **options):
         if not done:
             done.append(real(*arguments, **options))
         return done[0]
 
-    monkeypatch.setattr(training, "fit_width", fit)
+    monkeypatch.setattr(training, "fit_prior_scale", fit)
 
 
 def test_an_existing_folder_is_refused_before_any_work(lamu, tmp_path):
@@ -203,7 +203,7 @@ def test_a_read_only_or_full_folder_is_found_before_the_fit(lamu, tmp_path, monk
         return make(suffix, prefix, dir)
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    monkeypatch.setattr("lamu.cli.training.fit_width", lambda *a, **k: pytest.fail("something was computed"))
+    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", lambda *a, **k: pytest.fail("something was computed"))
     ran = lamu("fit", "iris", "--out", "run")
     assert ran.err.startswith("lamu: the folder '.' cannot be written to (")
     assert os.strerror(number).lower() in ran.err

@@ -79,7 +79,7 @@ def test_another_command_does_not_go_on_from_it(lamu, tmp_path, monkeypatch):
         (checkpoint / "last").mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lamu.cli.training.fit_width", stopped)
+    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", stopped)
     words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--temperature", "1")
     assert lamu(*words, "--epochs", "1").code == 130
     assert_refused(lamu(*words, "--epochs", "2", "--resume"), "whose epochs was 1 and not 2", "give the same")
@@ -90,7 +90,7 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("fitting", [library.fit_folds, library.fit_width, library.fit_temperature])
+@pytest.mark.parametrize("fitting", [library.fit_folds, library.fit_prior_scale, library.fit_temperature])
 def test_fits_of_several_runs_go_on_from_the_run_that_was_cut_short(tmp_path, fitting):
     x, y = library.data.load("iris")
     network, likelihood = library.networks.MLP((4,)), library.likelihoods.Categorical(3)

@@ -1,4 +1,4 @@
-"""Ensembles over folds: who has seen what, which width is chosen, and what is pooled."""
+"""Ensembles over folds: who has seen what, which scale is chosen, and what is pooled."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_the_ensemble_predicts_the_average_of_its_members() -> None:
 def test_the_width_of_least_out_of_fold_density_is_taken() -> None:
     learned = lamu.Model(MODEL.network, MODEL.likelihood, LearnedNormal(0.02))
     found = lamu.fit_folds(learned, (X, Y), ADAM, folds=2, **GIVEN)
-    assert list(found.widths) == [0.02, 0.04, 0.01]
-    best = min(found.widths, key=lambda width: found.widths[width])
+    assert list(found.scales) == [0.02, 0.04, 0.01]
+    best = min(found.scales, key=lambda scale: found.scales[scale])
     assert best == 0.04  # weights of one are far out under each of them, least under the widest
-    for width, nll in found.widths.items():
-        known = lamu.Model(MODEL.network, MODEL.likelihood, Normal(width))
+    for scale, nll in found.scales.items():
+        known = lamu.Model(MODEL.network, MODEL.likelihood, Normal(scale))
         np.testing.assert_allclose(nll, lamu.fit_folds(known, (X, Y), ADAM, folds=2, **GIVEN).nll.mean())
-    np.testing.assert_allclose(found.nll.mean(), found.widths[best])
+    np.testing.assert_allclose(found.nll.mean(), found.scales[best])
     assert found.posterior.model.prior == Normal(best)
 
 
@@ -66,7 +66,7 @@ def test_a_large_fold_decides_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     learned = lamu.Model(MODEL.network, MODEL.likelihood, LearnedNormal(0.02))
     found = lamu.fit_folds(learned, (X, Y), ADAM, folds=2, **GIVEN)
     assert len(found.fits) == 2
-    np.testing.assert_allclose(found.widths[0.04], found.nll[0])
+    np.testing.assert_allclose(found.scales[0.04], found.nll[0])
 
 
 def test_what_cannot_be_is_said() -> None:

@@ -13,12 +13,12 @@ from scipy.stats import multivariate_normal
 
 from lamu.algorithms import (
     Evidence,
-    OneWidth,
-    WidthPerLayer,
+    OneScale,
+    ScalePerLayer,
     evidence,
     tuned,
 )
-from lamu.algorithms.post_hoc.tuning import widths_by_evidence
+from lamu.algorithms.post_hoc.tuning import scales_by_evidence
 from lamu.families import Point
 from lamu.likelihoods import Gaussian
 from lamu.model import Model
@@ -100,7 +100,7 @@ def test_arguments_of_the_evidence_are_checked() -> None:
 def test_widths_are_tuned_to_where_the_evidence_is_greatest() -> None:
     """A mode of two layers of different size: each width becomes its own, and no neighbour is better."""
     log_evidence = Evidence.of(HIDDEN.look(Layerwise()), HIDDEN.objective)
-    prior, noise = widths_by_evidence(log_evidence, WidthPerLayer())
+    prior, noise = scales_by_evidence(log_evidence, ScalePerLayer())
     assert noise is None
     best = jax.tree.map(lambda s: jnp.asarray(s**-2), prior.scale)
     value = float(log_evidence(best))
@@ -108,7 +108,7 @@ def test_widths_are_tuned_to_where_the_evidence_is_greatest() -> None:
         for factor in (0.8, 1.25):
             other = {"layers": {**best["layers"], layer: best["layers"][layer] * factor}}
             assert float(log_evidence(other)) < value
-    one, _ = widths_by_evidence(log_evidence, OneWidth())
+    one, _ = scales_by_evidence(log_evidence, OneScale())
     assert float(log_evidence(float(one.scale) ** -2)) <= value + 1e-9
 
 

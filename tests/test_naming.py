@@ -54,7 +54,7 @@ def test_a_frame_in_another_order_is_learned_from_by_name():
     mean = expected().predict(FRAME.to_numpy()).mean
     for data in ((TURNED, Y), {"x": TURNED, "y": Y}):
         np.testing.assert_array_equal(lamu.fit(model, data, EXACT).posterior.predict(TURNED).mean, mean)
-    np.testing.assert_array_equal(lamu.fit_width(model, (TURNED, Y), EXACT).posterior.predict(TURNED).mean, mean)
+    np.testing.assert_array_equal(lamu.fit_prior_scale(model, (TURNED, Y), EXACT).posterior.predict(TURNED).mean, mean)
     np.testing.assert_array_equal(model.standardised(TURNED, Y).network.base.scale, model.network.scale)
 
 

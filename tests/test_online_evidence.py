@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import lamu
 from lamu import tree
-from lamu.algorithms import OneWidth, WidthPerLayer, WidthPerWeight, adam, map_estimate, online_laplace
+from lamu.algorithms import OneScale, ScalePerLayer, ScalePerWeight, adam, map_estimate, online_laplace
 from lamu.algorithms.post_hoc.evidence_sums import log_evidence, measured
 from lamu.algorithms.post_hoc.held_noise import HeldDispersions
 from lamu.data import Arrays, Batch
@@ -125,7 +125,7 @@ def best_of_the_closed_form() -> tuple[float, float]:
 
 
 def test_training_finds_the_precision_and_the_noise_of_the_greatest_evidence() -> None:
-    algorithm = online_laplace(adam(Annealed(0.05)), OneWidth(), burn_in=10, every=1)
+    algorithm = online_laplace(adam(Annealed(0.05)), OneScale(), burn_in=10, every=1)
     model = Model(Linear(), Gaussian(), Normal(0.2))
     found = fit(model, (X, Y), algorithm, steps=400, batch_size=60)
     expected = best_of_the_closed_form()
@@ -142,7 +142,7 @@ def test_training_finds_the_precision_and_the_noise_of_the_greatest_evidence() -
 @pytest.mark.stress
 def test_minibatches_find_much_the_same() -> None:
     """Curvature and misfit are sums over the epoch's batches; the weights jitter while they are taken."""
-    algorithm = online_laplace(adam(Annealed(0.02)), OneWidth(), Diagonal, burn_in=5, every=2)
+    algorithm = online_laplace(adam(Annealed(0.02)), OneScale(), Diagonal, burn_in=5, every=2)
     found = fit(Model(Linear(), Gaussian(), Normal(0.2)), (X, Y), algorithm, epochs=150, batch_size=25)
     expected = best_of_the_closed_form()
     prior: Any = found.posterior.model.prior
@@ -153,7 +153,7 @@ def test_minibatches_find_much_the_same() -> None:
 @pytest.mark.stress
 def test_a_width_a_weight_switches_off_what_the_target_does_not_need() -> None:
     x = np.column_stack([X, rng.normal(size=(60, 2))])
-    algorithm = online_laplace(adam(Annealed(0.05)), WidthPerWeight(), burn_in=10, every=1, rate=0.3)
+    algorithm = online_laplace(adam(Annealed(0.05)), ScalePerWeight(), burn_in=10, every=1, rate=0.3)
     posterior: Any = fit(Model(Linear(), Gaussian()), (x, Y), algorithm, steps=200, batch_size=60).posterior
     widths = np.asarray(posterior.model.prior.scale["layers"][0]["kernel"])[:, 0]
     assert np.all(widths[:3] > 0.2)
@@ -200,12 +200,12 @@ def test_classes_and_batch_statistics() -> None:
 def test_the_structure_is_the_richest_that_many_weights_can_have() -> None:
     wide, batch = (256,), Batch.of(X, Y)
     for network, widths, kind in (
-        (MLP((3,)), WidthPerWeight(), "Dense"),
-        (MLP(wide), WidthPerLayer(), "KroneckerBlocks"),
-        (MLP(wide), WidthPerWeight(), "Diagonal"),
-        (MLP(wide, normalise=BatchNorm()), WidthPerLayer(), "Diagonal"),
+        (MLP((3,)), ScalePerWeight(), "Dense"),
+        (MLP(wide), ScalePerLayer(), "KroneckerBlocks"),
+        (MLP(wide), ScalePerWeight(), "Diagonal"),
+        (MLP(wide, normalise=BatchNorm()), ScalePerLayer(), "Diagonal"),
     ):
-        objective, algorithm = Objective(Model(network, Gaussian()), 60.0), online_laplace(widths=widths)
+        objective, algorithm = Objective(Model(network, Gaussian()), 60.0), online_laplace(scales=widths)
         state = jax.eval_shape(algorithm.init, jax.random.key(0), objective, batch)
         assert type(state.sums.curvature).__name__ == kind
 
@@ -261,9 +261,9 @@ def test_held_dispersions_are_those_of_the_base() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     wrong: list[tuple[Any, Any, str]] = [
-        (TypeError, {"widths": WidthPerLayer}, "which weights share"),
+        (TypeError, {"scales": ScalePerLayer}, "which weights share"),
         (TypeError, {"of": 3}, "of"),
-        (ValueError, {"widths": WidthPerWeight(), "structure": Layerwise()}, "structure=Diagonal"),
+        (ValueError, {"scales": ScalePerWeight(), "structure": Layerwise()}, "structure=Diagonal"),
         (ValueError, {"every": 0}, "every=0"),
         (ValueError, {"burn_in": -1}, "burn_in=-1"),
         (ValueError, {"updates": 0}, "updates=0"),

@@ -81,7 +81,9 @@ def fitted(path: Path, out: Path, kind: str, folds: int) -> Any:
     scores = json.loads((out / "metrics.json").read_text())["scores"]
     assert all(np.isfinite(value) for value in scores.values())
     config = json.loads((out / "config.json").read_text())
-    return config["posterior"], {name: config[name] for name in config if name in ("levels", "fills", "widths_tried")}
+    return config["posterior"], {
+        name: config[name] for name in config if name in ("levels", "fills", "prior_scales_tried")
+    }
 
 
 @pytest.mark.parametrize("folds", [0, 2])

@@ -137,7 +137,7 @@ def test_numbers_that_float32_would_destroy_are_refused_before_any_compute(x, y,
         lambda: linear().standardised(*rows),
         lambda: library.fit(linear(), rows, library.algorithms.adam()),
         lambda: library.fit_folds(linear(), rows, library.algorithms.adam()),
-        lambda: library.fit_width(linear(), rows, library.algorithms.adam()),
+        lambda: library.fit_prior_scale(linear(), rows, library.algorithms.adam()),
     ):
         with pytest.raises(ValueError, match="float32") as caught:
             attempt()

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
+    from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
     from lamu.sequential import merge, remove
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
-    from lamu.widths import WidthFit, fit_width
 
 __all__ = [
     "Checkpoints",
@@ -62,11 +62,11 @@ __all__ = [
     "LogDensity",
     "Model",
     "Posterior",
+    "PriorScaleFit",
     "Ranks",
     "Target",
     "TemperatureFit",
     "Unconverged",
-    "WidthFit",
     "absorb",
     "algorithms",
     "calibration",
@@ -78,8 +78,8 @@ __all__ = [
     "families",
     "fit",
     "fit_folds",
+    "fit_prior_scale",
     "fit_temperature",
-    "fit_width",
     "geometry",
     "likelihoods",
     "load",
@@ -116,8 +116,8 @@ _NAMES = {
     "absorb": "lamu.algorithms.post_hoc.neural_linear",
     "TemperatureFit": "lamu.temperatures",
     "fit_temperature": "lamu.temperatures",
-    "WidthFit": "lamu.widths",
-    "fit_width": "lamu.widths",
+    "PriorScaleFit": "lamu.prior_scale",
+    "fit_prior_scale": "lamu.prior_scale",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",

@@ -4,7 +4,7 @@ r"""An ensemble over folds: each member learns from all the rows but a fold, and
 
 Validation costs rows, and on a small table the rows set aside are too few to judge by. Here every row is learned from
 by K − 1 members and judges the one that has not seen it, so that neither is lost: the mean out-of-fold negative log
-density is an estimate of the members' error from all N rows. It also chooses the prior's width where nobody knows it.
+density is an estimate of the members' error from all N rows. It also chooses the prior's scale where nobody knows it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FoldedFit:
         posterior: the ensemble.
         fits: each member's own fit.
         nll: each fold's negative log predictive density under the member that has not seen it, in nats a row.
-        widths: the widths of the prior that were tried, with the mean of `nll` under each; empty where it is known.
+        scales: the scales of the prior that were tried, with the mean of `nll` under each; empty where it is known.
         held: the numbers of the rows of each fold.
 
     Examples:
@@ -59,7 +59,7 @@ class FoldedFit:
     posterior: Posterior
     fits: tuple[Fit, ...]
     nll: np.ndarray
-    widths: dict[float, float]
+    scales: dict[float, float]
     held: tuple[np.ndarray, ...] = ()
 
 
@@ -75,7 +75,7 @@ def fit_folds(
 ) -> FoldedFit:
     r"""Fits an algorithm once for each fold of the data, and pools what they learn.
 
-    With the prior `LearnedNormal` the widths s, 2s and s/2 are compared by their out-of-fold density (on one fold
+    With the prior `LearnedNormal` the scales s, 2s and s/2 are compared by their out-of-fold density (on one fold
     alone, where that has a thousand rows or more), and the best one is taken.
 
     Args:
@@ -132,10 +132,10 @@ def fit_folds(
             raise KeyboardInterrupt
         return found
 
-    chosen, widths = _chosen(model, parts, member)
+    chosen, scales = _chosen(model, parts, member)
     fits = chosen or [member(model, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
-    return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), widths, tuple(parts))
+    return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
 
 
 def length_of_members(rows: int, folds: int) -> dict[str, Any]:
@@ -191,20 +191,20 @@ def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.nd
 
 
 def _chosen(model: Model, parts: Sequence[np.ndarray], member: Any) -> tuple[list[Fit], dict[float, float]]:
-    """Returns the members under the best width of the prior, where it is to be learned and all were fitted for it."""
+    """Returns the members under the best scale of the prior, where it is to be learned and all were fitted for it."""
     prior = model.prior
     if not isinstance(prior, LearnedNormal):
         return [], {}
     folds = 1 if len(parts[0]) >= _ENOUGH_ROWS else len(parts)
     tried: dict[float, tuple[float, list[Fit]]] = {}
     for factor in _WIDTHS:
-        width = float(prior.start) * factor
-        fits = [member(replace(model, prior=prior.at(width)), k, f"scale-{width:g}-") for k in range(folds)]
-        tried[width] = float(np.mean([_nll(each) for each in fits])), fits
-    best = min(tried, key=lambda width: tried[width][0])
+        scale = float(prior.start) * factor
+        fits = [member(replace(model, prior=prior.at(scale)), k, f"scale-{scale:g}-") for k in range(folds)]
+        tried[scale] = float(np.mean([_nll(each) for each in fits])), fits
+    best = min(tried, key=lambda scale: tried[scale][0])
     fits = tried[best][1]
     rest = [member(replace(model, prior=prior.at(best)), k, f"scale-{best:g}-") for k in range(folds, len(parts))]
-    return [*fits, *rest], {width: nll for width, (nll, _) in tried.items()}
+    return [*fits, *rest], {scale: nll for scale, (nll, _) in tried.items()}
 
 
 def _nll(member: Fit) -> float:

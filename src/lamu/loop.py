@@ -84,7 +84,7 @@ def fit(
         seed: of everything that is random; the same seed gives the same bits on the same machine.
         validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
             negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
-            posterior is that of the best state. Algorithms that choose a prior's width choose it there. Of a sampler it
+            posterior is that of the best state. Algorithms that choose a prior's scale choose it there. Of a sampler it
             is taken once, of all draws, and chooses nothing.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
             says whether to stop.

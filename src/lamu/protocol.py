@@ -56,7 +56,7 @@ class Traits:
             every leaf of the state but those in `shared`, and may be spread over devices.
         shared: the names of the state's parts that all runs have in common.
         looks_again: whether its posterior needs a pass over the data, which `preview` does without.
-        chooses_width: whether it chooses the width of a `LearnedNormal` prior by itself.
+        chooses_prior_scale: whether it chooses the scale of a `LearnedNormal` prior by itself.
 
     Examples:
         >>> from lamu.protocol import Traits
@@ -74,7 +74,7 @@ class Traits:
     runs: int = static(default=1)
     shared: tuple[str, ...] = static(default=())
     looks_again: bool = static(default=False)
-    chooses_width: bool = static(default=False)
+    chooses_prior_scale: bool = static(default=False)
 
 
 @record

@@ -72,7 +72,7 @@ def fit_temperature(
 
     Temperatures are tried from the first one on, as long as the rows set aside are predicted better, and the algorithm
     learns from all rows at the best. Of an algorithm that chooses
-    the width of a `LearnedNormal` prior itself (Laplace's method) the same rows choose it, at every temperature, and
+    the scale of a `LearnedNormal` prior itself (Laplace's method) the same rows choose it, at every temperature, and
     all rows are learned from under the best one's.
 
     Args:
@@ -166,7 +166,7 @@ def _compared(
         options = {**options, "steps": _ROUNDS * first}
     losses: dict[float, np.ndarray] = {}
     priors: dict[float, Any] = {}
-    aside = {"validation": held} if algorithm.traits.chooses_width else {}
+    aside = {"validation": held} if algorithm.traits.chooses_prior_scale else {}
     for temperature in map(float, temperatures):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked

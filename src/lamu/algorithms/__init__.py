@@ -30,7 +30,7 @@ from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
 from lamu.algorithms.post_hoc.neural_linear import neural_linear
 from lamu.algorithms.post_hoc.online_laplace import online_laplace
-from lamu.algorithms.post_hoc.prior_widths import OneWidth, WidthPerLayer, WidthPerWeight
+from lamu.algorithms.post_hoc.prior_scales import OneScale, ScalePerLayer, ScalePerWeight
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
 from lamu.algorithms.post_hoc.subnetwork import ByMask, LargestVariance
 from lamu.algorithms.post_hoc.tuning import tuned
@@ -66,10 +66,10 @@ __all__ = [
     "LastPart",
     "LowRankDeviations",
     "Matching",
-    "OneWidth",
+    "OneScale",
+    "ScalePerLayer",
+    "ScalePerWeight",
     "Seeds",
-    "WidthPerLayer",
-    "WidthPerWeight",
     "adagrad",
     "adam",
     "bayes_by_backprop",

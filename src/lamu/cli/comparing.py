@@ -304,5 +304,5 @@ def _legend(about: dict[str, Any], first: str, splits: int, answers: dict[str, A
     return [
         *lines,
         "evidence: its logarithm in nats where it is known, else the bound below it, of the training rows",
-        "seconds: with compilation and every width of the prior tried; MiB: the most that the whole process held",
+        "seconds: with compilation and every scale of the prior tried; MiB: the most that the whole process held",
     ]

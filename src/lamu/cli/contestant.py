@@ -29,9 +29,9 @@ from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
 from lamu.folds import epochs_of, fit_folds
 from lamu.memory import most_held
+from lamu.prior_scale import fit_prior_scale
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
-from lamu.widths import fit_width
 
 __all__ = ["contest", "equal_budget", "main"]
 
@@ -51,8 +51,8 @@ def contest(
 
     Returns:
         `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the
-        number of `steps` of the last run, the `seconds` of all with their compilation, the `widths` of the prior that
-        were tried, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step
+        number of `steps` of the last run, the `seconds` of all with their compilation, `prior_scales_tried` with the
+        figure of each, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step
         at once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
@@ -76,7 +76,7 @@ def contest(
             fits = fitted.fits
         else:
             temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
-            fitted = fit_width(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
+            fitted = fit_prior_scale(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
             fits = (fitted.fit,)
         seconds = time.perf_counter() - start
         if any(each.interrupted for each in fits):
@@ -93,7 +93,7 @@ def contest(
                 "nll": rows["nll"],
                 "steps": sum(len(each.history["loss"]) for each in fits),
                 "seconds": seconds,
-                "widths": {width: nll + table.encoding.log_unit for width, nll in fitted.widths.items()},
+                "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in fitted.scales.items()},
                 "temperature": temperature,
                 "evidence": _evidence(fitted.posterior, (x, y), table.encoding.log_unit),
             }

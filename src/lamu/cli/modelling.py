@@ -1,10 +1,10 @@
 """What the command line takes where it is not told: the algorithm, the model, and how long it learns.
 
 Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of two
-layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose width the folds
+layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the folds
 choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose the
-temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings (`lamu.fit_width`); then it
-learns from all of them.
+temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings (`lamu.fit_prior_scale`);
+then it learns from all of them.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
 from lamu.folds import fit_folds
 from lamu.memory import parse as parse_size
+from lamu.prior_scale import fit_prior_scale
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.temperatures import choose_temperature
-from lamu.widths import fit_width
 
 __all__ = ["Request", "fingerprint", "learning_rows", "table_fingerprint", "train"]
 
@@ -195,7 +195,7 @@ def train(
                 fits = fitted.fits
             else:
                 temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
-                fitted = fit_width(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
+                fitted = fit_prior_scale(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
                 fits = (fitted.fit,)
         seconds = time.perf_counter() - start
         # The loop returns what it has; a folder that holds less than it says would mislead.
@@ -238,7 +238,7 @@ def train(
                 "precision": _precision(fitted.posterior),
                 "temperature": temperature,
                 "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
-                "widths_tried": {f"{width:g}": nll + encoding.log_unit for width, nll in fitted.widths.items()},
+                "prior_scales_tried": {f"{scale:g}": nll + encoding.log_unit for scale, nll in fitted.scales.items()},
                 "standardised": True,
                 "notes": list(table.notes),
                 "posterior": fingerprint(folder / "posterior"),

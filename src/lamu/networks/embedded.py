@@ -32,7 +32,7 @@ class Embedded(NetworkWrapper):
     number.
 
     **The unknown category.** Row 0 starts at zero, the mean of a centred prior. No training row touches it, so an
-    estimate of a point leaves it there, and predicts as for an average category. A belief keeps the prior's width
+    estimate of a point leaves it there, and predicts as for an average category. A belief keeps the prior's scale
     there, and so says that it does not know: `laplace` at once, `ivon` and `vogn` as their running curvature forgets
     where it started. A prior of its own for the tables, `Normal({"embeddings/*": 0.5, "*": 1.0})`, says how much
     categories differ.

@@ -29,7 +29,7 @@ __all__ = ["KroneckerBlocks", "Layerwise"]
 class KroneckerBlocks(BlockDiagonal):
     r"""A Kronecker product plus a multiple of the identity for each layer, and a diagonal for every other leaf.
 
-    Of a diagonal that is added, a layer keeps the mean over its coordinates: exact for a prior of one width a layer.
+    Of a diagonal that is added, a layer keeps the mean over its coordinates: exact for a prior of one scale a layer.
 
     Attributes:
         blocks: a tree of `Kronecker` and `Diagonal`, a prefix of the space.

@@ -1,4 +1,4 @@
-r"""Independent normal weights with a tree of widths: one for all, one a layer, one a leaf, or one a weight."""
+r"""Independent normal weights with a tree of scales: one for all, one a layer, one a leaf, or one a weight."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 @record
 class LayerwiseNormal:
-    r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the widths are a tree.
+    r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the scales are a tree.
 
     The tree begins like the parameters and may stop anywhere: a number stands for every weight below it, an array of a
-    leaf's shape for that leaf's weights one by one. All widths are leaves of the record, so that the evidence can be
+    leaf's shape for that leaf's weights one by one. All scales are leaves of the record, so that the evidence can be
     differentiated in them. A *layer* is a dictionary that holds nothing but leaves (a kernel and its bias); a leaf
     elsewhere is a layer of its own.
 
@@ -33,10 +33,10 @@ class LayerwiseNormal:
         loc: the mean m.
 
     Raises:
-        ValueError: if a width is not positive and finite; and, where parameters are first seen, if the tree of widths
+        ValueError: if a scale is not positive and finite; and, where parameters are first seen, if the tree of scales
             is no prefix of theirs.
 
-    Source: Neal (1996), "Bayesian learning for neural networks", for a width a group of weights.
+    Source: Neal (1996), "Bayesian learning for neural networks", for a scale a group of weights.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -63,29 +63,29 @@ class LayerwiseNormal:
 
     @classmethod
     def over(cls, params: Params, scale: Number | Array = 1.0, loc: Number = 0.0) -> LayerwiseNormal:
-        """Returns the prior of one width a layer, the same everywhere to begin with.
+        """Returns the prior of one scale a layer, the same everywhere to begin with.
 
         Args:
             params: parameters, for their layers.
-            scale: the width.
+            scale: the scale.
             loc: the mean.
         """
         return cls(layerwise(lambda _: scale, params), loc)
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError if the tree of widths is no prefix of the parameters, or an array no leaf's shape."""
+        """Raises a ValueError if the tree of scales is no prefix of the parameters, or an array no leaf's shape."""
         try:
             spread = jax.tree.map(lambda s, below: jax.tree.map(lambda x: (jnp.shape(s), x), below), self.scale, params)
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"the widths {_outline(self.scale)} are no prefix of the parameters, whose leaves are "
+                f"the scales {_outline(self.scale)} are no prefix of the parameters, whose leaves are "
                 f"{', '.join(tree.paths(params))}; give one number, or LayerwiseNormal.over(params, 1.0)"
             ) from error
         pairs = jax.tree.leaves(spread, is_leaf=lambda node: isinstance(node, tuple))
         for path, (shape, leaf) in zip(tree.paths(params), pairs, strict=True):
             if shape not in ((), jnp.shape(leaf)):
                 raise ValueError(
-                    f"the widths of {path!r} have the shape {shape} and the leaf {jnp.shape(leaf)}; give one number, "
+                    f"the scales of {path!r} have the shape {shape} and the leaf {jnp.shape(leaf)}; give one number, "
                     "or one a weight"
                 )
 
@@ -95,7 +95,7 @@ class LayerwiseNormal:
         def leaf(x: Array, s: Any) -> Array:
             scale = jnp.asarray(s, x.dtype)
             away = (x - jnp.asarray(self.loc, x.dtype)) / scale
-            # The logarithm once a width and not once a weight.
+            # The logarithm once a scale and not once a weight.
             logs = jnp.sum(jnp.log(scale)) * (x.size // max(scale.size, 1))
             return -jnp.sum(away * away) / 2 - logs - x.size * _HALF_LOG_2_PI
 
@@ -123,7 +123,7 @@ class LayerwiseNormal:
         return jax.tree.map(leaf, tree.normal(key, params), self.scales(params))
 
     def scales(self, params: Params) -> Params:
-        """Returns the width, or the array of widths, of each leaf, a tree like `params`."""
+        """Returns the scale, or the array of scales, of each leaf, a tree like `params`."""
         return jax.tree.map(lambda s, below: jax.tree.map(lambda _: s, below), self.scale, params)
 
 

@@ -1,4 +1,4 @@
-"""A normal prior whose width nobody knows, for algorithms that can learn it."""
+"""A normal prior whose scale nobody knows, for algorithms that can learn it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["LearnedNormal"]
 
 @record
 class LearnedNormal:
-    r"""Independent normal weights of one unknown width, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
+    r"""Independent normal weights of one unknown scale, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
 
     Laplace's method and its last layer choose s after the mode is found, by the evidence (MacKay 1992) or on the rows
     that `lamu.fit(validation=...)` sets aside, and their posterior's model has `Normal(s)` in the place of this.
     `lamu.fit_folds` compares s, 2s and s/2 by the density of the rows that each member has not seen, whatever the
-    algorithm, and `lamu.fit_width` doubles or halves s as long as rows set aside are predicted better. In a single run
-    every other algorithm uses the first guess as it stands: the joint density of θ and s has no maximum, so an
-    optimiser could not learn it, and the ELBO of a mean-field belief about a network is greatest where most weights are
-    pruned.
+    algorithm, and `lamu.fit_prior_scale` doubles or halves s as long as rows set aside are predicted better. In a
+    single run every other algorithm uses the first guess as it stands: the joint density of θ and s has no maximum,
+    so an optimiser could not learn it, and the ELBO of a mean-field belief about a network is greatest where most
+    weights are pruned.
 
     Attributes:
         start: the first guess of s, under which the mode is found.
@@ -41,7 +41,7 @@ class LearnedNormal:
         self.at(self.start)
 
     def at(self, scale: Number) -> Normal:
-        """Returns the prior of a known width."""
+        """Returns the prior of a known scale."""
         return Normal(scale)
 
     def check(self, params: Params) -> None:

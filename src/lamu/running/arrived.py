@@ -35,7 +35,7 @@ def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
     r"""Warns where the weights that arrived are no minimum of the loss, which Laplace's method takes them for.
 
     The sign is the loss that one step of a hundredth of the weights' length down the slope promises,
-    \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats a row. A prior whose width is open (`LearnedNormal`) has no
+    \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats a row. A prior whose scale is open (`LearnedNormal`) has no
     part in it.
 
     Args:
@@ -57,6 +57,6 @@ def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
 
 @jax.jit
 def _slope(params: Params, state: Any, objective: Objective, batch: Batch) -> Params:
-    open_width = isinstance(objective.model.prior, LearnedNormal)
-    loss = objective.negative_log_likelihood if open_width else objective.mean_loss
+    open_scale = isinstance(objective.model.prior, LearnedNormal)
+    loss = objective.negative_log_likelihood if open_scale else objective.mean_loss
     return jax.grad(lambda params: loss(params, batch, state)[0])(params)

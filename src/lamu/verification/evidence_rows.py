@@ -14,7 +14,7 @@ from lamu import tree
 from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.post_hoc.neural_linear import absorb, neural_linear
 from lamu.algorithms.post_hoc.online_laplace import online_laplace
-from lamu.algorithms.post_hoc.prior_widths import OneWidth
+from lamu.algorithms.post_hoc.prior_scales import OneScale
 from lamu.algorithms.variational.variational_head import variational_head
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -40,11 +40,11 @@ def evidence_rows() -> dict[str, Callable[[], Check]]:
 
 
 def _online_laplace() -> Check:
-    """The width of linear regression with the greatest evidence, by MacKay's fixed point in NumPy."""
+    """The prior's scale of linear regression with the greatest evidence, by MacKay's fixed point in NumPy."""
     import optax
 
     problem = problems.regression()
-    algorithm = online_laplace(map_estimate(optax.lbfgs()), OneWidth(), Dense, burn_in=0, every=1, rate=0.05)
+    algorithm = online_laplace(map_estimate(optax.lbfgs()), OneScale(), Dense, burn_in=0, every=1, rate=0.05)
     rows = (problem.x, problem.y)
     posterior: Any = fit(problem.objective.model, rows, algorithm, steps=60, batch_size=len(problem.y)).posterior
     precision = problem.precision
@@ -55,7 +55,7 @@ def _online_laplace() -> Check:
     _, _, evidence = references.linear_regression(problem.design, problem.y, problem.scale, precision)
     found = -2 * float(jnp.log(posterior.model.prior.scale))
     deviation = max(abs(found - np.log(precision)), abs(float(posterior.evidence) - evidence))
-    words = "linear regression: MacKay's fixed point of the width, and its evidence"
+    words = "linear regression: MacKay's fixed point of the prior's scale, and its evidence"
     return Check("online_laplace", words, float(deviation), 1e-6)
 
 

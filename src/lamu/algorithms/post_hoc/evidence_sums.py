@@ -101,7 +101,7 @@ def measured(
 def log_evidence(objective: Objective, mean: Sums, weights: Params, prior: Any, log_factor: Array) -> Array:
     r"""Returns \(\log Z\) in nats for N rows, without the constants of a dispersion's own prior.
 
-    Differentiable in the widths of the prior and in the noise.
+    Differentiable in the scales of the prior and in the noise.
 
     Args:
         objective: the loss, for N, temperature and power; its own prior is not looked at.

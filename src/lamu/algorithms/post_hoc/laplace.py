@@ -72,8 +72,8 @@ class Laplace(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        """Those of what finds the mode; it chooses the width of the prior by itself."""
-        return replace(self.of.traits, chooses_width=True, looks_again=True)
+        """Those of what finds the mode; it chooses the scale of the prior by itself."""
+        return replace(self.of.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:

@@ -14,7 +14,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.evidence_sums import Sums, log_evidence, measured, with_prior
 from lamu.algorithms.post_hoc.held_noise import HeldDispersions
 from lamu.algorithms.post_hoc.laplace import mode_finder
-from lamu.algorithms.post_hoc.prior_widths import WidthPerLayer, WidthPerWeight, Widths, prior_of
+from lamu.algorithms.post_hoc.prior_scales import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
@@ -32,7 +32,7 @@ __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
 
 LOG = logging.getLogger("lamu")
 
-_LARGEST = math.log(1e6)  # of the logarithm of a precision: widths from 0.001 to 1,000
+_LARGEST = math.log(1e6)  # of the logarithm of a precision: scales from 0.001 to 1,000
 _ROWS = 256  # at a time, in the pass at the end
 _LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
 
@@ -73,7 +73,7 @@ class OnlineLaplace(Wrapper):
 
     Attributes:
         of: what finds the mode.
-        widths: which weights share a width of the prior.
+        scales: which weights share a scale of the prior.
         structure: the structure of the curvature; None where the number of weights decides.
         curvature: the choice of curvature; None for the Gauss–Newton matrix.
         burn_in: epochs before the first period.
@@ -88,7 +88,7 @@ class OnlineLaplace(Wrapper):
     """
 
     of: Algorithm
-    widths: Widths
+    scales: PriorScales
     structure: Any = static(default=None)
     curvature: Any = None
     burn_in: Number = 5.0
@@ -98,8 +98,8 @@ class OnlineLaplace(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        """Those of what finds the mode; it chooses the widths of the prior by itself."""
-        return replace(self.of.traits, chooses_width=True, looks_again=True)
+        """Those of what finds the mode; it chooses the scales of the prior by itself."""
+        return replace(self.of.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -121,11 +121,11 @@ class OnlineLaplace(Wrapper):
         prior = objective.model.prior
         if not isinstance(prior, Normal | LearnedNormal | LayerwiseNormal):
             raise TypeError(
-                f"online_laplace() learns the widths of a normal prior, and {type(prior).__name__} is none; give "
+                f"online_laplace() learns the scales of a normal prior, and {type(prior).__name__} is none; give "
                 "Normal(scale), or use laplace()"
             )
         params, network_state = objective.model.init(key, batch)
-        log_precision = self.widths.start(prior.gaussian(params["network"])[1])
+        log_precision = self.scales.start(prior.gaussian(params["network"])[1])
         dispersion = params["likelihood"] if objective.model.likelihood.quadratic else {}
         under = self._under(objective, log_precision, dispersion)
         held = {"network": params["network"], "likelihood": {} if dispersion else params["likelihood"]}
@@ -226,7 +226,7 @@ class OnlineLaplace(Wrapper):
             return self.structure
         if tree.dimension(weights) <= _LARGEST_DENSE:
             return Dense
-        apart = isinstance(self.widths, WidthPerWeight) or bool(jax.tree.leaves(network_state))
+        apart = isinstance(self.scales, ScalePerWeight) or bool(jax.tree.leaves(network_state))
         return Diagonal if apart else Layerwise()
 
     def _curvature(self, structure: Any) -> Any:
@@ -320,7 +320,7 @@ def _finished(objective: Objective, sums: Sums, params: Params) -> tuple[Any, Ar
 
 def online_laplace(
     of: Algorithm | None = None,
-    widths: Widths | None = None,
+    scales: PriorScales | None = None,
     structure: Any = None,
     curvature: Any = None,
     burn_in: Number = 5.0,
@@ -328,7 +328,7 @@ def online_laplace(
     updates: int = 20,
     rate: Number = 0.1,
 ) -> OnlineLaplace:
-    r"""Training by the evidence: the widths of the prior and the Gaussian noise move while the mode is found.
+    r"""Training by the evidence: the scales of the prior and the Gaussian noise move while the mode is found.
 
     The mode is found by any optimiser, \(m \leftarrow m - \rho \nabla \bar\ell_{\delta,\sigma}(m)\), under a prior
     of precisions δ and a noise σ. At the end of every period some steps of Adam move their logarithms up the Laplace
@@ -350,14 +350,14 @@ def online_laplace(
     minibatches of the last epoch of the period, taken while the weights moved, and Kronecker factors are averaged each
     by itself; prior and noise are points, moved by the evidence at weights that need not be its mode; where there are
     several outputs the effective weights are shared evenly among their noises. Dispersions of other likelihoods than
-    the Gaussian are learned with the mode. Logarithms of precisions stay within ±13.8 (widths from 0.001 to 1,000).
+    the Gaussian are learned with the mode. Logarithms of precisions stay within ±13.8 (scales from 0.001 to 1,000).
 
     Args:
         of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
-        widths: which weights share a width: `WidthPerLayer()` where none is given, `OneWidth()`, or `WidthPerWeight()`.
+        scales: which weights share a scale: `ScalePerLayer()` where none is given, `OneScale()`, or `ScalePerWeight()`.
         structure: of the curvature: `Dense`, `Layerwise()` (Kronecker factors) or `Diagonal`. Where none is given
             dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
-            statistics or every weight a width of its own. Kronecker factors are cheap, and on small regressions asked
+            statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions asked
             for narrower priors than the full matrix.
         curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()`, or `ExactKronecker()`
             for Kronecker factors, where none is given; `SampledKronecker()` is for many classes.
@@ -370,9 +370,9 @@ def online_laplace(
         The algorithm. Its posterior is the Gaussian, with `evidence`.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, `widths` that are none, and, when it runs, a prior that is not
+        TypeError: for an `of` that is no algorithm, `scales` that are none, and, when it runs, a prior that is not
             normal.
-        ValueError: for a width a weight under Kronecker factors, which hold one a layer, and for numbers that make no
+        ValueError: for a scale a weight under Kronecker factors, which hold one a layer, and for numbers that make no
             schedule.
 
     Source: Immer, Bauer, Fortuin, Rätsch & Khan (2021), algorithm 1; MacKay (1992).
@@ -385,17 +385,17 @@ def online_laplace(
         >>> sorted(posterior.model.prior.scale["layers"])
         [0, 1]
     """
-    widths = WidthPerLayer() if widths is None else widths
-    if isinstance(widths, type) or not isinstance(widths, Widths):
-        raise TypeError(f"widths={widths!r} says not which weights share one; give for instance WidthPerLayer()")
-    if isinstance(widths, WidthPerWeight) and isinstance(structure, Layerwise):
+    scales = ScalePerLayer() if scales is None else scales
+    if isinstance(scales, type) or not isinstance(scales, PriorScales):
+        raise TypeError(f"scales={scales!r} says not which weights share one; give for instance ScalePerLayer()")
+    if isinstance(scales, ScalePerWeight) and isinstance(structure, Layerwise):
         raise ValueError(
-            "Kronecker factors hold one width of the prior a layer, and widths=WidthPerWeight() asks for one a weight; "
-            "give structure=Diagonal, or widths=WidthPerLayer()"
+            "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
+            "give structure=Diagonal, or scales=ScalePerLayer()"
         )
     for name, value, least in (("burn_in", burn_in, 0), ("every", every, 1), ("updates", updates, 1)):
         if isinstance(value, int | float) and not value >= least:
             raise ValueError(f"{name}={value!r} makes no schedule; give at least {least}")
     if isinstance(rate, int | float) and not rate > 0:
         raise ValueError(f"rate={rate!r} would move nothing, or the wrong way; give a positive number")
-    return OnlineLaplace(mode_finder(of), widths, structure, curvature, float(burn_in), float(every), updates, rate)
+    return OnlineLaplace(mode_finder(of), scales, structure, curvature, float(burn_in), float(every), updates, rate)

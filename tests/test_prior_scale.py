@@ -1,4 +1,4 @@
-"""The width of the prior by validation: it goes where the data need it, and learns from all rows at the end."""
+"""The scale of the prior by validation: it goes where the data need it, and learns from all rows at the end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import widths
+from lamu import scales
+from lamu.prior_scale import descended
 from lamu.priors import LearnedNormal, Normal
-from lamu.widths import descended
 
 rng = np.random.default_rng(0)
 
@@ -27,8 +27,8 @@ def test_the_width_follows_the_weights() -> None:
     chosen = {}
     for strength in (3.0, 0.05):
         model, data = _problem(strength, noise=1.0)
-        found = lamu.fit_width(model, data, lamu.algorithms.adam(0.1), epochs=60, batch_size=40)
-        assert found.widths[found.posterior.model.prior.scale] == min(found.widths.values())
+        found = lamu.fit_prior_scale(model, data, lamu.algorithms.adam(0.1), epochs=60, batch_size=40)
+        assert found.scales[found.posterior.model.prior.scale] == min(found.scales.values())
         chosen[strength] = found.posterior.model.prior.scale
     assert chosen[3.0] > 0.5 > chosen[0.05]
 
@@ -36,20 +36,20 @@ def test_the_width_follows_the_weights() -> None:
 def test_the_last_run_sees_all_rows() -> None:
     model, (x, y) = _problem(1.0, noise=1.0)
     algorithm = lamu.algorithms.adam(0.1)
-    found = lamu.fit_width(model, (x, y), algorithm, epochs=3, batch_size=40)
+    found = lamu.fit_prior_scale(model, (x, y), algorithm, epochs=3, batch_size=40)
     under = lamu.Model(model.network, model.likelihood, found.posterior.model.prior)
     alone = lamu.fit(under, (x, y), algorithm, epochs=3, batch_size=40)
     assert (found.posterior.predict(x).mean == alone.posterior.predict(x).mean).all()
     assert "validation_nll" not in found.fit.history
-    assert isinstance(found, lamu.WidthFit)
+    assert isinstance(found, lamu.PriorScaleFit)
 
 
 def test_the_end_of_the_path() -> None:
-    far = descended(lambda width: -width, 0.5)
+    far = descended(lambda scale: -scale, 0.5)
     assert max(far) == 4.0
     assert len(far) == 5
-    assert min(descended(lambda width: width, 0.5)) == 0.0625
-    assert list(descended(lambda width: abs(width - 0.5), 0.5)) == [0.5, 1.0, 0.25]
+    assert min(descended(lambda scale: scale, 0.5)) == 0.0625
+    assert list(descended(lambda scale: abs(scale - 0.5), 0.5)) == [0.5, 1.0, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,10 @@ def test_the_end_of_the_path() -> None:
 )
 def test_nothing_is_tried_where_nothing_is_to_choose(prior: Any, algorithm: Any) -> None:
     model, data = _problem(1.0, noise=1.0)
-    found = lamu.fit_width(lamu.Model(model.network, model.likelihood, prior), data, algorithm, epochs=3, batch_size=40)
-    assert found.widths == {}
+    found = lamu.fit_prior_scale(
+        lamu.Model(model.network, model.likelihood, prior), data, algorithm, epochs=3, batch_size=40
+    )
+    assert found.scales == {}
     assert isinstance(found.posterior.model.prior, Normal)
 
 
@@ -75,17 +77,17 @@ def test_a_width_under_which_a_run_diverges_is_no_candidate(monkeypatch: pytest.
             raise lamu.Diverged("the loss is inf at step 3", None)
         return run(under, *given, **options)
 
-    monkeypatch.setattr(widths, "fit", fit)
+    monkeypatch.setattr(scales, "fit", fit)
     settings = {"epochs": 3, "batch_size": 40}
-    found = lamu.fit_width(model, data, lamu.algorithms.adam(0.1), **settings)
-    assert found.widths[0.25] == np.inf
-    assert np.isfinite(min(found.widths.values()))
+    found = lamu.fit_prior_scale(model, data, lamu.algorithms.adam(0.1), **settings)
+    assert found.scales[0.25] == np.inf
+    assert np.isfinite(min(found.scales.values()))
     bad |= {0.0625, 0.5, 1.0, 2.0, 4.0}
     with pytest.raises(lamu.Diverged, match="at step 3"):
-        lamu.fit_width(model, data, lamu.algorithms.adam(0.1), **settings)
+        lamu.fit_prior_scale(model, data, lamu.algorithms.adam(0.1), **settings)
 
 
 def test_options_of_one_run_are_refused() -> None:
     model, data = _problem(1.0, noise=1.0)
     with pytest.raises(ValueError, match="stop=3 is about one run"):
-        lamu.fit_width(model, data, lamu.algorithms.adam(0.1), stop=3)
+        lamu.fit_prior_scale(model, data, lamu.algorithms.adam(0.1), stop=3)

@@ -1,8 +1,8 @@
-r"""The width of the prior by validation, for algorithms that cannot tell it by themselves.
+r"""The scale of the prior by validation, for algorithms that cannot tell it by themselves.
 
 A belief of mean field is the better for its ELBO the more weights it prunes, so that its ELBO prefers the widest prior
-under which the data are hardly used; and the joint density of weights and width has no maximum. Rows that were not
-learned from know better: widths are doubled or halved as long as the predictive density of rows set aside rises, and
+under which the data are hardly used; and the joint density of weights and scale has no maximum. Rows that were not
+learned from know better: scales are doubled or halved as long as the predictive density of rows set aside rises, and
 the algorithm then learns from all rows under the best one.
 """
 
@@ -28,7 +28,7 @@ from lamu.running.held_out import set_aside
 from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
 
-__all__ = ["WidthFit", "fit_width"]
+__all__ = ["PriorScaleFit", "fit_prior_scale"]
 
 _FARTHEST = 3  # doublings or halvings of the first guess
 _ROUNDS = 3  # first rounds' steps of a run that only compares, where no length is given
@@ -36,29 +36,29 @@ _LAST = 5  # validations, which are averaged: a single one of a stochastic state
 
 
 @dataclass(frozen=True)
-class WidthFit:
-    """What `fit_width` returns.
+class PriorScaleFit:
+    """What `fit_prior_scale` returns.
 
     Attributes:
-        posterior: the posterior from all rows, under the best width.
+        posterior: the posterior from all rows, under the best scale.
         fit: the run that made it.
-        widths: the widths that were tried, each with the negative log predictive density of the rows set aside, in nats
-            a row, at the end of its run; empty where the width was known or the algorithm's own affair.
+        scales: the scales that were tried, each with the negative log predictive density of the rows set aside, in nats
+            a row, at the end of its run; empty where the scale was known or the algorithm's own affair.
 
     Examples:
         >>> import lamu
         >>> x, y = lamu.data.load("iris")
         >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Categorical(3)).standardised(x, y)
-        >>> lamu.fit_width(model, (x, y), lamu.algorithms.ivon(), epochs=5).widths
+        >>> lamu.fit_prior_scale(model, (x, y), lamu.algorithms.ivon(), epochs=5).scales
         {}
     """
 
     posterior: Posterior
     fit: Fit
-    widths: dict[float, float]
+    scales: dict[float, float]
 
 
-def fit_width(
+def fit_prior_scale(
     model: Model,
     data: Any,
     algorithm: Algorithm,
@@ -67,11 +67,11 @@ def fit_width(
     seed: int = 0,
     checkpoint: Any = None,
     **options: Any,
-) -> WidthFit:
-    """Fits an algorithm under the width of the prior that predicts rows set aside best.
+) -> PriorScaleFit:
+    """Fits an algorithm under the scale of the prior that predicts rows set aside best.
 
     It takes three runs or more on what validation leaves, up to eight, and one on all rows. Where the prior is no
-    `LearnedNormal`, or the algorithm has a length of its own, sees every row once, or chooses the width itself
+    `LearnedNormal`, or the algorithm has a length of its own, sees every row once, or chooses the scale itself
     (Laplace's method), it is a single `lamu.fit`, to which `validation` goes where it can be used.
 
     Args:
@@ -85,11 +85,11 @@ def fit_width(
         **options: further options of `lamu.fit`, for instance `epochs` and `batch_size`.
 
     Returns:
-        The posterior, its run, and the widths that were tried.
+        The posterior, its run, and the scales that were tried.
 
     Raises:
         ValueError: for an option that makes no sense for several runs.
-        Diverged: if the runs of all widths diverge.
+        Diverged: if the runs of all scales diverge.
         KeyboardInterrupt: if a run is stopped from the keyboard before the last one.
 
     Examples:
@@ -97,8 +97,8 @@ def fit_width(
         >>> x, y = lamu.data.load("iris")
         >>> prior = lamu.priors.LearnedNormal(0.5)
         >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Categorical(3), prior).standardised(x, y)
-        >>> found = lamu.fit_width(model, (x, y), lamu.algorithms.ivon(), epochs=30)
-        >>> min(found.widths, key=found.widths.get) == found.posterior.model.prior.scale
+        >>> found = lamu.fit_prior_scale(model, (x, y), lamu.algorithms.ivon(), epochs=30)
+        >>> min(found.scales, key=found.scales.get) == found.posterior.model.prior.scale
         True
     """
     if "stop" in options:
@@ -107,7 +107,7 @@ def fit_width(
     prior, traits = model.prior, algorithm.traits
     if not isinstance(prior, LearnedNormal) or traits.length is not None or traits.batching == "once":
         return _single(fit(model, data, algorithm, seed=seed, **last))
-    if traits.chooses_width:
+    if traits.chooses_prior_scale:
         return _single(fit(model, data, algorithm, seed=seed, validation=validation, **last))
     model = model.named(data)
     rows = model.read(data)
@@ -121,12 +121,12 @@ def fit_width(
             "steps": _ROUNDS * Rounds.of(traits, learned.count, options.get("batch_size", 64)).first,
         }
 
-    def nll(width: float) -> float:
-        under = replace(model, prior=prior.at(width))
+    def nll(scale: float) -> float:
+        under = replace(model, prior=prior.at(scale))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", Unconverged)  # runs that compare are short; the last one is asked
-                place = of_part(checkpoint, f"scale-{width:g}")
+                place = of_part(checkpoint, f"scale-{scale:g}")
                 found = fit(under, learned, algorithm, seed=seed, validation=held, checkpoint=place, **comparing)
         except Diverged as failure:
             failures.append(failure)
@@ -136,12 +136,12 @@ def fit_width(
         end = float(np.mean(found.history["validation_nll"][-_LAST:]))
         return end if math.isfinite(end) else math.inf
 
-    widths = descended(nll, float(prior.start))
-    best = min(widths, key=lambda width: widths[width])
-    if math.isinf(widths[best]) and failures:
+    scales = descended(nll, float(prior.start))
+    best = min(scales, key=lambda scale: scales[scale])
+    if math.isinf(scales[best]) and failures:
         raise failures[0]
     final = fit(replace(model, prior=prior.at(best)), rows, algorithm, seed=seed, **last)
-    return WidthFit(final.posterior, final, widths)
+    return PriorScaleFit(final.posterior, final, scales)
 
 
 def descended(loss: Callable[[float], float], start: float) -> dict[float, float]:
@@ -152,8 +152,8 @@ def descended(loss: Callable[[float], float], start: float) -> dict[float, float
         start: the first point; no other is more than three doublings or halvings away.
 
     Examples:
-        >>> from lamu.widths import descended
-        >>> descended(lambda width: abs(width - 3.0), 0.5)
+        >>> from lamu.prior_scale import descended
+        >>> descended(lambda scale: abs(scale - 3.0), 0.5)
         {0.5: 2.5, 1.0: 2.0, 0.25: 2.75, 2.0: 1.0, 4.0: 1.0}
     """
     tried = {point: loss(point) for point in (start, 2 * start, start / 2)}
@@ -167,5 +167,5 @@ def descended(loss: Callable[[float], float], start: float) -> dict[float, float
     return tried
 
 
-def _single(found: Fit) -> WidthFit:
-    return WidthFit(found.posterior, found, {})
+def _single(found: Fit) -> PriorScaleFit:
+    return PriorScaleFit(found.posterior, found, {})

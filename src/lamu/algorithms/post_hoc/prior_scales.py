@@ -1,4 +1,4 @@
-"""How many widths a prior has whose widths are learned: one, one a layer, or one a weight."""
+"""How many scales a prior has whose scales are learned: one, one a layer, or one a weight."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lamu.priors.layerwise import layerwise
 from lamu.record import record
 from lamu.typing import Array, Number, Params
 
-__all__ = ["OneWidth", "WidthPerLayer", "WidthPerWeight", "Widths", "prior_of"]
+__all__ = ["OneScale", "PriorScales", "ScalePerLayer", "ScalePerWeight", "prior_of"]
 
 
 @runtime_checkable
-class Widths(Protocol):
-    """Which weights share a width."""
+class PriorScales(Protocol):
+    """Which weights share a scale."""
 
     def start(self, precision: Params) -> Any:
         """Returns the logarithms of the precisions to begin with, a tree that is a prefix of the weights.
@@ -30,13 +30,13 @@ class Widths(Protocol):
 
 
 @record
-class OneWidth:
+class OneScale:
     r"""One precision δ for all weights.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms import OneWidth
-        >>> float(OneWidth().start({"w": jnp.ones(2)}))
+        >>> from lamu.algorithms import OneScale
+        >>> float(OneScale().start({"w": jnp.ones(2)}))
         0.0
     """
 
@@ -46,13 +46,13 @@ class OneWidth:
 
 
 @record
-class WidthPerLayer:
+class ScalePerLayer:
     r"""One precision \(\delta_l\) a layer: a kernel and its bias share one. Automatic relevance of layers.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms import WidthPerLayer
-        >>> WidthPerLayer().start({"layers": {0: {"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))}}})["layers"][0].shape
+        >>> from lamu.algorithms import ScalePerLayer
+        >>> ScalePerLayer().start({"layers": {0: {"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))}}})["layers"][0].shape
         ()
     """
 
@@ -62,13 +62,13 @@ class WidthPerLayer:
 
 
 @record
-class WidthPerWeight:
+class ScalePerWeight:
     r"""One precision \(\delta_i\) a weight: automatic relevance determination.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms import WidthPerWeight
-        >>> WidthPerWeight().start({"w": jnp.ones(2)})["w"].tolist()
+        >>> from lamu.algorithms import ScalePerWeight
+        >>> ScalePerWeight().start({"w": jnp.ones(2)})["w"].tolist()
         [0.0, 0.0]
     """
 
@@ -86,7 +86,7 @@ def prior_of(log_precision: Any, loc: Number) -> LayerwiseNormal:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.prior_widths import prior_of
+        >>> from lamu.algorithms.post_hoc.prior_scales import prior_of
         >>> float(prior_of(jnp.log(jnp.array(4.0)), 0.0).scale)
         0.5
     """
