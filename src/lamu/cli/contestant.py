@@ -50,10 +50,10 @@ def contest(
             the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
 
     Returns:
-        `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the
-        number of `steps` of the last run, the `seconds` of all with their compilation, `prior_scales_tried` with the
-        figure of each, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step
-        at once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
+        `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the number
+        of `steps` of the last run, the `seconds` of all with their compilation, `prior_scales_tried` with the figure of
+        each, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step at
+        once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
     learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
