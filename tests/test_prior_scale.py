@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import scales
+from lamu import prior_scale
 from lamu.prior_scale import descended
 from lamu.priors import LearnedNormal, Normal
 
@@ -77,7 +77,7 @@ def test_a_width_under_which_a_run_diverges_is_no_candidate(monkeypatch: pytest.
             raise lamu.Diverged("the loss is inf at step 3", None)
         return run(under, *given, **options)
 
-    monkeypatch.setattr(scales, "fit", fit)
+    monkeypatch.setattr(prior_scale, "fit", fit)
     settings = {"epochs": 3, "batch_size": 40}
     found = lamu.fit_prior_scale(model, data, lamu.algorithms.adam(0.1), **settings)
     assert found.scales[0.25] == np.inf
