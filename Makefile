@@ -22,7 +22,7 @@ export LAMU_DATA := $(abspath ../shared/data)
 endif
 endif
 
-.PHONY: help setup demo test laws stress lint docs bench clean
+.PHONY: help setup demo test complete laws stress lint docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,16 @@ demo: $(READY) ## a first belief, a first prediction
 test laws: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
 test: $(READY) ## the tests, without the long ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws" $(PYTEST_ARGS)
+
+# Whether every recipe is in every file that it touches (CONTRIBUTING.md lists them), in seconds.
+COMPLETENESS := tests/test_completeness.py tests/test_documented.py \
+	tests/test_verification.py::test_every_algorithm_and_sampler_has_a_check \
+	tests/test_verification_shipped.py::test_every_algorithm_with_a_belief_and_every_sampler_has_a_row \
+	tests/test_wrappers.py::test_every_recipe_is_runnable_and_what_wraps_is_a_wrapper \
+	tests/test_loop.py::test_a_recipe_made_anew_is_the_same_program \
+	tests/test_examples.py::test_the_reference_has_every_public_package_and_the_site_every_page
+complete: $(READY) ## the files in which a new algorithm is still missing
+	@$(BIN)/python -m pytest -q --tb=short --no-header $(COMPLETENESS) $(PYTEST_ARGS)
 
 laws: $(READY) ## every law on every row, without what `make test` runs
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m laws $(PYTEST_ARGS)

@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -151,3 +152,33 @@ def test_everything_that_looks_like_a_test_is_collected() -> None:
             ]
             decorated = [n for n in taking_a_row if any("law(" in ast.unparse(d) for d in n.decorator_list)]
             assert taking_a_row == decorated, f"{path} holds laws that are not registered"
+
+
+PAGE, PICTURE = ROOT / "docs" / "architecture.md", ROOT / "docs" / "images" / "architecture.svg"
+
+
+def files_named(text: str) -> set[str]:
+    """Files and folders in backticks of a page, or the whole text of an element of a picture."""
+    quoted = re.findall(r"`([^`\n]+)`", text) + re.findall(r">([^<>\n]+)<", text)
+    return {name for name in quoted if re.fullmatch(r"[\w.-]+(/[\w.-]+)*(\.(py|md|toml|yml)|/)", name)}
+
+
+@pytest.mark.parametrize("path", [PAGE, PICTURE], ids=lambda path: path.name)
+def test_the_page_of_the_architecture_names_files_that_exist(path: Path) -> None:
+    named = files_named(path.read_text(encoding="utf-8"))
+    assert {"loop.py", "rule.py", "posterior.py", "running/conclusion.py"} <= named
+    missing = sorted(name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists())
+    assert not missing, f"{path.name} names files that are not there: {missing}"
+
+
+def test_the_page_of_the_architecture_has_the_floors_in_their_order() -> None:
+    blocks = re.findall(r"^```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert [[name.strip() for name in line.split("|")] for line in blocks[0].splitlines()] == FLOORS
+
+
+def test_a_file_that_is_not_there_is_found() -> None:
+    assert files_named("`loop.py`, `scores/` and `a | b`\n<text>running/gone.py</text>") == {
+        "loop.py",
+        "scores/",
+        "running/gone.py",
+    }
