@@ -36,14 +36,14 @@ def complaints(belief: Any, model: Any) -> list[str]:
             model: what was sampled.
 
     Examples:
-            >>> import jax.numpy as jnp, lamu
-            >>> from lamu.density import Density
-    from lamu.families import Draws
-            >>> from lamu.mcmc.trust import complaints
-            >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
-            >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
-            >>> complaints(stuck, density)[0].split(";")[0]
-            'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.density import Density
+        >>> from lamu.families import Draws
+        >>> from lamu.mcmc.trust import complaints
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
+        >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
+        >>> complaints(stuck, density)[0].split(";")[0]
+        'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
     """
     leaves = jax.tree.leaves(belief.samples)
     if not leaves or leaves[0].shape[1] < _FEWEST:
