@@ -231,7 +231,7 @@ def _imported(name: str) -> Any:
     if not colon:
         return _of_floor(name)
     parts = module.split(".")
-    if "__main__" in parts or not all(part.isidentifier() for part in parts):  # importing `__main__` would run a program
+    if "__main__" in parts or not all(part.isidentifier() for part in parts):  # the import would run a program
         return None
     try:
         importlib.import_module(module)
@@ -249,8 +249,8 @@ def _hint(name: str) -> str:
     if "__main__" in module.split("."):
         return f"{short} was saved by the script that defines it; define it in a module that can be imported"
     if module in sys.modules:
-        return f"the module {module!r} has no record {short!r} at its top level; define it there with lamu.record.record"
-    return f"no module {module!r} can be imported; put its folder on the path, or pass a network, load(path, network=...)"
+        return f"the module {module!r} has no record {short!r} at its top level; decorate it with lamu.record.record"
+    return f"no module {module!r} can be imported; put its folder on the path, or pass a network to load"
 
 
 def _of_floor(name: str) -> Any:
