@@ -46,7 +46,8 @@ class Likelihood:
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro.distributions as dist
-        >>> @lamu.record.record
+        >>> from lamu.record import record
+        >>> @record
         ... class Poisson(lamu.likelihoods.Likelihood):
         ...     task, log_concave, standardises = "regression", True, False
         ...
