@@ -13,6 +13,7 @@ import jax
 import lamu
 from lamu import tree
 from lamu.departures import Clipped, Inverse, MovingAverage
+from lamu.expectations import Expectation
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Price
 from lamu.operators import Diagonal
@@ -24,7 +25,7 @@ from lamu.rule import Rule
 
 
 @record
-class Corners:
+class Corners(Expectation):
     """E_q by a random corner of the box m ± σ: exact in expectation for quadratic losses, one gradient."""
 
     def evaluate(self, key, belief, loss, curvature, structure):

@@ -33,7 +33,7 @@ class Poisson(lamu.likelihoods.Likelihood):
 
 
 def counts(rows=300):
-    """Returns inputs and counts whose log rate is linear in the inputs, with the weights 0.8 and −0.5 and the bias 1."""
+    """Returns inputs and counts whose log rate is 1 + 0.8 x₁ − 0.5 x₂."""
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, 2)).astype(np.float32)
     return x, random.poisson(np.exp(1 + x @ [0.8, -0.5]))
@@ -58,11 +58,15 @@ if __name__ == "__main__":
     f, y = jnp.array([[0.0], [1.0], [2.0]]), jnp.array([0, 2, 9])
     closed_form = stats.poisson.logpmf(np.asarray(y), np.exp(np.asarray(f[:, 0])))
     print("largest error of log p(y | f):", float(np.abs(Poisson().log_prob({}, f, y) - closed_form).max()))
-    print("largest relative error of the information:", float(np.abs(Poisson().information({}, f).ravel() / np.exp(f[:, 0]) - 1).max()))
+    print(
+        "largest relative error of the information:",
+        float(np.abs(Poisson().information({}, f).ravel() / np.exp(f[:, 0]) - 1).max()),
+    )
 
     x, y = counts()
     model = lamu.Model(lamu.networks.Linear(), Poisson())
     mode, deviation = by_scipy(x, y)
+    # IVON's precision is diagonal: its deviations are those of a weight given the others, and smaller.
     print(f"{'SciPy, Laplace':15} mean {mode.round(3)} sd {deviation.round(3)}")
     for name, algorithm, length in (
         ("ivon", lamu.algorithms.ivon(), {"epochs": 300}),
@@ -76,6 +80,7 @@ if __name__ == "__main__":
 
     pred = posterior.predict(x)
     lower, upper = pred.interval(0.9)
-    print(f"90 % intervals hold {np.mean((y >= lower) & (y <= upper)):.2f} of the counts; nll {lamu.scores.nll(pred, y):.3f}")
+    held = np.mean((y >= lower) & (y <= upper))
+    print(f"90 % intervals hold {held:.2f} of the counts; nll {lamu.scores.nll(pred, y):.3f}")
     folder = posterior.save(Path(tempfile.mkdtemp()) / "posterior")
     print("loaded, the same predictions:", bool((lamu.load(folder).predict(x).mean == pred.mean).all()))

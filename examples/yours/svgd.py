@@ -3,7 +3,7 @@ r"""An algorithm of one's own with particles: Stein variational gradient descent
 Particles move along a kernelised gradient of the log posterior, which pulls them to where it is large, and a repulsion
 that keeps them apart:
 
-$$ \theta_i \leftarrow \theta_i + \epsilon\, \frac1P \sum_j \Bigl( k(\theta_j, \theta_i)\, \nabla \log p(\theta_j \mid D)
+$$ \theta_i \leftarrow \theta_i + \frac\epsilon P \sum_j \Bigl( k(\theta_j, \theta_i)\, \nabla \log p(\theta_j \mid D)
    + \nabla_{\theta_j} k(\theta_j, \theta_i) \Bigr) $$
 
 with a Gaussian kernel whose width follows from the median distance. The particles are the posterior, a belief of draws
@@ -83,7 +83,9 @@ class SVGD:
 
 def flat(params):
     """Returns draws of the weights as `[draws, D]`."""
-    return np.concatenate([np.reshape(leaf, (-1, leaf.shape[-1])) for leaf in jax.tree.leaves(params["network"])], axis=1)
+    return np.concatenate(
+        [np.reshape(leaf, (-1, leaf.shape[-1])) for leaf in jax.tree.leaves(params["network"])], axis=1
+    )
 
 
 if __name__ == "__main__":
@@ -93,7 +95,10 @@ if __name__ == "__main__":
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.8))
     exact = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior
     posterior = lamu.fit(model, (x, y), SVGD(), steps=1000, batch_size=60).posterior
-    for name, params in (("exact", exact.sample(exact.key, 20_000)), ("SVGD", posterior.belief.draws(posterior.key, 50))):
+    for name, params in (
+        ("exact", exact.sample(exact.key, 20_000)),
+        ("SVGD", posterior.belief.draws(posterior.key, 50)),
+    ):
         weights = flat(params)
         print(f"{name:6} bias and slope: mean {weights.mean(0).round(3)}, sd {weights.std(0).round(3)}")
     pred, truth = posterior.predict(x, samples=50), exact.predict(x)
