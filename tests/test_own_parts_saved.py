@@ -141,3 +141,26 @@ def test_a_file_of_before_with_a_point_in_the_place_of_the_colon_is_read() -> No
     assert written["record"] == f"{__name__}:Own"
     assert decode(written, {}) == Own(2.0)
     assert decode({**written, "record": f"{__name__}.Own"}, {}) == Own(2.0)
+
+
+YOURS = Path(__file__).parent.parent / "examples" / "yours"
+
+
+def test_an_examples_likelihood_and_algorithm_at_the_command_line_and_in_a_new_process(tmp_path: Path) -> None:
+    """As a reader of the page would: the folder of the module is the current one."""
+    for name in ("poisson.py", "svgd.py"):
+        (tmp_path / name).write_text((YOURS / name).read_text())
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    table = np.c_[x, random.poisson(np.exp(1 + x @ [0.8, -0.5]))]
+    np.savetxt(tmp_path / "counts.csv", table, delimiter=",", header="a,b,visits", comments="")
+    words = ["fit", "counts.csv", "--target", "visits", "--task", "regression", "--likelihood", "poisson:Poisson"]
+    words += ["--algorithm", "svgd:SVGD", "--set", "particles=5", "--epochs", "2", "--temperature", "1", "--out", "run"]
+    lamu = "import sys; sys.path = [p for p in sys.path if p]; from lamu.cli import main; sys.exit(main({}))"
+    fitted = python(tmp_path, lamu.format(words))
+    assert fitted.returncode == 0, fitted.stderr
+    predicted = python(tmp_path, lamu.format(["predict", "run", "counts.csv", "--json"]))
+    assert predicted.returncode == 0, predicted.stderr
+    assert json.loads(predicted.stdout)["rows"] == 60
+    loaded = python(tmp_path, "import lamu; print(lamu.load('run/posterior').model.likelihood)")
+    assert loaded.stdout.strip() == "Poisson()", loaded.stderr

@@ -43,7 +43,7 @@ class Horseshoe(lamu.priors.Prior):
         return jax.tree.map(lambda c, e: self.scale * jnp.abs(c) * e, cauchy, tree.normal(second, params))
 
     def _log_density(self, theta):
-        # An integral over t = log λ, whose density is sech(t) / π, by the trapezoidal rule. It is exact to float32 except
+        # An integral over t = log λ, whose density is sech(t) / π, by the trapezoidal rule; exact to float32 except
         # near zero, where the density is infinite: without λ < e⁻⁵ it is finite there, as a sampler's step needs.
         t = np.linspace(-5.0, 12.0, 56, dtype=np.float32)
         log_weight = np.log((t[1] - t[0]) / np.pi / np.cosh(t))
