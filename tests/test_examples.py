@@ -35,7 +35,7 @@ LONG = {
 SCRIPTS = [
     pytest.param(path, id=path.name, marks=[pytest.mark.stress] if path.name in LONG else [])
     for path in sorted((ROOT / "examples").glob("*.py"))
-]
+] + [pytest.param(path, id=f"yours/{path.name}") for path in sorted((ROOT / "examples" / "yours").glob("*.py"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LONG_PAGES = {
     "README.md",

@@ -139,7 +139,7 @@ class Model(Target):
             columns = codes if codes is ... else list(codes)
             shift[columns], scale[columns] = 0.0, 1.0
         network = Standardised(self.network, shift, scale)
-        if self.likelihood.task != "regression":
+        if self.likelihood.task != "regression" or not self.likelihood.standardises:
             return replace(self, network=network, columns=names)
         refuse_lost("y", y, target=True)
         likelihood = Scaled(self.likelihood, *_moments(y, dtype))

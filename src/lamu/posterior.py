@@ -160,8 +160,13 @@ def load(path: str | os.PathLike[str], network: Network | Any = None) -> Posteri
     Returns:
         The posterior. It predicts the same bits as the one that was saved.
 
+    A file holds no code. Of a likelihood, prior or other record that is not the library's it holds the name,
+    `package.module:Name`, and `load` imports that module. Importing runs the module's top level, so load only what you
+    trust. A class that is defined in a script (`__main__`) or a notebook can be loaded where it is defined again.
+
     Raises:
         lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior.
+        ValueError: if a type is not known here and no module that can be imported defines it as a record.
 
     Examples:
         >>> import lamu, tempfile, pathlib

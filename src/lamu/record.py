@@ -4,8 +4,8 @@ A record is three things at once, and nothing more:
 
 * a frozen dataclass, so that a value never changes under somebody who holds it;
 * a pytree, so that it goes through `jit`, `vmap` and `scan`. Fields are leaves unless declared with `static()`;
-* a name in a table, so that `encode` writes it as JSON and arrays and `decode` reads it back without pickle,
-  and a file on disk can name only types that the program registered itself.
+* a name in a table, so that `encode` writes it as JSON and arrays and `decode` reads it back without pickle. A file
+  can name only classes that are records: those of the library, and those of a module that can be imported.
 
 Rebuilding a pytree does not call `__init__`: JAX unflattens with tracers, `None` and sentinels in the leaves, which a
 validating `__post_init__` would refuse. Validation therefore runs exactly once, where a person builds the object.
@@ -18,6 +18,7 @@ import dataclasses
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
@@ -178,8 +179,11 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
     Returns:
         The value. Arrays come back as JAX arrays where the dtype is allowed, random keys as typed keys.
 
+    A record of another package is written as `package.module:Name`, and reading it imports that module, which runs the
+    module's top level. Only a class that the module makes a record is taken from it.
+
     Raises:
-        ValueError: if a type is named that the program does not know.
+        ValueError: if a type is named that is not known here and that no module brings.
 
     Examples:
         >>> from lamu.record import decode
@@ -205,13 +209,51 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
             "lamu.load(path, network=...)"
         )
     name = data["record"]
-    build = known.get(name) or _TYPES.get(name) or _imported(name)
+    build = known.get(name) or _registered(name) or _imported(name)
     if build is None:
-        raise ValueError(f"the type {name!r} is not known here; pass it, for instance lamu.load(path, network=...)")
+        raise ValueError(f"the type {name!r} is not known here; {_hint(name)}")
     return build(**{field: decode(item, arrays, known) for field, item in data["fields"].items()})
 
 
+def _registered(name: str) -> Any:
+    """Returns a type that is known by now; None otherwise.
+
+    Before a module of one's own was written with a colon, it was written with a point, which is still read where the
+    class has been imported.
+    """
+    module, _, short = name.rpartition(".")
+    return _TYPES.get(name) or _TYPES.get(f"{module}:{short}")
+
+
 def _imported(name: str) -> Any:
+    """Returns a type that nobody has imported yet: of the library, or of the module that the name says; else None."""
+    module, colon, _ = name.partition(":")
+    if not colon:
+        return _of_floor(name)
+    parts = module.split(".")
+    if "__main__" in parts or not all(part.isidentifier() for part in parts):  # the import would run a program
+        return None
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):  # the module is there, and something that it needs is not
+            raise
+    return _TYPES.get(name)
+
+
+def _hint(name: str) -> str:
+    """Returns how a type that is not known here becomes known."""
+    module, colon, short = name.partition(":")
+    if not colon:
+        return "pass it, for instance lamu.load(path, network=...)"
+    if "__main__" in module.split("."):
+        return f"{short} was saved by the script that defines it; define it in a module that can be imported"
+    if module in sys.modules:
+        return f"the module {module!r} has no record {short!r} at its top level; decorate it with lamu.record.record"
+    return f"no module {module!r} can be imported; put its folder on the path, or pass a network to load"
+
+
+def _of_floor(name: str) -> Any:
     """Returns a type of the library that nobody has imported yet; None for any other name.
 
     A name says the floor and not the module, which may change from version to version. Where the floor's package does
@@ -243,6 +285,11 @@ def _key(key: Any, path: str) -> str | int:
 
 
 def _name(cls: type) -> str:
-    """Returns the floor and the class's name: a file may move within its floor without breaking what was saved."""
+    """Returns the name of a class in a file.
+
+    For the library's it is the floor and the class's name, so that a class may move within its floor without breaking
+    what was saved. For all others it is the module and the class's name with a colon between them: a module of the name
+    of a floor, `priors` for instance, takes none of the library's names.
+    """
     package, *floors = cls.__module__.split(".")
-    return f"{floors[0] if package == 'lamu' and floors else cls.__module__}.{cls.__name__}"
+    return f"{floors[0]}.{cls.__name__}" if package == "lamu" and floors else f"{cls.__module__}:{cls.__name__}"

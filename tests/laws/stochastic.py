@@ -748,7 +748,7 @@ for name, algorithm, traits, extras in (
         f"{SAMPLER} prior dead long",
         {"answer": exact, **LONG, "bias": 0.15},
     ),
-    ("random_walk", random_walk(**adapted), f"{SAMPLER} prior dead long", {"answer": exact, **LONG}),
+    ("random_walk", random_walk(**adapted, thinning=1), f"{SAMPLER} prior dead long", {"answer": exact, **LONG}),
     (
         "parallel_tempering",
         parallel_tempering(**adapted, temperatures=(1.0, 3.0)),

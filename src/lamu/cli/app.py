@@ -42,7 +42,8 @@ _MaxMemory = Annotated[
 _Likelihood = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Of a regression: gaussian, one noise, or heteroscedastic, a noise for each row."
+        metavar="NAME",
+        help="Of a regression: gaussian, one noise, or heteroscedastic, a noise for each row; or PACKAGE.MODULE:NAME.",
     ),
 ]
 _Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
@@ -138,7 +139,9 @@ def _fit(
     data: _Data,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to make; refused if it exists.")],
     target: _Target = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="One of `lamu algorithms`.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of `lamu algorithms`, or PACKAGE.MODULE:NAME.")
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
     ] = None,
@@ -221,7 +224,8 @@ def _compare(
         str,
         typer.Option(
             metavar="A,B,C",
-            help="Names from `lamu algorithms`, and default, what fit runs unless told; the first is the measure.",
+            help="Names from `lamu algorithms`, PACKAGE.MODULE:NAME, and default, what fit runs unless told; the "
+            "first is the measure.",
         ),
     ],
     target: _Target = None,

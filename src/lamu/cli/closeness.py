@@ -17,7 +17,7 @@ from lamu.families import Draws
 from lamu.posterior import Posterior, load
 from lamu.scores import fidelity
 
-__all__ = ["FLOOR", "closeness", "halves", "lengths", "show_closeness"]
+__all__ = ["FLOOR", "closeness", "folder_of", "halves", "lengths", "show_closeness"]
 
 MEASURES = {
     "agreement": "agreement of labels",
@@ -72,9 +72,9 @@ def closeness(
         seed = request.seed + split
         part, _, test = learning_rows(table, request, seed)
         x = Arrays.of((part.x, part.y)).x[test]
-        exact = load(kept / reference / f"{seed}")
+        exact = load(kept / folder_of(reference) / f"{seed}")
         judged = {
-            name: (load(kept / name / f"{seed}"), exact)
+            name: (load(kept / folder_of(name) / f"{seed}"), exact)
             for name, answer in answers.items()
             if name != reference and "failure" not in answer
         }
@@ -86,6 +86,17 @@ def closeness(
                 if estimate is not None:
                     found.setdefault(name, {}).setdefault(score, []).append(estimate.value)
     return {name: {score: float(np.mean(values)) for score, values in scores.items()} for name, scores in found.items()}
+
+
+def folder_of(name: str) -> str:
+    """Returns an algorithm's name as that of a folder, which may have no colon on every system.
+
+    Examples:
+        >>> from lamu.cli.closeness import folder_of
+        >>> folder_of("mypackage.module:cornered")
+        'mypackage.module.cornered'
+    """
+    return name.replace(":", ".")
 
 
 def halves(posterior: Posterior) -> tuple[Posterior, Posterior] | None:

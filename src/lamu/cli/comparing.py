@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.cli.closeness import FLOOR, closeness, lengths, show_closeness
+from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closeness
 from lamu.cli.contestant import equal_budget
 from lamu.cli.modelling import DEFAULT, likelihood_for
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
@@ -42,7 +42,8 @@ def compare(
 
     Args:
         request: the data and the budget.
-        names: the names of the algorithms, with commas between them; the others are compared with the first.
+        names: the names of the algorithms, or `package.module:name`, with commas between them; the others are compared
+            with the first.
         settings: `algorithm.key=value`, one a setting.
         splits: how many splits into training and test rows.
         as_json: whether to print one JSON document in place of a table.
@@ -74,7 +75,7 @@ def compare(
             if sys.stderr.isatty():
                 print(f"{name} ({index + 1} of {len(chosen)})", file=sys.stderr)
             task = {"request": asdict(request), "algorithm": name, "settings": words, "splits": splits}
-            keep = {} if reference is None else {"keep": str(Path(kept) / name)}
+            keep = {} if reference is None else {"keep": str(Path(kept) / folder_of(name))}
             answers[name] = run(task | keep)
         close = {} if reference is None else closeness(request, table, answers, reference, Path(kept))
     rows = [_summary(name, answer, answers[next(iter(chosen))]) for name, answer in answers.items()]
@@ -161,8 +162,10 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
             find(name)
         chosen[name] = []
     for word in settings:
-        name, point, rest = word.partition(".")
-        if not point or name not in chosen:
+        # Names of other modules have points themselves: the longest name that fits is meant.
+        owner = max((each for each in chosen if word.startswith(f"{each}.")), key=len, default=None)
+        name, point, rest = word.partition(".") if owner is None else (owner, ".", word.removeprefix(f"{owner}."))
+        if owner is None:
             asked = name if point else word
             hint = nearest(asked, chosen) if point or asked in recipes() else f"write --set {next(iter(chosen))}.{word}"
             raise ValueError(f"the setting {word!r} does not begin with an algorithm of --algorithms; {hint}")

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lamu.cli.outside import is_outside, likelihood_of
 from lamu.data import Encoding
+from lamu.data.spelling import nearest
 from lamu.folds import length_of_members
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from lamu.model import Model
@@ -108,7 +110,7 @@ def model_for(encoding: Encoding, x: Any, y: Any, likelihood: str | None = None)
         encoding: what the columns and the target are.
         x: the training features, `[rows, columns]`.
         y: the training targets, `[rows]`.
-        likelihood: one of `LIKELIHOODS` for a regression; None for the task's own.
+        likelihood: one of `LIKELIHOODS` for a regression, or `package.module:name`; None for the task's own.
     """
     return Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5)).standardised(x, y)
 
@@ -127,10 +129,11 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
 
     Args:
         encoding: what the target is.
-        name: one of `LIKELIHOODS` for a regression; None for the task's own.
+        name: one of `LIKELIHOODS` for a regression, or `package.module:name`, whose task is the target's; None for
+            the task's own.
 
     Raises:
-        ValueError: for a name where the targets are classes.
+        ValueError: for an unknown name, or the name of a likelihood for another task.
 
     Examples:
         >>> from lamu.cli.modelling import likelihood_for
@@ -138,6 +141,16 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
         >>> likelihood_for(Encoding("y", "regression", (), ("a",)), "heteroscedastic")
         HeteroscedasticGaussian()
     """
+    if name is not None and is_outside(name):
+        found = likelihood_of(name)
+        if found.task != encoding.task:
+            raise ValueError(
+                f"--likelihood {name} is for the task {found.task}, and that of {encoding.target!r} is "
+                f"{encoding.task}; give --task {found.task} where the targets are so"
+            )
+        return found
+    if name is not None and name not in LIKELIHOODS:
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
     if encoding.task == "regression":
         return LIKELIHOODS[name or "gaussian"]()
     if name is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lamu.cli.folder import FORMAT, draft, refuse_unwritable
+from lamu.cli.outside import add_current_folder, is_outside
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
 from lamu.cli.training import fingerprint, table_fingerprint
@@ -148,6 +149,8 @@ def _altered(path: Path) -> ValueError:
 
 
 def _posterior(run: Path, config: dict[str, Any], encoding: Encoding) -> Posterior:
+    if any(is_outside(config.get(name)) for name in ("algorithm", "likelihood")):
+        add_current_folder()
     posterior = load(run / "posterior")
     task = posterior.model.likelihood.task
     if fingerprint(run / "posterior") != config["posterior"] or task != encoding.task:

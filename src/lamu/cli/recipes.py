@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamu import algorithms, mcmc
+from lamu.cli.outside import is_outside, recipe_of, require_algorithm
 from lamu.cli.words import part, takes_words
 from lamu.data.spelling import nearest
 from lamu.departures import ByFanIn
@@ -32,6 +33,9 @@ def recipes() -> dict[str, Recipe]:
 def find(name: str) -> Recipe:
     """Returns the recipe of an algorithm.
 
+    Args:
+        name: one of `recipes()`, or `package.module:name` for one of another module.
+
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
 
@@ -40,6 +44,8 @@ def find(name: str) -> Recipe:
         >>> find("ivon").name
         'ivon'
     """
+    if is_outside(name):
+        return recipe_of(name)
     known = recipes()
     if name not in known:
         raise ValueError(f"there is no algorithm {name!r}; {nearest(name, known)}")
@@ -72,7 +78,7 @@ def parse(words: Sequence[str], recipe: Recipe) -> dict[str, Any]:
             raise ValueError(f"{recipe.name} has no setting {key!r}; {hint}")
         if key in settings:
             raise ValueError(f"the setting {key!r} is given twice; give it once")
-        if takes_words(key):
+        if takes_words(key) and not isinstance(parameters[key].default, bool | int | float | str):
             settings[key] = part(key, text)
             continue
         value = _value(text)
@@ -101,7 +107,10 @@ def build(recipe: Recipe, settings: dict[str, Any]) -> Any:
     ]
     if needed:
         raise ValueError(f"{recipe.name} needs the setting {needed[0]!r}; give it with --set {needed[0]}=VALUE")
-    return recipe.factory(**settings)
+    algorithm = recipe.factory(**settings)
+    if is_outside(recipe.name):
+        require_algorithm(recipe.name, algorithm)
+    return algorithm
 
 
 def settings_of(recipe: Recipe) -> dict[str, inspect.Parameter]:
@@ -116,7 +125,16 @@ def settings_of(recipe: Recipe) -> dict[str, inspect.Parameter]:
         4
     """
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(recipe.factory).parameters
+    try:
+        parameters = inspect.signature(recipe.factory).parameters
+    except ValueError:
+        raise ValueError(
+            f"{recipe.name!r} is a {type(recipe.factory).__name__} whose arguments cannot be known; give a function of "
+            "Python's"
+        ) from None
+    for name, each in parameters.items():
+        if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
+            raise ValueError(f"{recipe.name!r} takes {name!r} by position alone, and --set gives arguments by name")
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from lamu import plots
 from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.modelling import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.outside import is_outside, likelihood_of
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
@@ -58,7 +59,8 @@ class Request:
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
         temperature: T of the posterior; None for the one that training rows set aside choose.
-        likelihood: one of `lamu.cli.modelling.LIKELIHOODS`, for a regression; None for the task's own.
+        likelihood: one of `lamu.cli.modelling.LIKELIHOODS`, for a regression, or `package.module:name`; None for the
+            task's own.
     """
 
     data: str
@@ -91,7 +93,9 @@ class Request:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature is {self.temperature:g}; give a positive number, 1 for Bayes' rule itself")
-        if self.likelihood is not None and self.likelihood not in LIKELIHOODS:
+        if is_outside(self.likelihood):
+            likelihood_of(str(self.likelihood))
+        elif self.likelihood is not None and self.likelihood not in LIKELIHOODS:
             raise ValueError(f"there is no likelihood {self.likelihood!r}; {nearest(self.likelihood, LIKELIHOODS)}")
         if self.max_memory is not None:
             parse_size(self.max_memory)
@@ -154,7 +158,7 @@ def train(
     Args:
         request: what to fit.
         out: the folder to make, with all of `lamu.cli.folder.CONTENT`.
-        algorithm: the name of the algorithm; None for the default.
+        algorithm: the name of the algorithm, or `package.module:name`; None for the default.
         settings: its settings, `key=value` each.
         as_json: whether to print one JSON document in place of a table.
         force: whether a folder that `lamu fit` made before may be replaced.

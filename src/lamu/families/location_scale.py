@@ -78,7 +78,7 @@ class LocationScale:
     def entropy(self) -> Array:
         """Returns H(q) in nats."""
         total = self._log_scale()
-        return self.shape.entropy(self.location).astype(total.dtype) + total
+        return jnp.asarray(self.shape.entropy(self.location)).astype(total.dtype) + total
 
     def gaussian(self) -> Gaussian | None:
         """Returns the same belief as a Gaussian with a diagonal precision; None where it is none."""

@@ -1,0 +1,214 @@
+"""What the base classes of likelihoods and priors derive, beside formulas that are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import lamu
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from lamu.priors import Normal, Prior
+from lamu.record import record
+
+F = jnp.asarray([[-1.0], [0.3], [2.0]])
+TWO = jnp.asarray([[-1.0, 0.5], [0.3, 0.0], [2.0, -1.0]])
+ERROR = 5 / np.sqrt(1024)  # five standard errors of an average over the draws, in standard deviations
+
+
+@record
+class Poisson(Likelihood):
+    """Counts, by a distribution."""
+
+    task = "regression"
+    log_concave = True
+    standardises = False
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.Poisson(jnp.exp(f[:, 0]))
+
+
+@record
+class Noise(Likelihood):
+    """Normal noise of deviation two, by a distribution."""
+
+    task = "regression"
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.Normal(f[:, 0] if f.shape[1] == 1 else f, 2.0)
+
+
+@record
+class Bare(Likelihood):
+    """The same by a density and draws alone."""
+
+    task = "regression"
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        return Gaussian(2.0).log_prob({}, f, y)
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        return Gaussian(2.0).sample(key, {}, f)
+
+
+@record
+class Coin(Likelihood):
+    """A coin, by a distribution."""
+
+    task = "binary"
+    log_concave = True
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.BernoulliLogits(f[:, 0])
+
+
+@record
+class Die(Likelihood):
+    """Classes, by a distribution."""
+
+    task = "classes"
+    log_concave = True
+
+    def outputs(self, y: Any) -> int:
+        return 2
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.CategoricalLogits(f)
+
+
+@record
+class BareDie(Likelihood):
+    """Classes, by a density and draws alone."""
+
+    task = "classes"
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        return Categorical(2).log_prob({}, f, y)
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        return Categorical(2).sample(key, {}, f)
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "f", "y"),
+    [
+        (Noise(), Gaussian(2.0), F, [0.0, 1.0, -3.0]),
+        (Noise(), Gaussian(2.0), TWO, [[0.0, 1.0], [2.0, 2.0], [-1.0, 0.0]]),
+        (Coin(), Bernoulli(), F, [0, 1, 1]),
+        (Die(), Categorical(2), TWO, [0, 1, 1]),
+    ],
+)
+def test_what_follows_from_a_distribution_is_the_built_ins(own: Any, known: Any, f: Any, y: Any) -> None:
+    y = jnp.asarray(y)
+    with jax.numpy_dtype_promotion("standard"):  # NumPyro's own code mixes dtypes
+        compare_with_known(own, known, f, y)
+
+
+def compare_with_known(own: Any, known: Any, f: Any, y: Any) -> None:
+    np.testing.assert_allclose(own.log_prob({}, f, y), known.log_prob({}, f, y), rtol=1e-6)
+    for name in ("mean", "variance", "entropy"):
+        np.testing.assert_allclose(getattr(own, name)({}, f), getattr(known, name)({}, f), rtol=1e-6, err_msg=name)
+    # Of a logit the Hessian does not depend on y; of the noise the square of the score is an average over draws.
+    rtol = 1e-6 if own.log_concave else ERROR * np.sqrt(2)
+    np.testing.assert_allclose(own.information({}, f), known.information({}, f), rtol=rtol, atol=rtol / 4)
+    assert own.outputs(y) == known.outputs(y)
+    assert own.sample(jax.random.key(0), {}, f).shape == known.sample(jax.random.key(0), {}, f).shape
+    if own.task == "regression":
+        np.testing.assert_allclose(own.cdf({}, f, y), known.cdf({}, f, y), rtol=1e-6)
+    else:
+        with pytest.raises(TypeError, match="has no cdf"):
+            own.cdf({}, f, y)
+
+
+@pytest.mark.parametrize("f", [F, TWO])
+def test_what_follows_from_a_density_and_draws(f: Any) -> None:
+    y = jnp.zeros(3) if f.shape[1] == 1 else jnp.zeros((3, 2))
+    np.testing.assert_allclose(Bare().mean({}, f), Gaussian(2.0).mean({}, f), atol=2 * ERROR)
+    np.testing.assert_allclose(Bare().variance({}, f), Gaussian(2.0).variance({}, f), rtol=ERROR * np.sqrt(2))
+    np.testing.assert_allclose(Bare().entropy({}, f), Gaussian(2.0).entropy({}, f), atol=ERROR)
+    np.testing.assert_allclose(Bare().information({}, f), Gaussian(2.0).information({}, f), atol=ERROR / 2)
+    np.testing.assert_allclose(Bare().cdf({}, f, y), Gaussian(2.0).cdf({}, f, y), atol=ERROR / 2)
+    np.testing.assert_allclose(BareDie().mean({}, TWO), Categorical(2).mean({}, TWO), atol=ERROR / 2)
+    np.testing.assert_allclose(BareDie().entropy({}, TWO), Categorical(2).entropy({}, TWO), atol=ERROR)
+
+
+@pytest.mark.parametrize("own", [Poisson(), Noise(), Bare()])
+def test_what_is_said_of_a_row_depends_on_no_other_row(own: Any) -> None:
+    for name in ("mean", "variance", "entropy", "information"):
+        whole, alone = getattr(own, name)({}, F), getattr(own, name)({}, F[1:2])
+        np.testing.assert_allclose(whole[1:2], alone, rtol=1e-10, err_msg=name)
+        np.testing.assert_array_equal(alone, getattr(own, name)({}, F[1:2]))
+
+
+def test_poisson_is_scipys() -> None:
+    rate, y = np.exp(np.asarray(F[:, 0])), np.array([0, 2, 9])
+    reference = stats.poisson(rate)
+    np.testing.assert_allclose(Poisson().log_prob({}, F, jnp.asarray(y)), reference.logpmf(y), rtol=1e-6)
+    np.testing.assert_allclose(Poisson().cdf({}, F, jnp.asarray(y)), reference.cdf(y), rtol=1e-6)
+    np.testing.assert_allclose(Poisson().information({}, F)[:, 0, 0], rate, rtol=1e-6)
+    np.testing.assert_allclose(Poisson().entropy({}, F), reference.entropy(), atol=ERROR)
+
+
+def test_targets_outside_the_support_are_refused() -> None:
+    x = np.zeros((4, 1))
+    model = lamu.Model(lamu.networks.Linear(), Poisson())
+    message = r"the target -2 in row 3 cannot be of Poisson, whose support is .*IntegerNonnegative"
+    with pytest.raises(ValueError, match=message):
+        lamu.fit(model, (x, np.array([0, 1, 2, -2])), lamu.algorithms.adam(), steps=1)
+    with pytest.raises(ValueError, match=r"the target 0.5 in row 0"):
+        Poisson().check(np.array([0.5, 1.0]))
+    with pytest.raises(ValueError, match="the target nan in row 1"):
+        Noise().check(np.array([0.5, np.nan]))
+    with pytest.raises(ValueError, match=r"the target \['a'\] is not a number"):
+        Noise().check(np.array(["a", "b"]))
+    Poisson().check(np.array([0.0, 3.0]))
+    Bare().check(np.array([0.5, -1.0]))
+
+
+def test_counts_are_not_standardised() -> None:
+    x, y = np.arange(6.0)[:, None], np.arange(6)
+    model = lamu.Model(lamu.networks.Linear(), Poisson()).standardised(x, y)
+    assert model.likelihood == Poisson()
+    assert isinstance(model.network, lamu.networks.Standardised)
+
+
+@record
+class Nothing(Likelihood):
+    """A likelihood that says nothing."""
+
+    task = "regression"
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(NotImplementedError, match="Nothing defines neither `distribution` nor `log_prob`"):
+        Nothing().log_prob({}, F, jnp.zeros(3))
+    with pytest.raises(NotImplementedError, match="Nothing defines neither `distribution` nor `sample`"):
+        Nothing().mean({}, F)
+    with pytest.raises(NotImplementedError, match="BareDie is of classes, and must define outputs"):
+        BareDie().outputs(jnp.zeros(3))
+
+
+@record
+class Cauchy(Prior):
+    """A prior of one's own by its density alone."""
+
+    def log_prob(self, params: Any) -> Any:
+        leaves = [jnp.sum(dist.Cauchy(0.0, 1.0).log_prob(leaf)) for leaf in jax.tree.leaves(params)]
+        return jnp.sum(jnp.stack(leaves))
+
+
+def test_a_prior_of_ones_own_defines_its_density_alone() -> None:
+    x, y = np.linspace(-1, 1, 8)[:, None], np.linspace(-1, 1, 8)
+    model = lamu.Model(lamu.networks.Linear(), Gaussian(1.0), Cauchy())
+    posterior = lamu.fit(model, (x, y), lamu.algorithms.adam(0.05), epochs=2).posterior
+    assert np.isfinite(posterior.predict(x).mean).all()
+    with pytest.raises(NotImplementedError, match="Cauchy cannot be simulated from; define its `sample"):
+        Cauchy().sample(jax.random.key(0), {})
+    with pytest.raises(TypeError, match="log_prob"):
+        type("Empty", (Prior,), {})()
+    assert isinstance(Normal(), Prior)

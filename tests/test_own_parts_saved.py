@@ -1,0 +1,166 @@
+"""Posteriors with parts that are not the library's: saved by one process, loaded by another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lamu import store
+from lamu.record import decode, encode, record
+
+PARTS = """
+import jax.numpy as jnp
+from lamu.likelihoods import Gaussian
+from lamu.priors import Normal
+from lamu.record import record
+
+NOISE = 2.0
+print("priors was imported")
+
+@record
+class Quiet(Gaussian):
+    scale: float = NOISE
+
+@record
+class Normal(Normal):  # of the name of one of the library's, in a module of the name of one of its floors
+    scale: float = 3.0
+
+class NoRecord:
+    pass
+"""
+SAVE = """
+import numpy as np, lamu
+{imported}
+x = np.linspace(-1, 1, 8)[:, None]
+model = lamu.Model(lamu.networks.Linear(), priors.Quiet(), priors.Normal())
+posterior = lamu.fit(model, (x, x[:, 0]), lamu.algorithms.conjugate()).posterior
+posterior.save("saved")
+print(float(posterior.predict(x).mean[0]))
+"""
+LOAD = """
+import numpy as np, lamu
+posterior = lamu.load("saved")
+print(type(posterior.model.likelihood).__name__, posterior.model.prior, posterior.model.likelihood.scale)
+print(float(posterior.predict(np.linspace(-1, 1, 8)[:, None]).mean[0]))
+"""
+
+
+def python(folder: Path, script: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path or ""), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=folder, env=environment
+    )
+
+
+def test_a_new_process_imports_the_module_of_what_was_saved(tmp_path: Path) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "priors.py").write_text(PARTS)
+    wrote = python(tmp_path, SAVE.format(imported="import priors"), modules)
+    assert wrote.returncode == 0, wrote.stderr
+    read = python(tmp_path, LOAD, modules)
+    assert read.returncode == 0, read.stderr
+    assert read.stdout.splitlines() == [
+        "priors was imported",
+        "Quiet Normal(scale=3.0, loc=0.0, patterns=None) 2.0",
+        wrote.stdout.splitlines()[1],
+    ]
+    elsewhere = python(tmp_path, "import sys; sys.path.remove('')" + LOAD)
+    assert elsewhere.returncode == 1
+    assert "the type 'priors:Quiet' is not known here; no module 'priors' can be imported" in elsewhere.stderr
+
+
+def test_what_a_script_defines_is_told_apart(tmp_path: Path) -> None:
+    imported = f"import types; priors = types.SimpleNamespace()\n{PARTS}\npriors.Quiet, priors.Normal = Quiet, Normal"
+    wrote = python(tmp_path, SAVE.format(imported=imported))
+    assert wrote.returncode == 0, wrote.stderr
+    read = python(tmp_path, LOAD)
+    assert read.returncode == 1
+    assert "the type '__main__:Quiet' is not known here; Quiet was saved by the script that defines it" in read.stderr
+
+
+def test_files_hold_names_and_never_code(tmp_path: Path) -> None:
+    (tmp_path / "priors.py").write_text(PARTS)
+    assert python(tmp_path, SAVE.format(imported="import priors"), tmp_path).returncode == 0
+    model = store.read(tmp_path / "saved")[0]["fields"]["model"]["fields"]
+    assert (model["likelihood"]["record"], model["prior"]["record"]) == ("priors:Quiet", "priors:Normal")
+    assert model["network"]["record"] == "networks.Linear"
+
+
+def a_module(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    module = ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def test_only_records_are_taken_from_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    a_module(monkeypatch, "someones").Plain = type("Plain", (), {})
+    with pytest.raises(ValueError, match="the module 'someones' has no record 'Plain' at its top level"):
+        decode({"record": "someones:Plain", "fields": {}}, {})
+    for name in ("os:system", "subprocess:Popen", "builtins:eval"):
+        with pytest.raises(ValueError, match=f"the type '{name}' is not known here"):
+            decode({"record": name, "fields": {}}, {})
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__main__.py").write_text("raise SystemExit('it ran')")
+    for name in ("program.__main__:X", "lamu.cli.__main__:X", "no module:X", ":X", "..x:X"):
+        with pytest.raises(ValueError, match="not known here"):
+            decode({"record": name, "fields": {}}, {})
+
+
+def test_a_module_that_needs_another_one_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "needy.py").write_text("import nowhere_to_be_found")
+    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
+        decode({"record": "needy:X", "fields": {}}, {})
+    with pytest.raises(ValueError, match=r"no module 'absent\.deeper' can be imported"):
+        decode({"record": "absent.deeper:X", "fields": {}}, {})
+
+
+@record
+class Own:
+    """A record of this module.
+
+    Attributes:
+        value: anything.
+    """
+
+    value: Any
+
+
+def test_a_file_of_before_with_a_point_in_the_place_of_the_colon_is_read() -> None:
+    written = json.loads(json.dumps(encode(Own(np.float64(2.0).item()), {})))
+    assert written["record"] == f"{__name__}:Own"
+    assert decode(written, {}) == Own(2.0)
+    assert decode({**written, "record": f"{__name__}.Own"}, {}) == Own(2.0)
+
+
+YOURS = Path(__file__).parent.parent / "examples" / "yours"
+
+
+def test_an_examples_likelihood_and_algorithm_at_the_command_line_and_in_a_new_process(tmp_path: Path) -> None:
+    """As a reader of the page would: the folder of the module is the current one."""
+    for name in ("poisson.py", "svgd.py"):
+        (tmp_path / name).write_text((YOURS / name).read_text())
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    table = np.c_[x, random.poisson(np.exp(1 + x @ [0.8, -0.5]))]
+    np.savetxt(tmp_path / "counts.csv", table, delimiter=",", header="a,b,visits", comments="")
+    words = ["fit", "counts.csv", "--target", "visits", "--task", "regression", "--likelihood", "poisson:Poisson"]
+    words += ["--algorithm", "svgd:SVGD", "--set", "particles=5", "--epochs", "2", "--temperature", "1", "--out", "run"]
+    lamu = "import sys; sys.path = [p for p in sys.path if p]; from lamu.cli import main; sys.exit(main({}))"
+    fitted = python(tmp_path, lamu.format(words))
+    assert fitted.returncode == 0, fitted.stderr
+    predicted = python(tmp_path, lamu.format(["predict", "run", "counts.csv", "--json"]))
+    assert predicted.returncode == 0, predicted.stderr
+    assert json.loads(predicted.stdout)["rows"] == 60
+    loaded = python(tmp_path, "import lamu; print(lamu.load('run/posterior').model.likelihood)")
+    assert loaded.stdout.strip() == "Poisson()", loaded.stderr
