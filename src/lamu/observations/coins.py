@@ -12,7 +12,7 @@ from jax.scipy.special import digamma, xlogy
 from lamu.families import Beta, Dirichlet
 from lamu.observations.interface import Observation, require_numbers
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, Params
 
 __all__ = ["Bernoulli", "Categorical"]
 
@@ -39,7 +39,7 @@ class Bernoulli(Observation):
         """Returns y E[log θ] + (1 − y) E[log(1 − θ)]."""
         return y * statistics[0] + (1 - y) * statistics[1]
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Bernoulli."""
         from numpyro.distributions import BernoulliProbs
 
@@ -89,7 +89,7 @@ class Categorical(Observation):
         """Returns E[log θ_y]."""
         return statistics @ jax.nn.one_hot(y.astype(int), self.classes, dtype=statistics.dtype)
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Categorical."""
         from numpyro.distributions import CategoricalProbs
 

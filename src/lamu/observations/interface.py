@@ -10,7 +10,7 @@ formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import jax
@@ -25,7 +25,7 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["Observation", "family_of", "partition", "values_of"]
 
 
-class Observation(Likelihood):
+class Observation(Likelihood, ABC):
     r"""What every observation is: a likelihood whose outputs f are θ itself.
 
     `lamu.ConjugateModel` puts it beside a prior of its family. Its targets have no inputs.
@@ -48,10 +48,11 @@ class Observation(Likelihood):
         """
 
     @abstractmethod
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns p(y | θ) as a NumPyro distribution over rows.
 
         Args:
+            params: nothing: an observation has no dispersions.
             f: θ as rows `[batch, outputs]`.
         """
 
@@ -111,21 +112,21 @@ class Observation(Likelihood):
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns log p(y | θ), `[batch]`."""
         with lenient():
-            return self.distribution(f).log_prob(y)
+            return self.distribution(params, f).log_prob(y)
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | θ]; for classes the probabilities."""
         if self.task == "classes":
             return f
         with lenient():
-            return self.distribution(f).mean
+            return self.distribution(params, f).mean
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns Var[y | θ]."""
         if self.task == "classes":
             return f * (1 - f)
         with lenient():
-            return self.distribution(f).variance
+            return self.distribution(params, f).variance
 
     def entropy(self, params: Params, f: Array) -> Array:
         """Returns H[y | θ] in nats, `[batch]`, for classes."""
@@ -137,14 +138,14 @@ class Observation(Likelihood):
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw of y a row."""
         with lenient():
-            return self.distribution(f).sample(key)
+            return self.distribution(params, f).sample(key)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y ≤ y | θ), for numbers."""
         if self.task != "regression":
             raise TypeError(f"{type(self).__name__} has no cdf, which is for regression; use mean, the probabilities")
         with lenient():
-            return self.distribution(f).cdf(y)
+            return self.distribution(params, f).cdf(y)
 
 
 def values_of(belief: Any) -> Any:

@@ -14,7 +14,7 @@ from jax.scipy.stats import norm
 from lamu.families import Gaussian, NormalGamma, NormalWishart
 from lamu.observations.interface import Observation, require_numbers
 from lamu.record import record
-from lamu.typing import Array, Number
+from lamu.typing import Array, Number, Params
 
 __all__ = ["MultivariateNormal", "Normal", "NormalMean"]
 
@@ -61,7 +61,7 @@ class NormalMean(Observation):
         away = y**2 - 2 * y * statistics.first + square.reshape(())
         return -away / (2 * s**2) - jnp.log(s) - _LOG_2PI / 2
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Normal."""
         from numpyro.distributions import Normal
 
@@ -108,7 +108,7 @@ class Normal(Observation):
         log, tau, first, second = statistics
         return (log - tau * y**2 + 2 * first * y - second - _LOG_2PI) / 2
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Normal."""
         from numpyro.distributions import Normal as Numbers
 
@@ -160,7 +160,7 @@ class MultivariateNormal(Observation):
         log, precision, first, second = statistics
         return (log - y @ precision @ y + 2 * first @ y - second - y.size * _LOG_2PI) / 2
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's MultivariateNormal."""
         from numpyro.distributions import MultivariateNormal as Vectors
 

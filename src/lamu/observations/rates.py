@@ -11,7 +11,7 @@ from jax.scipy.special import betainc, gammaln
 from lamu.families import Gamma
 from lamu.observations.interface import Observation, require_numbers
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Params
 
 __all__ = ["Exponential", "Poisson"]
 
@@ -37,7 +37,7 @@ class Poisson(Observation):
         """Returns y E[log θ] − E[θ] − log y!."""
         return y * statistics[0] - statistics[1] - gammaln(y + 1)
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Poisson."""
         from numpyro.distributions import Poisson as Counts
 
@@ -84,7 +84,7 @@ class Exponential(Observation):
         """Returns E[log θ] − y E[θ]."""
         return statistics[0] - y * statistics[1]
 
-    def distribution(self, f: Array) -> Any:
+    def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Exponential."""
         from numpyro.distributions import Exponential as Waits
 
