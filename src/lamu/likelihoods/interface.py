@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.promotion import lenient
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Likelihood"]
@@ -76,13 +77,14 @@ class Likelihood:
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns log p(y | f), shape `[batch]`."""
-        distribution = self._given(params, f, "log_prob")
-        values = distribution.log_prob(self._targets(y, f))
+        with lenient():  # NumPyro's own code mixes dtypes
+            values = self._given(params, f, "log_prob").log_prob(self._targets(y, f))
         return jnp.sum(jnp.reshape(values, (f.shape[0], -1)), axis=1).astype(f.dtype)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw of y a row, in the target's shape."""
-        draws = self._given(params, f, "sample").sample(key)
+        with lenient():
+            draws = self._given(params, f, "sample").sample(key)
         return draws.astype(f.dtype) if self.task == "regression" else draws
 
     # What follows, unless a likelihood says otherwise.
@@ -98,7 +100,8 @@ class Likelihood:
         distribution = self.distribution(params, f)
         if distribution is None:
             return self._average(params, f, self._observed)
-        return jnp.asarray(distribution.probs if self.task == "classes" else distribution.mean).astype(f.dtype)
+        with lenient():
+            return jnp.asarray(distribution.probs if self.task == "classes" else distribution.mean).astype(f.dtype)
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns Var[y | f] in the shape of `mean`."""
@@ -109,11 +112,12 @@ class Likelihood:
         if distribution is None:
             mean = self.mean(params, f)
             return self._average(params, f, lambda f, y: (self._observed(f, y) - mean) ** 2)
-        return jnp.asarray(distribution.variance).astype(f.dtype)
+        with lenient():
+            return jnp.asarray(distribution.variance).astype(f.dtype)
 
     def entropy(self, params: Params, f: Array) -> Array:
         """Returns H[y | f] in nats, shape `[batch]`."""
-        with contextlib.suppress(NotImplementedError):  # of a distribution for which NumPyro has no formula
+        with contextlib.suppress(NotImplementedError), lenient():  # where NumPyro has no formula
             distribution = self.distribution(params, f)
             if distribution is not None:
                 values = jnp.reshape(distribution.entropy(), (f.shape[0], -1))
@@ -199,7 +203,7 @@ class Likelihood:
             raise TypeError(
                 f"{self.name} has no cdf, which is for regression; use mean, the probabilities of the classes"
             )
-        with contextlib.suppress(NotImplementedError):  # of a distribution for which NumPyro has no formula
+        with contextlib.suppress(NotImplementedError), lenient():  # where NumPyro has no formula
             distribution = self.distribution(params, f)
             if distribution is not None:
                 return jnp.asarray(distribution.cdf(self._targets(y, f))).astype(f.dtype)
