@@ -15,7 +15,9 @@ import lamu as library
 from tests.command_line import assert_refused, runner
 from tests.test_resume import assert_same
 
-RUN = "import sys; from lamu.cli import main; sys.exit(main(sys.argv[1:]))"
+# Started in the background of a shell, as CI may be, a process ignores interruptions, and so do its children.
+HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+RUN = f"{HEARD}; import sys; from lamu.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.fixture
