@@ -116,3 +116,14 @@ def test_every_prediction_comes_in_chunks() -> None:
     ((rows, part),) = pred.chunks()
     assert part is pred
     assert rows == slice(0, None)
+
+
+def test_an_error_inside_a_property_of_a_target_is_the_one_that_is_told() -> None:
+    class Broken(lamu.Model):
+        @property
+        def trained(self) -> bool:
+            return self.network.untold
+
+    broken = Broken(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'untold'"):
+        _ = broken.trained

@@ -317,7 +317,7 @@ class Target(ABC):
                 f"{self.name} has no {name}, and a curvature of a network's outputs or a prediction needs one; take "
                 "what works on any density, for instance laplace(curvature=Hessian()), von(), nuts()"
             )
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # again, so that an error inside a property is the one that is told
 
 
 def weights_belief(posterior: Any) -> Any:
