@@ -26,6 +26,7 @@ from lamu.data import Batch
 from lamu.families import Draws
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled
+from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(5)
 F = jnp.asarray(RANDOM.normal(size=(3, 6, 4)))
@@ -33,7 +34,7 @@ LABELS = jnp.asarray(RANDOM.integers(0, 4, 6))
 
 
 def classes(p: Any) -> Any:
-    return SimpleNamespace(task="classes", mean=p)
+    return SimpleNamespace(support=Classes(p.shape[-1]), mean=p)
 
 
 def normal(mean: Any, std: Any) -> GaussianPredictive:
@@ -58,13 +59,13 @@ def test_a_binary_target_is_two_classes() -> None:
     chances, y = RANDOM.uniform(size=500), RANDOM.integers(0, 2, 500)
     chances = np.where(y == 1, chances**0.5, chances**2)
     pair = temperature_scaling(classes(np.stack([1 - chances, chances], 1)), y)
-    alone = temperature_scaling(SimpleNamespace(task="binary", mean=chances), y)
+    alone = temperature_scaling(SimpleNamespace(support=TwoClasses(), mean=chances), y)
     assert alone.value == pytest.approx(pair.value, rel=1e-9)
 
 
 @pytest.mark.parametrize("T", [0.5, 2.0])
 def test_of_a_point_it_is_the_scaling_of_logits(T: float) -> None:
-    pred = Temperature(T, "classes")(Mixture.equal(Categorical(4), {}, F[:1]))
+    pred = Temperature(T, Classes(4))(Mixture.equal(Categorical(4), {}, F[:1]))
     np.testing.assert_allclose(pred.mean, jax.nn.softmax(F[0] / T), rtol=1e-12)
     expected = jax.nn.log_softmax(F[0] / T)[jnp.arange(6), LABELS]
     np.testing.assert_allclose(pred.log_prob(LABELS), expected, rtol=1e-12)
@@ -85,7 +86,7 @@ def test_tempered_classes_keep_the_share_that_is_epistemic() -> None:
         after.cdf(LABELS)
 
 
-@pytest.mark.parametrize("calibrate", [Temperature(0.4, "classes"), Temperature(2.5, "classes")])
+@pytest.mark.parametrize("calibrate", [Temperature(0.4, Classes(4)), Temperature(2.5, Classes(4))])
 def test_a_draw_is_left_out_before_the_temperature_acts(calibrate: Temperature) -> None:
     whole = calibrate(Mixture.equal(Categorical(4), {}, F, drawn=True))
     (found,) = whole.left_out(LABELS)
@@ -142,8 +143,8 @@ def test_where_no_temperature_is_best_it_is_said() -> None:
         temperature_scaling(classes(p), np.array([0, 1]))
     with pytest.raises(ValueError, match="no better than chance"):
         temperature_scaling(classes(p), np.array([1, 0]))
-    with pytest.raises(ValueError, match="'classes', and this prediction's task is 'regression'"):
-        Temperature(1.0, "classes")(normal([0.0], [1.0]))
+    with pytest.raises(ValueError, match="of whole numbers from 0 to 2, and this one is of finite numbers"):
+        Temperature(1.0, Classes(3))(normal([0.0], [1.0]))
     with pytest.raises(ValueError, match="no calibration mends"):
         temperature_scaling(normal([0.0, 0.0], [1.0, 1.0]), np.array([0.0, 0.0]))
 
@@ -154,7 +155,7 @@ def members(y: np.ndarray, held: list[np.ndarray]) -> list[Any]:
     def posterior(rows: np.ndarray) -> Any:
         centre = np.delete(y, rows).mean()
         predict = lambda x, samples: SimpleNamespace(
-            task="regression", mean=np.full(len(x), centre), std=1 + np.abs(np.asarray(x)[:, 0])
+            support=Real(), mean=np.full(len(x), centre), std=1 + np.abs(np.asarray(x)[:, 0])
         )
         return SimpleNamespace(predict=predict)
 
@@ -199,7 +200,9 @@ def test_sets_of_classes_are_counted_by_their_definition() -> None:
     def posterior(k: int) -> Any:
         at = lambda x: table[k][np.asarray(x)[:, 0].astype(int)]
         return SimpleNamespace(
-            predict=lambda x, samples: SimpleNamespace(task="classes", mean=at(x), probabilities=at(x))
+            predict=lambda x, samples: SimpleNamespace(
+                support=Classes(at(x).shape[-1]), mean=at(x), probabilities=at(x)
+            )
         )
 
     found = jackknife_plus([posterior(k) for k in range(3)], x[:12], y, held).prediction_set(x[12:], 0.8)
@@ -255,7 +258,7 @@ def test_the_selected_error_is_as_promised() -> None:
     for _ in range(300):
         u = generator.uniform(size=n)
         y = (generator.uniform(size=n) >= u / 2).astype(int)  # predicted is 1
-        pred = SimpleNamespace(task="binary", mean=np.full(n, 0.9), total=u)
+        pred = SimpleNamespace(support=TwoClasses(), mean=np.full(n, 0.9), total=u)
         found = selective(pred, y, risk=0.15, confidence=0.9, candidates=10)
         broken += min(found.threshold, 1.0) / 4 > 0.15
         shares.append(found.share)
@@ -264,7 +267,7 @@ def test_the_selected_error_is_as_promised() -> None:
 
 
 def test_selection_without_errors_keeps_everything_it_may() -> None:
-    pred = SimpleNamespace(task="regression", mean=np.zeros(200), total=np.arange(200.0))
+    pred = SimpleNamespace(support=Real(), mean=np.zeros(200), total=np.arange(200.0))
     found = selective(pred, np.r_[np.zeros(199), 5.0], risk=0.05, tolerance=1.0, candidates=4)
     assert isinstance(found, Selective)
     assert found.share == 1.0
@@ -272,7 +275,7 @@ def test_selection_without_errors_keeps_everything_it_may() -> None:
     assert found.answers(pred).all()
     tight = selective(pred, np.r_[np.zeros(120), np.full(80, 5.0)], risk=0.1, tolerance=1.0, candidates=4)
     assert tight.answers(pred.total).sum() == 99  # below the 100th smallest doubt; 150 would hold 29 errors
-    tied = SimpleNamespace(task="regression", mean=np.zeros(200), total=np.zeros(200))
+    tied = SimpleNamespace(support=Real(), mean=np.zeros(200), total=np.zeros(200))
     with pytest.raises(ValueError, match="no threshold promises"):
         selective(tied, np.r_[np.zeros(120), np.full(80, 5.0)], risk=0.1, tolerance=1.0)
     with pytest.raises(ValueError, match="tolerance"):

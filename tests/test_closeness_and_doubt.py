@@ -11,21 +11,22 @@ from sklearn.metrics import roc_auc_score
 
 from lamu import scores
 from lamu.scores import RiskCoverage, agreement, aurc, auroc, risk_coverage, total_variation
+from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(3)
 P, Q = RANDOM.dirichlet(np.ones(4), 50), RANDOM.dirichlet(np.ones(4), 50)
 
 
 def classes(p: Any) -> Any:
-    return SimpleNamespace(task="classes", mean=p, total=-np.sum(p * np.log(p), axis=1))
+    return SimpleNamespace(support=Classes(p.shape[-1]), mean=p, total=-np.sum(p * np.log(p), axis=1))
 
 
 def binary(p: Any) -> Any:
-    return SimpleNamespace(task="binary", mean=p, total=p * (1 - p))
+    return SimpleNamespace(support=TwoClasses(), mean=p, total=p * (1 - p))
 
 
 def regression(mean: Any, total: Any) -> Any:
-    return SimpleNamespace(task="regression", mean=mean, total=total)
+    return SimpleNamespace(support=Real(), mean=mean, total=total)
 
 
 def test_closeness_is_counted_by_hand() -> None:
@@ -48,7 +49,7 @@ def test_a_binary_prediction_is_two_classes() -> None:
 
 @pytest.mark.parametrize("score", [agreement, total_variation])
 def test_only_predictions_of_the_same_rows_are_close(score: Any) -> None:
-    with pytest.raises(ValueError, match="'regression'"):
+    with pytest.raises(ValueError, match="is for classes, and a prediction of numbers was given"):
         score(classes(P), regression(P[:, 0], P[:, 0]))
     with pytest.raises(ValueError, match=r"\(\(50, 4\), \(49, 4\)\)"):
         score(classes(P), classes(Q[1:]))

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from lamu.calibration import Conformal, conformal
+from lamu.supports import Classes, Real, TwoClasses
 
 
 def regression(mean: Any, std: Any) -> Any:
-    return SimpleNamespace(task="regression", mean=mean, std=std)
+    return SimpleNamespace(support=Real(), mean=mean, std=std)
 
 
 def classes(p: Any) -> Any:
-    return SimpleNamespace(task="classes", mean=p)
+    return SimpleNamespace(support=Classes(p.shape[-1]), mean=p)
 
 
 def test_the_reach_is_an_order_statistic() -> None:
@@ -58,7 +59,7 @@ def test_sets_hold_the_class_as_often_as_they_say() -> None:
 
 
 def test_a_binary_target_has_two_columns() -> None:
-    pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2, 0.6, 0.5]))
+    pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2, 0.6, 0.5]))
     found = conformal(pred, np.array([1, 0, 0, 1]))
     np.testing.assert_allclose(found.distances, [0.1, 0.2, 0.5, 0.6])
     assert found.prediction_set(pred, 0.6).tolist() == [[False, True], [True, False], [False, True], [True, True]]
@@ -82,7 +83,7 @@ def test_what_cannot_be_promised_is_one_sentence() -> None:
         few.interval(classes(np.ones((1, 2)) / 2))
     with pytest.raises(TypeError, match="interval"):
         few.prediction_set(regression(np.zeros(1), np.ones(1)))
-    with pytest.raises(ValueError, match="'regression', and this prediction's task is 'classes'"):
+    with pytest.raises(ValueError, match="of finite numbers, and this one is of whole numbers from 0 to 1"):
         few.prediction_set(classes(np.ones((1, 2)) / 2))
     for missed in (0.0, 1.0):  # without a spread: nothing over nothing, and something over nothing
         with pytest.raises(ValueError, match="1 of 2 distances are not finite"):

@@ -18,6 +18,7 @@ from lamu.families import Draws, Point
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.posterior import Posterior
 from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled
+from lamu.supports import Classes, Real
 
 RANDOM = np.random.default_rng(11)
 P = RANDOM.dirichlet(np.ones(3), 40)
@@ -25,7 +26,7 @@ U = RANDOM.normal(size=(4, 3))
 
 
 def classes(p: Any) -> Any:
-    return SimpleNamespace(task="classes", mean=p)
+    return SimpleNamespace(support=Classes(p.shape[-1]), mean=p)
 
 
 def point(network: Any, likelihood: Any, x: Any, y: Any, seed: int = 0) -> Posterior:
@@ -114,7 +115,7 @@ def test_strangeness_of_a_prediction_is_a_formula_of_its_probabilities() -> None
     p = np.exp(f) / np.exp(f).sum(-1, keepdims=True)
     by_hand = stats.entropy(p.mean(0), axis=1) - stats.entropy(p, axis=2).mean(0)
     np.testing.assert_allclose(scores.mutual_information(pred), by_hand, rtol=1e-9)
-    regression = SimpleNamespace(task="regression", mean=np.zeros(2))
+    regression = SimpleNamespace(support=Real(), mean=np.zeros(2))
     for score in (scores.entropy, scores.least_confidence, scores.mutual_information):
         with pytest.raises(ValueError, match="for classes"):
             score(regression)
@@ -202,8 +203,8 @@ def test_drift_is_found_in_what_is_predicted() -> None:
     assert found.p_value == pytest.approx(min(1.0, 5 * found.p_values.min()))
     assert str(found).endswith("(5 tests together)")
     assert scores.kernel_drift(old, flat).found
-    certain = SimpleNamespace(task="regression", mean=np.zeros(50), std=np.ones(50), epistemic=np.zeros(50))
-    unsure = SimpleNamespace(task="regression", mean=np.zeros(50), std=np.ones(50), epistemic=np.ones(50))
+    zeros, ones, matrix = jnp.zeros(50), jnp.ones(50), jnp.ones((50, 1, 1))
+    certain, unsure = GaussianPredictive(zeros, matrix, ones), GaussianPredictive(zeros, matrix, zeros)
     assert scores.drift(certain, certain).names == ("mean", "std")
     assert scores.drift(certain, unsure).found
     with pytest.raises(ValueError, match="compare the same things"):

@@ -52,7 +52,7 @@ def test_the_distance_of_mixtures_is_scipys_of_many_draws() -> None:
 
 def test_distances_are_of_the_same_rows_of_a_regression() -> None:
     one = normal(np.zeros(3), np.ones(3))
-    with pytest.raises(ValueError, match="'classes'"):
+    with pytest.raises(ValueError, match="one of these is of classes"):
         scores.wasserstein(Mixture.equal(Categorical(2), {}, jnp.zeros((1, 3, 2))), one)
     with pytest.raises(ValueError, match=r"\(\(3,\), \(2,\)\)"):
         scores.wasserstein(one, normal(np.zeros(2), np.ones(2)))
@@ -146,7 +146,7 @@ def test_classes_are_compared_by_label_and_probability() -> None:
     by_hand = np.sum(np.asarray(preds[1].mean) * np.asarray(preds[0].prediction_set(0.9)), axis=1)
     assert found.coverage.value == pytest.approx(by_hand.mean())
     assert found.wasserstein is None
-    with pytest.raises(ValueError, match="task is 'classes' and the reference's 'regression'"):
+    with pytest.raises(ValueError, match="predicts Classes\\(number=3\\) and the reference Real\\(\\)"):
         scores.fidelity(one, chains(np.zeros((1, 2, 3))), X)
 
 

@@ -47,16 +47,20 @@ def test_scale_may_be_traced() -> None:
         (Gaussian(), np.zeros((4, 1)), r"\(4, 1\).*y\[:, 0\]"),
         (Gaussian(), np.zeros((4, 1, 2)), r"\(4, 1, 2\)"),
         (Gaussian(), [0.0, np.nan, np.inf], r"2 of the targets.*nan, in row 1"),
-        (Bernoulli(), [0, 1, 2], r"the target 2 is neither 0 nor 1; encode"),
-        (Bernoulli(), [-1, 1], r"the target -1 is neither"),
-        (Bernoulli(), [0.0, 0.5], r"the target 0.5 is neither"),
-        (Bernoulli(), ["no", "yes"], r"the target no is neither"),
+        (Bernoulli(), [0, 1, 2], r"the target in row 2 is 2, and Bernoulli takes 0 and 1; encode"),
+        (Bernoulli(), [-1, 1], r"the target in row 0 is -1"),
+        (Bernoulli(), [0.0, 0.5], r"the target in row 1 is 0.5"),
+        (Bernoulli(), ["no", "yes"], r"the target \['no'\] is not a number, and Bernoulli takes 0 and 1"),
         (Bernoulli(), np.zeros((4, 1)), r"\(4, 1\)"),
-        (Categorical(3), [0, 3, 7], r"the target 3 is not an integer from 0 to 2; encode"),
-        (Categorical(3), [0, -1], r"the target -1 is not"),
-        (Categorical(3), [0.0, 1.5], r"the target 1.5 is not"),
-        (Categorical(3), ["cat", "dog"], r"the target cat is not.*np.unique"),
-        (Categorical(3), np.array(["cat", 2], object), r"the target cat is not"),
+        (
+            Categorical(3),
+            [0, 3, 7],
+            r"the target in row 1 is 3, and Categorical\(3\) takes .* 0 to 2; encode",
+        ),
+        (Categorical(3), [0, -1], r"the target in row 1 is -1"),
+        (Categorical(3), [0.0, 1.5], r"the target in row 1 is 1.5"),
+        (Categorical(3), ["cat", "dog"], r"the target \['cat'\] is not.*np.unique"),
+        (Categorical(3), np.array(["cat", 2], object), r"the target \['cat'\] is not"),
         (Categorical(3), np.eye(3), r"one-hot.*argmax"),
         (Categorical(3), np.zeros((4, 2)), r"\(4, 2\)"),
         (Scaled(Gaussian(), 0.0, 1.0), [0.0, np.nan], r"not finite"),
@@ -176,7 +180,7 @@ def test_scaled_keeps_the_digits_of_targets_far_from_zero() -> None:
 
 
 def test_scaled_is_for_regression() -> None:
-    with pytest.raises(ValueError, match="Categorical are classes"):
+    with pytest.raises(ValueError, match="Categorical takes whole numbers from 0 to 2"):
         Scaled(Categorical(3), 0.0, 1.0)
     with pytest.raises(ValueError, match="shift nan"):
         Scaled(Gaussian(), float("nan"), 1.0)

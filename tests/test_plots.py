@@ -13,16 +13,17 @@ from jax.scipy.stats import norm
 
 from lamu import plots, scores
 from lamu.plots.style import likely_range
+from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
 
 
 def binary(p) -> SimpleNamespace:
-    return SimpleNamespace(task="binary", mean=np.asarray(p))
+    return SimpleNamespace(support=TwoClasses(), mean=np.asarray(p))
 
 
 def normal(rows: int, std: float) -> SimpleNamespace:
-    return SimpleNamespace(task="regression", mean=jnp.zeros(rows), cdf=lambda z: norm.cdf(z, scale=std))
+    return SimpleNamespace(support=Real(), mean=jnp.zeros(rows), cdf=lambda z: norm.cdf(z, scale=std))
 
 
 def line(axes, label: str) -> np.ndarray:
@@ -65,9 +66,9 @@ def test_extreme_tables_are_drawn() -> None:
     """One row, one bin, probabilities at their ends, more classes than two, several outputs."""
     for p, y in (([1.0], [1]), ([0.0, 0.0], [0, 1]), ([0.5], [0])):
         assert len(plots.reliability(binary(p), np.array(y)).axes) == 2
-    sharp = SimpleNamespace(task="classes", mean=np.eye(4)[[0, 1, 2, 3, 0]])
+    sharp = SimpleNamespace(support=Classes(4), mean=np.eye(4)[[0, 1, 2, 3, 0]])
     plots.reliability(sharp, np.array([0, 1, 2, 3, 1])).canvas.draw()
-    pair = SimpleNamespace(task="regression", mean=jnp.zeros((3, 2)), cdf=norm.cdf)
+    pair = SimpleNamespace(support=Real(), mean=jnp.zeros((3, 2)), cdf=norm.cdf)
     plots.coverage(pair, np.zeros((3, 2))).canvas.draw()
     plots.coverage(normal(1, 1.0), np.zeros(1)).canvas.draw()
 
@@ -89,8 +90,8 @@ def test_pictures_refuse_the_wrong_task() -> None:
 def test_no_global_state_is_touched() -> None:
     script = (
         "import sys, matplotlib\nbefore = matplotlib.rcParams.copy()\nimport numpy as np\n"
-        "from types import SimpleNamespace\nfrom lamu import plots\nassert 'lamu.plots' in sys.modules\n"
-        "pred = SimpleNamespace(task='binary', mean=np.array([0.2, 0.9]))\n"
+        "from types import SimpleNamespace\nfrom lamu import plots, supports\nassert 'lamu.plots' in sys.modules\n"
+        "pred = SimpleNamespace(support=supports.TwoClasses(), mean=np.array([0.2, 0.9]))\n"
         "plots.reliability(pred, np.array([0, 1])).canvas.draw()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\nassert matplotlib.rcParams.copy() == before\n"
     )

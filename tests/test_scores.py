@@ -20,6 +20,7 @@ from lamu.model import Model
 from lamu.networks import Linear
 from lamu.predictives import Deferred, Sampled
 from lamu.record import record
+from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 200)
@@ -39,12 +40,14 @@ def classes(p) -> SimpleNamespace:
         np.put_along_axis(members, order, before < level, 1)
         return members
 
-    return SimpleNamespace(task="classes", mean=jnp.asarray(p), log_prob=log_prob, prediction_set=prediction_set)
+    return SimpleNamespace(
+        support=Classes(p.shape[-1]), mean=jnp.asarray(p), log_prob=log_prob, prediction_set=prediction_set
+    )
 
 
 def binary(p) -> SimpleNamespace:
     return SimpleNamespace(
-        task="binary", mean=jnp.asarray(p), log_prob=lambda y: jnp.log(jnp.where(y.astype(int) == 1, p, 1.0 - p))
+        support=TwoClasses(), mean=jnp.asarray(p), log_prob=lambda y: jnp.log(jnp.where(y.astype(int) == 1, p, 1.0 - p))
     )
 
 
@@ -60,7 +63,7 @@ def normal(mean, std) -> SimpleNamespace:
         return norm.ppf(0.5 - level / 2.0, mean, std), norm.ppf(0.5 + level / 2.0, mean, std)
 
     cdf = lambda z: norm.cdf(z, mean, std)
-    return SimpleNamespace(task="regression", mean=mean, std=std, log_prob=log_prob, interval=interval, cdf=cdf)
+    return SimpleNamespace(support=Real(), mean=mean, std=std, log_prob=log_prob, interval=interval, cdf=cdf)
 
 
 def test_scores_of_classes_are_scikit_learns() -> None:
@@ -118,7 +121,7 @@ def test_crps_of_a_mixture_is_its_energy_form() -> None:
     energy = np.mean(distance(y - means, stds**2)) - 0.5 * np.mean(pairs)
     std = np.sqrt(np.mean(stds**2 + means**2))
     cdf = lambda z: jnp.mean(norm.cdf(z[None], means[:, None], stds[:, None]), axis=0)
-    pred = SimpleNamespace(task="regression", mean=jnp.zeros(1), std=jnp.full(1, std), cdf=cdf)
+    pred = SimpleNamespace(support=Real(), mean=jnp.zeros(1), std=jnp.full(1, std), cdf=cdf)
     assert np.isclose(scores.crps(pred, np.array([y])), energy, rtol=1e-3)
     assert np.isclose(scores.crps(pred, np.array([y]), panels=1024), energy, rtol=1e-9)
 
@@ -207,7 +210,7 @@ def test_scores_of_labels_refuse_a_regression(score) -> None:
 @pytest.mark.parametrize("score", [scores.rmse, scores.crps])
 @pytest.mark.parametrize("pred", [classes(PROBABILITIES), binary(CHANCES)])
 def test_scores_of_numbers_refuse_classes(score, pred) -> None:
-    with pytest.raises(ValueError, match=f"{score.__name__} is for regression.*'{pred.task}'"):
+    with pytest.raises(ValueError, match=f"{score.__name__} is for regression.*'{pred.support.task}'"):
         score(pred, LABELS)
 
 

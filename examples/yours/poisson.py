@@ -1,8 +1,8 @@
 r"""A likelihood of one's own: counts, with the logarithm of the rate for output, $y \sim \text{Poisson}(e^f)$.
 
 A distribution of NumPyro is enough: density, moments, draws and the distribution function are the distribution's, and
-the Fisher information, here $e^f$, follows by automatic differentiation. `standardises = False` leaves the targets as
-they are, because counts cannot be shifted or scaled.
+the Fisher information, here $e^f$, follows by automatic differentiation. The support says that targets are
+whole numbers from zero, which are neither shifted nor scaled, and whose quantiles are whole numbers.
 
     python examples/yours/poisson.py
     lamu fit counts.csv --target y --algorithm ivon --likelihood poisson:Poisson --out run   # in this folder
@@ -24,9 +24,8 @@ from lamu.record import record
 class Poisson(lamu.likelihoods.Likelihood):
     """Counts, with one output: the logarithm of the rate."""
 
-    task = "regression"
+    support = lamu.supports.Counts()
     log_concave = True
-    standardises = False
 
     def distribution(self, params, f):
         return dist.Poisson(jnp.exp(f[:, 0]))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         rule,
         scores,
         statistics,
+        supports,
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
@@ -99,6 +100,7 @@ __all__ = [
     "scores",
     "simulation_based_calibration",
     "statistics",
+    "supports",
     "tree",
 ]
 

@@ -16,6 +16,7 @@ from lamu.data.stream import Stream
 from lamu.observations import Observation
 from lamu.priors import Belief
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -71,14 +72,14 @@ class ConjugateModel(Target):
         return type(self.observation).__name__
 
     @property
-    def task(self) -> str:
-        """The observation's task."""
-        return self.observation.task
+    def support(self) -> Support:
+        """The observation's support."""
+        return self.observation.support
 
     @property
     def has_classes(self) -> bool:
         """Whether the observation is of classes."""
-        return self.observation.task != "regression"
+        return self.observation.support.has_classes
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
         """Returns θ at the mean of the prior, in the dtype of the data, and the empty state."""

@@ -29,6 +29,7 @@ from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
 from lamu.priors import Normal, Prior
 from lamu.record import record, static
+from lamu.supports import Support
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -139,7 +140,7 @@ class Model(Target):
             columns = codes if codes is ... else list(codes)
             shift[columns], scale[columns] = 0.0, 1.0
         network = Standardised(self.network, shift, scale)
-        if self.likelihood.task != "regression" or not self.likelihood.standardises:
+        if not self.likelihood.support.affine:
             return replace(self, network=network, columns=names)
         refuse_lost("y", y, target=True)
         likelihood = Scaled(self.likelihood, *_moments(y, dtype))
@@ -256,9 +257,9 @@ class Model(Target):
         return self.network.name
 
     @property
-    def task(self) -> str:
-        """The likelihood's task."""
-        return self.likelihood.task
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self.likelihood.support
 
     @property
     def identified(self) -> bool:
@@ -284,7 +285,7 @@ class Model(Target):
     @property
     def has_classes(self) -> bool:
         """Whether the likelihood is of classes."""
-        return self.likelihood.task != "regression"
+        return self.likelihood.support.has_classes
 
     def loops_well(self, batch: Batch) -> bool:
         """Whether the network runs as fast in a compiled loop as step by step."""

@@ -178,5 +178,4 @@ def simulation_based_calibration(
 
 def _placeholder(model: Model, rows: int) -> Array:
     """Targets of the right kind: zeros."""
-    kind = jnp.result_type(float) if model.likelihood.task == "regression" else jnp.int32
-    return jnp.zeros(rows, kind)
+    return model.likelihood.support.zeros(rows)

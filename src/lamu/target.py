@@ -25,6 +25,7 @@ from lamu.data.stream import Stream
 from lamu.families import PartialBelief, Product
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
+from lamu.supports import Support
 from lamu.typing import Array, Number, Params, RandomKey, Rows
 
 __all__ = ["Target", "same", "same_structure", "weights_belief"]
@@ -122,9 +123,14 @@ class Target(ABC):
         return type(self).__name__
 
     @property
+    def support(self) -> Support | None:
+        """The values of what is predicted; None where nothing is."""
+        return None
+
+    @property
     def task(self) -> str:
         """The kind of target: "regression", "binary", "classes", or "density" where nothing is predicted."""
-        return "density"
+        return "density" if self.support is None else self.support.task
 
     @property
     def has_rows(self) -> bool:

@@ -152,7 +152,7 @@ def _compared(
 ) -> tuple[Model, float, dict[float, float]]:
     """Returns the model, its prior known where the rows chose it, the best temperature, and all with their figures."""
     if temperatures is None:
-        temperatures = _TEMPERATURES if model.likelihood.task in ("binary", "classes") else _TEMPERATURES[:1]
+        temperatures = _TEMPERATURES if model.has_classes else _TEMPERATURES[:1]
     if not temperatures:
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":

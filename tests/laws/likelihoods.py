@@ -22,7 +22,7 @@ from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("likelihoods", "dispersion marginal regression")
 
-METHODS = ["task", *(name for name in dir(Likelihood) if not name.startswith("_"))]
+METHODS = ["support", *(name for name in dir(Likelihood) if not name.startswith("_"))]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lamu.scores.target import target
+from lamu.supports import Support
 
 __all__ = ["Conformal", "conformal"]
 
@@ -23,17 +24,18 @@ class Conformal:
     r"""What `conformal` learns from calibration rows; it makes intervals and sets of other predictions.
 
     Attributes:
-        task: that of the predictions.
+        support: that of the predictions.
         distances: s, sorted: `[n]`, or `[n, K]` for K outputs, each by itself.
 
     Examples:
         >>> import numpy as np
         >>> from lamu.calibration import Conformal
-        >>> Conformal("regression", np.array([0.5, 1.0, 1.5])).reach(0.75).tolist()
+        >>> from lamu.supports import Real
+        >>> Conformal(Real(), np.array([0.5, 1.0, 1.5])).reach(0.75).tolist()
         1.5
     """
 
-    task: str
+    support: Support
     distances: np.ndarray
 
     def reach(self, level: float) -> np.ndarray:
@@ -68,7 +70,7 @@ class Conformal:
             TypeError: for classes, which have sets.
             ValueError: for a level that the calibration rows cannot promise.
         """
-        if pred.task != "regression":
+        if pred.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(pred, level)")
         self._require(pred)
         mean, room = np.asarray(pred.mean, float), self.reach(level) * np.asarray(pred.std, float)
@@ -87,14 +89,16 @@ class Conformal:
             TypeError: for a regression, which has intervals.
             ValueError: for a level that the calibration rows cannot promise.
         """
-        if pred.task == "regression":
+        if not pred.support.has_classes:
             raise TypeError("a regression has no classes; use interval(pred, level)")
         self._require(pred)
         return 1 - _probabilities(pred) <= self.reach(level)
 
     def _require(self, pred: Any) -> None:
-        if pred.task != self.task:
-            raise ValueError(f"calibrated on the task {self.task!r}, and this prediction's task is {pred.task!r}")
+        if pred.support != self.support:
+            raise ValueError(
+                f"calibrated on predictions of {self.support.values}, and this one is of {pred.support.values}"
+            )
 
 
 def conformal(pred: Any, y: Any) -> Conformal:
@@ -131,7 +135,7 @@ def conformal(pred: Any, y: Any) -> Conformal:
         True
     """
     y = target("conformal", pred, y)
-    if pred.task == "regression":
+    if not pred.support.has_classes:
         with np.errstate(invalid="ignore", divide="ignore"):  # told below, in a sentence
             distances = np.abs(y - np.asarray(pred.mean, float)) / np.asarray(pred.std, float)
     else:
@@ -142,9 +146,8 @@ def conformal(pred: Any, y: Any) -> Conformal:
             f"{lost} of {distances.size} distances are not finite: a target or a prediction is no number, or a "
             "prediction has no spread; leave such rows out of the calibration"
         )
-    return Conformal(pred.task, np.sort(distances, axis=0))
+    return Conformal(pred.support, np.sort(distances, axis=0))
 
 
 def _probabilities(pred: Any) -> np.ndarray:
-    mean = np.asarray(pred.mean, float)
-    return np.stack([1 - mean, mean], axis=1) if pred.task == "binary" else mean
+    return pred.support.probabilities(np.asarray(pred.mean, float))

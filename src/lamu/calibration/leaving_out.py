@@ -22,6 +22,7 @@ import numpy as np
 from lamu import memory
 from lamu.calibration.conformity import conformal
 from lamu.scores.target import target
+from lamu.supports import Real, Support
 
 __all__ = ["LeftOut", "jackknife_plus"]
 
@@ -34,7 +35,7 @@ class LeftOut:
         posteriors: the members.
         member: the number of the member that has not seen each row, `[n]`.
         distances: how far each row lies from that member's prediction, `[n]`.
-        task: that of the predictions.
+        support: that of the predictions.
         samples: draws a prediction.
 
     Examples:
@@ -47,7 +48,7 @@ class LeftOut:
     posteriors: tuple[Any, ...]
     member: np.ndarray
     distances: np.ndarray
-    task: str
+    support: Support
     samples: int = 32
 
     def rank(self, level: float) -> int:
@@ -79,7 +80,7 @@ class LeftOut:
             TypeError: for classes, which have sets.
             ValueError: for a level that the rows cannot promise.
         """
-        if self.task != "regression":
+        if self.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(x, level)")
         place, n = self.rank(level), len(self.distances)
         both = []
@@ -107,7 +108,7 @@ class LeftOut:
             TypeError: for a regression, which has intervals.
             ValueError: for a level that the rows cannot promise.
         """
-        if self.task == "regression":
+        if not self.support.has_classes:
             raise TypeError("a regression has no classes; use interval(x, level)")
         place = self.rank(level)
         closer: Any = 0
@@ -165,13 +166,14 @@ def jackknife_plus(found: Any, x: Any, y: Any, held: Sequence[Any] | None = None
         raise ValueError(f"x has the shape {x.shape} and y {y.shape}; give one target for each row")
     numbers = [np.asarray(rows, int) for rows in held]
     _require_once(numbers, len(members), len(y))
-    member, distances, task = np.empty(len(y), int), np.empty(len(y)), ""
+    member, distances = np.empty(len(y), int), np.empty(len(y))
+    support: Support = Real()
     for k, (posterior, rows) in enumerate(zip(members, numbers, strict=True)):
         pred = posterior.predict(x[rows], samples=samples)
         ranked = conformal(pred, target("jackknife_plus", pred, y[rows])).distances
         # `conformal` gives them sorted; which row a distance is of does not matter, only of which member.
-        member[rows], distances[rows], task = k, ranked, pred.task
-    return LeftOut(members, member, distances, task, samples)
+        member[rows], distances[rows], support = k, ranked, pred.support
+    return LeftOut(members, member, distances, support, samples)
 
 
 def _require_once(held: Sequence[np.ndarray], members: int, count: int) -> None:

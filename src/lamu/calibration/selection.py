@@ -88,9 +88,10 @@ def selective(
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.calibration import selective
         >>> p, generator = np.linspace(0.5, 1.0, 2000), np.random.default_rng(0)
-        >>> pred = SimpleNamespace(task="binary", mean=p, total=1 - p)
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=p, total=1 - p)
         >>> found = selective(pred, (generator.uniform(size=2000) < p).astype(int), risk=0.1)
         >>> round(found.share, 2), round(found.bound, 3)
         (0.2, 0.076)
@@ -133,7 +134,7 @@ def _upper(errors: int, count: int, level: float) -> float:
 
 
 def _wrong(pred: Any, y: np.ndarray, tolerance: float | None) -> np.ndarray:
-    if pred.task != "regression":
+    if pred.support.has_classes:
         return 1 - right(pred, y)
     if tolerance is None or y.ndim != 1:
         raise ValueError(

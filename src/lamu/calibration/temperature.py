@@ -15,6 +15,7 @@ from lamu.calibration.tempered import TemperedClasses, Widened
 from lamu.predictives import Predictive
 from lamu.record import record, static
 from lamu.scores.target import target
+from lamu.supports import Support
 from lamu.typing import Number
 
 __all__ = ["Temperature", "temperature_scaling"]
@@ -24,36 +25,39 @@ _REACH = 7.0  # logarithms of temperatures are looked for between −7 and 7
 
 @record
 class Temperature:
-    """What `temperature_scaling` learns; called with any prediction of the same task it returns the calibrated one.
+    """What `temperature_scaling` learns; called with any prediction of the same support it returns the calibrated one.
 
     Attributes:
         value: T for classes, the factor c of the spread for regression; above one means that the model was too sure.
-        task: that of the predictions.
+        support: that of the predictions.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.calibration import Temperature
         >>> from lamu.predictives import GaussianPredictive
+        >>> from lamu.supports import Real
         >>> pred = GaussianPredictive(jnp.zeros(1), jnp.ones((1, 1, 1)), jnp.ones(1))
-        >>> float(Temperature(2.0, "regression")(pred).std[0])
+        >>> float(Temperature(2.0, Real())(pred).std[0])
         2.0
     """
 
     value: Number
-    task: str = static()
+    support: Support = static()
 
     def __call__(self, pred: Any) -> Predictive:
         """Returns the calibrated prediction, which may be asked all that a prediction may.
 
         Args:
-            pred: a prediction of the same task, of any rows.
+            pred: a prediction of the same support, of any rows.
 
         Raises:
-            ValueError: for a prediction of another task.
+            ValueError: for a prediction of another support.
         """
-        if pred.task != self.task:
-            raise ValueError(f"calibrated on the task {self.task!r}, and this prediction's task is {pred.task!r}")
-        return Widened(pred, self.value) if self.task == "regression" else TemperedClasses(pred, self.value)
+        if pred.support != self.support:
+            raise ValueError(
+                f"calibrated on predictions of {self.support.values}, and this one is of {pred.support.values}"
+            )
+        return Widened(pred, self.value) if not self.support.has_classes else TemperedClasses(pred, self.value)
 
 
 def temperature_scaling(pred: Any, y: Any) -> Temperature:
@@ -71,7 +75,7 @@ def temperature_scaling(pred: Any, y: Any) -> Temperature:
         y: their targets, `[N]` or `[N, K]`.
 
     Returns:
-        What turns any prediction of that task into a calibrated one.
+        What turns any prediction of that support into a calibrated one.
 
     Raises:
         ValueError: where no temperature is best (every row is right, or the model is no better than chance), a density
@@ -91,8 +95,8 @@ def temperature_scaling(pred: Any, y: Any) -> Temperature:
         True
     """
     y = target("temperature_scaling", pred, y)
-    value = _spread(pred, y) if pred.task == "regression" else _of_classes(pred, y.astype(int))
-    return Temperature(value, pred.task)
+    value = _spread(pred, y) if not pred.support.has_classes else _of_classes(pred, y.astype(int))
+    return Temperature(value, pred.support)
 
 
 def _of_classes(pred: Any, y: np.ndarray) -> float:
@@ -101,7 +105,7 @@ def _of_classes(pred: Any, y: np.ndarray) -> float:
     p = np.asarray(pred.mean)
     tiny = float(np.finfo(p.dtype).tiny)
     p = p.astype(float)
-    logits = np.log(np.maximum(np.stack([1 - p, p], axis=1) if pred.task == "binary" else p, tiny))
+    logits = np.log(np.maximum(pred.support.probabilities(p), tiny))
     away = logits - logits[np.arange(len(y)), y][:, None]
     if not np.isfinite(away).all():
         raise ValueError("a probability is no number; leave such rows out of the calibration")

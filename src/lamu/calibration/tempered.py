@@ -14,6 +14,7 @@ from jax.scipy.special import xlogy
 from lamu.predictives import Predictive
 from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
+from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["TemperedClasses", "Widened", "parts_of"]
@@ -48,15 +49,15 @@ class TemperedClasses(Predictive):
     temperature: Number
 
     @property
-    def task(self) -> str:
-        """The prediction's task."""
-        return self.of.task
+    def support(self) -> Support:
+        """The prediction's support."""
+        return self.of.support
 
     @property
     def mean(self) -> Array:
         """The probabilities."""
         p = self._tempered(jnp.log(self._floored))
-        return p[:, 1] if self.task == "binary" else p
+        return p[:, 1] if jnp.ndim(self.of.mean) == 1 else p
 
     @property
     def variance(self) -> Array:
@@ -155,9 +156,9 @@ class Widened(Predictive):
     factor: Number
 
     @property
-    def task(self) -> str:
-        """Regression."""
-        return self.of.task
+    def support(self) -> Support:
+        """Real numbers."""
+        return self.of.support
 
     @property
     def mean(self) -> Array:

@@ -259,7 +259,7 @@ def _members(posteriors: Any) -> tuple[Any, ...]:
     members = tuple(posteriors.values()) if isinstance(posteriors, Mapping) else tuple(posteriors)
     if not members:
         raise ValueError("there are no posteriors to put together; give at least one")
-    tasks = sorted({member.model.likelihood.task for member in members})
+    tasks = sorted({member.model.likelihood.support.task for member in members})
     if len(tasks) > 1:
         raise ValueError(f"the posteriors are of the tasks {tasks}; only predictions of the same thing mix")
     return members

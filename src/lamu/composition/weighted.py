@@ -12,6 +12,7 @@ from jax.scipy.special import logsumexp, xlogy
 from lamu.predictives import Deferred, Predictive
 from lamu.predictives.mixture import all_but_one
 from lamu.record import record
+from lamu.supports import Support
 from lamu.typing import Array, RandomKey
 
 __all__ = ["Weighted"]
@@ -41,7 +42,7 @@ class Weighted(Predictive):
     log_weights: Any
 
     def __post_init__(self) -> None:
-        kinds = {(part.task, tuple(part.mean.shape)) for part in self.parts}
+        kinds = {(part.support.task, tuple(part.mean.shape)) for part in self.parts}
         if len(kinds) != 1:
             raise ValueError(
                 f"the parts are {sorted(kinds)}, task and shape; only predictions of one task and the same rows mix"
@@ -52,9 +53,9 @@ class Weighted(Predictive):
             )
 
     @property
-    def task(self) -> str:
-        """The parts' task."""
-        return self.parts[0].task
+    def support(self) -> Support:
+        """The parts' support."""
+        return self.parts[0].support
 
     @property
     def mean(self) -> Array:
@@ -64,7 +65,7 @@ class Weighted(Predictive):
     @property
     def variance(self) -> Array:
         """Regression: the average variance, and the variance of the means; classes: p (1 − p)."""
-        if self.task != "regression":
+        if self.support.has_classes:
             mean = self.mean
             return mean * (1 - mean)
         return self._average(lambda part: part.variance) + self._disagreement
@@ -77,7 +78,7 @@ class Weighted(Predictive):
     @property
     def epistemic(self) -> Array:
         """What the parts do not know each, and where they disagree."""
-        if self.task == "regression":
+        if not self.support.has_classes:
             return self._average(lambda part: part.epistemic) + self._disagreement
         probabilities = self.probabilities
         entropy = -jnp.sum(xlogy(probabilities, probabilities), axis=-1)

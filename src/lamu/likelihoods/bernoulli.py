@@ -11,6 +11,7 @@ from jax.nn import sigmoid
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
+from lamu.supports import TwoClasses
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Bernoulli", "log_sigmoid"]
@@ -67,7 +68,7 @@ class Bernoulli(Likelihood):
         [0.5, 1.0, 0.0]
     """
 
-    task = "binary"
+    support = TwoClasses()
     log_concave = True
 
     def check(self, y: Any) -> None:
@@ -75,12 +76,7 @@ class Bernoulli(Likelihood):
         y = np.asarray(y)
         if y.ndim != 1:
             raise ValueError(f"the targets have shape {y.shape}; Bernoulli takes zeros and ones of shape [batch]")
-        strange = ~((y == 0) | (y == 1))
-        if strange.any():
-            raise ValueError(
-                f"the target {np.ravel(y[strange])[0]!s} is neither 0 nor 1; encode the two classes, for instance with"
-                " names, y = np.unique(y, return_inverse=True), or use Categorical if there are more"
-            )
+        self.support.check(y, "Bernoulli")
 
     def outputs(self, y: Any) -> int:
         """Returns one: a single logit."""

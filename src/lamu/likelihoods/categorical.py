@@ -11,6 +11,7 @@ from jax.nn import log_softmax, softmax
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record, static
+from lamu.supports import Classes
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Categorical"]
@@ -38,8 +39,12 @@ class Categorical(Likelihood):
 
     classes: int = static()
 
-    task = "classes"
     log_concave = True
+
+    @property
+    def support(self) -> Classes:
+        """As many classes as there are."""
+        return Classes(self.classes)
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -52,14 +57,7 @@ class Categorical(Likelihood):
             raise ValueError(f"the targets have shape {y.shape}, as if one-hot; pass the classes, np.argmax(y, axis=1)")
         if y.ndim != 1:
             raise ValueError(f"the targets have shape {y.shape}; Categorical takes integers of shape [batch]")
-        numbers = jnp.issubdtype(y.dtype, np.number)
-        strange = ~np.isin(y, np.arange(self.classes)) if numbers else np.ones(y.shape, bool)
-        if strange.any():
-            raise ValueError(
-                f"the target {y[strange][0]!s} is not an integer from 0 to {self.classes - 1}; encode the classes, for"
-                " instance with names, y = np.unique(y, return_inverse=True), or give"
-                f" Categorical({self.classes}) as many classes as there are"
-            )
+        self.support.check(y, f"Categorical({self.classes})")
 
     def outputs(self, y: Any) -> int:
         """Returns the number of classes."""

@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
+from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Gaussian"]
@@ -45,7 +46,7 @@ class Gaussian(Likelihood):
 
     scale: Number | None = None
 
-    task = "regression"
+    support = Real()
     log_concave = True
     quadratic = True
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lamu.likelihoods.gaussian import Gaussian
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
+from lamu.supports import Real
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["HeteroscedasticGaussian"]
@@ -40,7 +41,7 @@ class HeteroscedasticGaussian(Likelihood):
         [1.0, 100.54]
     """
 
-    task = "regression"
+    support = Real()
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, targets]`."""

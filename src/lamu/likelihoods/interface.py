@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu.promotion import lenient
+from lamu.supports import Classes, Support
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Likelihood"]
@@ -27,8 +26,8 @@ class Likelihood:
     Log densities are in nats, one a row. `params` are the dispersion parameters, unconstrained (an empty dictionary
     where there are none). Methods accept any floating dtype and return that of `f`.
 
-    A likelihood of one's own inherits from this class, is a `lamu.record.record`, and says its `task`. Then it defines
-    one of two things, and everything else follows:
+    A likelihood of one's own inherits from this class, is a `lamu.record.record`, and names its `support`. Then it
+    defines one of two things, and everything else follows:
 
     * `distribution`, a distribution of NumPyro: density, moments, entropy and draws are the distribution's;
     * `log_prob` and `sample`: moments and entropy are averages over 1,024 draws, with a standard error of 3 % of a
@@ -38,19 +37,17 @@ class Likelihood:
     such draws. Where a formula is known, define the method: it is exact, and faster.
 
     Attributes:
-        task: "regression", "binary" or "classes".
+        support: the values that a target can take, one of `lamu.supports`.
         log_concave: whether \(\log p(y \mid f)\) is concave in f for every y.
         quadratic: whether \(\log p(y \mid f)\) is quadratic in f for given dispersion (then Gaussian beliefs are
             exact).
-        standardises: whether `Model.standardised` may shift and scale a regression's targets: not where the numbers
-            mean something as they are, such as counts.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro.distributions as dist
         >>> from lamu.record import record
         >>> @record
         ... class Poisson(lamu.likelihoods.Likelihood):
-        ...     task, log_concave, standardises = "regression", True, False
+        ...     support, log_concave = lamu.supports.Counts(), True
         ...
         ...     def distribution(self, params, f):
         ...         return dist.Poisson(jnp.exp(f[:, 0]))
@@ -61,10 +58,9 @@ class Likelihood:
         [2.0, 5.0]
     """
 
-    task: Any
+    support: Support | Any
     log_concave: bool | Any = False
     quadratic: bool | Any = False
-    standardises: bool | Any = True
 
     # What a likelihood must define: the first, or the second and the third.
 
@@ -85,33 +81,36 @@ class Likelihood:
         """Returns one draw of y a row, in the target's shape."""
         with lenient():
             draws = self._given(params, f, "sample").sample(key)
-        return draws.astype(f.dtype) if self.task == "regression" else draws
+        return draws if self.support.has_classes else draws.astype(f.dtype)
 
     # What follows, unless a likelihood says otherwise.
 
     def outputs(self, y: Any) -> int:
-        """Returns the width that the network's output must have: one for each value of a row."""
-        if self.task == "classes":
-            raise NotImplementedError(f"{self.name} is of classes, and must define outputs(y), their number")
+        """Returns the width that the network's output must have: one for each value of a row, or for each class."""
+        if isinstance(self.support, Classes):
+            return self.support.number
         return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[1]
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | f] in the target's shape; for classes the probabilities `[batch, classes]`."""
         distribution = self.distribution(params, f)
         if distribution is None:
-            return self._average(params, f, self._observed)
+            rows = jax.eval_shape(lambda key: self.sample(key, params, f), jax.random.key(0))
+            width = (f.shape[0], self.outputs(rows)) if isinstance(self.support, Classes) else rows.shape
+            like = jnp.zeros(width, f.dtype)
+            return self._average(params, f, lambda f, y: self.support.indicators(y, like[: f.shape[0]]))
         with lenient():
-            return jnp.asarray(distribution.probs if self.task == "classes" else distribution.mean).astype(f.dtype)
+            return jnp.asarray(distribution.probs if self.support.has_classes else distribution.mean).astype(f.dtype)
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns Var[y | f] in the shape of `mean`."""
         distribution = self.distribution(params, f)
-        if self.task != "regression":
+        if self.support.has_classes:
             mean = self.mean(params, f)
             return mean * (1 - mean)
         if distribution is None:
             mean = self.mean(params, f)
-            return self._average(params, f, lambda f, y: (self._observed(f, y) - mean) ** 2)
+            return self._average(params, f, lambda f, y: (y.astype(f.dtype) - mean) ** 2)
         with lenient():
             return jnp.asarray(distribution.variance).astype(f.dtype)
 
@@ -155,25 +154,14 @@ class Likelihood:
     def check(self, y: Any) -> None:
         """Raises a ValueError, in one sentence, if the targets cannot be of this likelihood; before any compute.
 
-        Unless overridden, the targets must lie in the support of `distribution`, where that is the same for all f.
+        Unless overridden, they must be in the support.
         """
-        if self.task == "classes":
-            return
-        y = np.asarray(y)
-        if not (np.issubdtype(y.dtype, np.number) or y.dtype == bool):
-            raise ValueError(f"the target {y.ravel()[:1].tolist()} is not a number; {self.name} reads numbers alone")
-        with jax.ensure_compile_time_eval():
-            distribution = self.distribution(self.init(jnp.asarray(y)), jnp.zeros((1, self.outputs(y))))
-        support = inspect.getattr_static(type(distribution), "support", None)
-        if distribution is None or support is None or isinstance(support, property):
-            return
-        outside = ~np.asarray(support(y))
-        if outside.any():
-            row = np.argwhere(outside)[0, 0]
-            raise ValueError(
-                f"the target {y[outside][0]!s} in row {row} cannot be of {self.name}, whose support is {support}; "
-                "leave the row out, or take another likelihood"
-            )
+        self.support.check(y, self.name)
+
+    @property
+    def task(self) -> str:
+        """What `lamu fit --task` calls the support's kind."""
+        return self.support.task
 
     def init(self, y: Any) -> Params:
         """Returns the initial dispersion parameters; none, unless overridden."""
@@ -199,16 +187,19 @@ class Likelihood:
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y ≤ y | f) in the shape of `mean` (regression); others raise a TypeError that says so."""
-        if self.task != "regression":
+        if self.support.has_classes:
             raise TypeError(
                 f"{self.name} has no cdf, which is for regression; use mean, the probabilities of the classes"
             )
         with contextlib.suppress(NotImplementedError), lenient():  # where NumPyro has no formula
             distribution = self.distribution(params, f)
             if distribution is not None:
-                return jnp.asarray(distribution.cdf(self._targets(y, f))).astype(f.dtype)
+                # NumPyro's formulas are for numbers of the support.
+                y, ends = self._targets(y, f), self.support
+                inside = jnp.asarray(distribution.cdf(jnp.clip(y, ends.lower, ends.upper))).astype(f.dtype)
+                return jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)).astype(f.dtype)
         y = self._targets(y, f)
-        return self._average(params, f, lambda f, drawn: (self._observed(f, drawn) <= y).astype(f.dtype))
+        return self._average(params, f, lambda f, drawn: (drawn.astype(f.dtype) <= y).astype(f.dtype))
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
         r"""Returns \(\int p(y \mid f)\, N(f)\, df\) as `(mean, covariance)` where it is Gaussian, else None.
@@ -258,11 +249,7 @@ class Likelihood:
 
     def _targets(self, y: Any, f: Array) -> Array:
         """Returns targets in the dtype of f, those of classes as they are."""
-        return jnp.asarray(y) if self.task == "classes" else jnp.asarray(y).astype(f.dtype)
-
-    def _observed(self, f: Array, y: Array) -> Array:
-        """Returns targets as numbers of which `mean` is the average."""
-        return jax.nn.one_hot(y, f.shape[-1], dtype=f.dtype) if self.task == "classes" else y.astype(f.dtype)
+        return jnp.asarray(y) if isinstance(self.support, Classes) else jnp.asarray(y).astype(f.dtype)
 
     def _average(self, params: Params, f: Array, function: Callable[[Array, Array], Array]) -> Array:
         """Returns the average of a function of f and y over draws of y, which are not differentiated."""

@@ -10,6 +10,7 @@ from jax.core import Tracer
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
+from lamu.supports import Support
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Scaled"]
@@ -43,10 +44,10 @@ class Scaled(Likelihood):
     scale: Any
 
     def __post_init__(self) -> None:
-        if self.base.task != "regression":
+        if not self.base.support.affine:
             raise ValueError(
-                f"Scaled takes a likelihood for regression, and the targets of {type(self.base).__name__} are classes;"
-                " use that one as it is"
+                f"Scaled takes a likelihood of all real numbers, and {self.base.name} takes {self.base.support.values};"
+                " use it as it is"
             )
         if not isinstance(self.scale, Tracer) and not np.all(np.isfinite(self.scale) & np.greater(self.scale, 0)):
             raise ValueError(f"the scale {self.scale} is not positive and finite; give 1 where targets do not vary")
@@ -59,9 +60,9 @@ class Scaled(Likelihood):
         return self.base.name
 
     @property
-    def task(self) -> str:
-        """The task of the base, regression."""
-        return self.base.task
+    def support(self) -> Support:
+        """The base's support."""
+        return self.base.support
 
     @property
     def log_concave(self) -> bool:

@@ -12,6 +12,7 @@ from jax.scipy.special import digamma, xlogy
 from lamu.families import Beta, Dirichlet
 from lamu.observations.interface import Observation, require_numbers
 from lamu.record import record, static
+from lamu.supports import Classes, TwoClasses
 from lamu.typing import Array, Params
 
 __all__ = ["Bernoulli", "Categorical"]
@@ -33,7 +34,7 @@ class Bernoulli(Observation):
     """
 
     family: ClassVar[type] = Beta
-    task = "binary"
+    support = TwoClasses()
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns y E[log θ] + (1 − y) E[log(1 − θ)]."""
@@ -83,7 +84,11 @@ class Categorical(Observation):
     classes: int = static()
 
     family: ClassVar[type] = Dirichlet
-    task = "classes"
+
+    @property
+    def support(self) -> Classes:
+        """K classes."""
+        return Classes(self.classes)
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns E[log θ_y]."""

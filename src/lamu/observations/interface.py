@@ -20,6 +20,7 @@ import numpy as np
 from lamu.families import Gaussian
 from lamu.likelihoods.interface import Likelihood
 from lamu.promotion import lenient
+from lamu.supports import Classes, Real
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Observation", "family_of", "partition", "values_of"]
@@ -32,11 +33,11 @@ class Observation(Likelihood, ABC):
 
     Attributes:
         family: the family of beliefs about θ that it is conjugate to.
-        task: "regression", "binary" or "classes".
+        support: the values of a target, one of `lamu.supports`.
     """
 
     family: ClassVar[type]
-    task: Any = "regression"
+    support: Any = Real()
 
     @abstractmethod
     def log_density(self, statistics: Any, y: Array) -> Array:
@@ -116,23 +117,23 @@ class Observation(Likelihood, ABC):
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | θ]; for classes the probabilities."""
-        if self.task == "classes":
+        if isinstance(self.support, Classes):
             return f
         with lenient():
             return self.distribution(params, f).mean
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns Var[y | θ]."""
-        if self.task == "classes":
+        if isinstance(self.support, Classes):
             return f * (1 - f)
         with lenient():
             return self.distribution(params, f).variance
 
     def entropy(self, params: Params, f: Array) -> Array:
         """Returns H[y | θ] in nats, `[batch]`, for classes."""
-        if self.task == "regression":
+        if not self.support.has_classes:
             raise TypeError(f"{type(self).__name__} is about numbers; use variance")
-        p = jnp.concatenate([f, 1 - f], axis=1) if self.task == "binary" else f
+        p = f if isinstance(self.support, Classes) else jnp.concatenate([f, 1 - f], axis=1)
         return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
@@ -142,7 +143,7 @@ class Observation(Likelihood, ABC):
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y ≤ y | θ), for numbers."""
-        if self.task != "regression":
+        if self.support.has_classes:
             raise TypeError(f"{type(self).__name__} has no cdf, which is for regression; use mean, the probabilities")
         with lenient():
             return self.distribution(params, f).cdf(y)

@@ -11,6 +11,7 @@ from jax.scipy.special import betainc, gammaln
 from lamu.families import Gamma
 from lamu.observations.interface import Observation, require_numbers
 from lamu.record import record
+from lamu.supports import Counts, PositiveReal
 from lamu.typing import Array, Params
 
 __all__ = ["Exponential", "Poisson"]
@@ -32,6 +33,7 @@ class Poisson(Observation):
     """
 
     family: ClassVar[type] = Gamma
+    support = Counts()
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns y E[log θ] − E[θ] − log y!."""
@@ -39,9 +41,9 @@ class Poisson(Observation):
 
     def distribution(self, params: Params, f: Array) -> Any:
         """Returns NumPyro's Poisson."""
-        from numpyro.distributions import Poisson as Counts
+        from numpyro.distributions import Poisson as Distribution
 
-        return Counts(f[:, 0])
+        return Distribution(f[:, 0])
 
     def moments(self, belief: Any) -> tuple[Array, Array, Array]:
         """Returns a/b, a/b and a/b²."""
@@ -79,6 +81,7 @@ class Exponential(Observation):
     """
 
     family: ClassVar[type] = Gamma
+    support = PositiveReal()
 
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns E[log θ] − y E[θ]."""

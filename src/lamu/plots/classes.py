@@ -34,13 +34,14 @@ def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None) -> 
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu import plots
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.1, 0.1, 0.8, 0.8]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.1, 0.1, 0.8, 0.8]))
         >>> len(plots.reliability(pred, np.array([0, 0, 1, 0])).axes)
         2
     """
     found = scores.reliability(pred, y, bins)
-    binary = pred.task == "binary"
+    binary = np.ndim(pred.mean) == 1
     what = event or "y = 1"
     start = 0.0 if binary else _start(found)
     figure = canvas(4.2, 4.9)

@@ -39,12 +39,13 @@ def coverage(pred: Any, y: Any) -> Any:
         >>> import jax.numpy as jnp
         >>> from jax.scipy.stats import norm
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu import plots
-        >>> pred = SimpleNamespace(task="regression", mean=jnp.zeros(3), cdf=norm.cdf)
+        >>> pred = SimpleNamespace(support=Real(), mean=jnp.zeros(3), cdf=norm.cdf)
         >>> len(plots.coverage(pred, jnp.array([-1.0, 0.2, 0.9])).axes)
         2
     """
-    y = target("coverage", pred, y, "regression")
+    y = target("coverage", pred, y, has_classes=False)
     rank = np.asarray(pred.cdf(jnp.asarray(y, jnp.asarray(pred.mean).dtype)), float).ravel()
     rows = len(y)
     figure = canvas(6.8, 3.5)

@@ -7,7 +7,6 @@ without draws of the outputs.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -104,8 +104,8 @@ class _Shrunk:
     of: TangentOutputs
 
     @property
-    def task(self) -> str:
-        return self.of.model.likelihood.task
+    def support(self) -> Support:
+        return self.of.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of
@@ -117,11 +117,11 @@ class _Bridged:
     of: TangentOutputs
 
     @property
-    def task(self) -> str:
-        return self.of.model.likelihood.task
+    def support(self) -> Support:
+        return self.of.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
-        return _bridged(*self.of.normal(x, offset), self.task == "binary")
+        return _bridged(*self.of.normal(x, offset))
 
 
 @jax.jit
@@ -143,12 +143,13 @@ def _shrunk(likelihood: Likelihood, dispersion: Params, key: RandomKey, mean: Ar
 
     zero = jnp.zeros(mean.shape[0], mean.dtype)
     entropy = jax.lax.scan(add, zero, (noise, jnp.asarray(weights, mean.dtype)))[0]
-    return ClassProbabilities(log_probabilities, entropy, likelihood.task == "binary")
+    return ClassProbabilities(log_probabilities, entropy, mean.shape[1] == 1)
 
 
-@partial(jax.jit, static_argnums=2)
-def _bridged(mean: Array, spread: Array, binary: bool) -> Any:
-    if mean.shape[1] == 1:  # two classes of logits -f/2 and f/2, certain of their sum
+@jax.jit
+def _bridged(mean: Array, spread: Array) -> Any:
+    binary = mean.shape[1] == 1
+    if binary:  # two classes of logits -f/2 and f/2, certain of their sum
         mean = jnp.concatenate([-mean, mean], axis=1) / 2
         variance = jnp.broadcast_to(_variances(spread) / 4, mean.shape)
     else:
@@ -190,7 +191,7 @@ def _variances(spread: Array) -> Array:
 
 
 def _outputs(of: Any, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
-    if model.likelihood.task == "regression":
+    if not model.likelihood.support.has_classes:
         raise TypeError("probabilities of classes are asked of a regression; use Linearised(), a closed form there")
     return of.outputs(model, belief, network_state, samples, key)
 

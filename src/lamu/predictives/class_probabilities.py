@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lamu.predictives.interface import Predictive
 from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record, static
+from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.typing import Array, RandomKey
 
 __all__ = ["ClassProbabilities"]
@@ -22,7 +23,8 @@ class ClassProbabilities(Predictive):
     Attributes:
         log_probabilities: logarithms of the averaged probabilities `[N, K]`, two columns where the target is binary.
         expected_entropy: \(E_q\, H[y \mid \theta]\) in nats, `[N]`.
-        binary: whether the target is 0 or 1.
+        binary: whether the target is 0 or 1, and the mean the probability of one.
+        ordered: whether the classes have an order.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -35,11 +37,15 @@ class ClassProbabilities(Predictive):
     log_probabilities: Array
     expected_entropy: Array
     binary: bool = static(default=False)
+    ordered: bool = static(default=False)
 
     @property
-    def task(self) -> str:
-        """Classes, or binary."""
-        return "binary" if self.binary else "classes"
+    def support(self) -> Support:
+        """That of as many classes as there are columns."""
+        if self.binary:
+            return TwoClasses()
+        number = self.log_probabilities.shape[1]
+        return OrderedClasses(number) if self.ordered else Classes(number)
 
     @property
     def mean(self) -> Array:

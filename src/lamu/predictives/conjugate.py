@@ -14,6 +14,7 @@ from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rows import drawn, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
+from lamu.supports import Support
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["ConjugatePredictive", "ConjugateRule"]
@@ -47,8 +48,8 @@ class _Known:
     belief: Any
 
     @property
-    def task(self) -> str:
-        return self.observation.task
+    def support(self) -> Support:
+        return self.observation.support
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         if offset is not None:
@@ -81,9 +82,9 @@ class ConjugatePredictive(Predictive):
     rows: int = static()
 
     @property
-    def task(self) -> str:
-        """The observation's task."""
-        return self.observation.task
+    def support(self) -> Support:
+        """The observation's support."""
+        return self.observation.support
 
     @property
     def mean(self) -> Array:
@@ -93,7 +94,7 @@ class ConjugatePredictive(Predictive):
     @property
     def variance(self) -> Array:
         """Var[y]; infinite where it does not exist."""
-        if self.task != "regression":
+        if self.support.has_classes:
             return self.mean * (1 - self.mean)
         _, aleatoric, epistemic = self.observation.moments(self.belief)
         return self._repeated(aleatoric + epistemic)

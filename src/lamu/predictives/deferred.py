@@ -17,6 +17,7 @@ from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_dev
 from lamu.predictives.rows import equal_chunks, in_chunks, require_room
 from lamu.record import record, static
 from lamu.shapes import once_a_shape
+from lamu.supports import Support
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Deferred", "predictive"]
@@ -81,9 +82,9 @@ class Deferred(Predictive):
             yield here, self.prepared.at(self.x[here], None if self.offset is None else self.offset[here])
 
     @property
-    def task(self) -> str:
-        """The likelihood's task."""
-        return self.prepared.task
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self.prepared.support
 
     @property
     def mean(self) -> Array:
@@ -140,7 +141,7 @@ class Deferred(Predictive):
         Args:
             level: a probability between 0 and 1.
         """
-        if self.task != "regression":
+        if self.support.has_classes:
             return super().interval(level)
         return self._each(partial(_interval, level=level))
 
@@ -163,7 +164,7 @@ class Deferred(Predictive):
             key: for the draws (regression).
             draws: how many.
         """
-        if self.task != "regression" or not callable(utility):
+        if self.support.has_classes or not callable(utility):
             return super().decide(utility, key, draws)
         key = jax.random.key(0) if key is None else key
 
@@ -260,7 +261,7 @@ def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
 def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
     """What one draw of one row's targets takes."""
     mean = jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some((x, offset), 1))
-    return mean.dtype.itemsize * (math.prod(mean.shape) if prepared.task == "regression" else 1)
+    return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)
 
 
 def _some(x: Any, rows: int) -> Any:

@@ -12,6 +12,7 @@ from jax.scipy.linalg import solve_triangular
 from lamu.predictives.interface import Predictive
 from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
+from lamu.supports import Real, Support
 from lamu.typing import Array, RandomKey
 
 __all__ = ["GaussianPredictive"]
@@ -39,9 +40,9 @@ class GaussianPredictive(Predictive):
     noise: Array
 
     @property
-    def task(self) -> str:
-        """Regression."""
-        return "regression"
+    def support(self) -> Support:
+        """Real numbers."""
+        return Real()
 
     @property
     def mean(self) -> Array:

@@ -12,6 +12,7 @@ from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive
 from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
+from lamu.supports import Real, Support
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["IndependentGaussian"]
@@ -54,9 +55,9 @@ class IndependentGaussian(Predictive):
         return cls(centre, slope**2 * variance.reshape(centre.shape) + noise, noise)
 
     @property
-    def task(self) -> str:
-        """Regression."""
-        return "regression"
+    def support(self) -> Support:
+        """Real numbers."""
+        return Real()
 
     @property
     def mean(self) -> Array:

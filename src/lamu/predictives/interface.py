@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
+from lamu.supports import Support
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Predictive", "Prepared"]
@@ -29,8 +30,8 @@ class Predictive(ABC):
 
     @property
     @abstractmethod
-    def task(self) -> str:
-        """The likelihood's task: "regression", "binary" or "classes"."""
+    def support(self) -> Support:
+        """The values that the target can take."""
 
     @property
     @abstractmethod
@@ -118,6 +119,11 @@ class Predictive(ABC):
         return jackknife([group / y.shape[0] for group in sums or ()])
 
     @property
+    def task(self) -> str:
+        """What `lamu fit --task` calls the support's kind: "regression", "binary" or "classes"."""
+        return self.support.task
+
+    @property
     def std(self) -> Array:
         """The standard deviation of y, in the shape of the mean."""
         return jnp.sqrt(self.variance)
@@ -130,10 +136,7 @@ class Predictive(ABC):
     @property
     def probabilities(self) -> Array:
         """Class probabilities `[N, K]`, two columns where the target is binary; an error for regression."""
-        if self.task == "regression":
-            raise TypeError("a regression has no class probabilities; use mean, variance and interval")
-        mean = self.mean
-        return jnp.stack([1 - mean, mean], axis=-1) if self.task == "binary" else mean
+        return self.support.probabilities(self.mean)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Returns the central interval that holds the target with the given probability, for regression.
@@ -148,15 +151,23 @@ class Predictive(ABC):
             TypeError: for classes; use `prediction_set`.
             ValueError: for a level outside (0, 1).
         """
-        if self.task != "regression":
+        if self.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(level)")
         level = _probability(level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target, by bisection of the distribution function (regression)."""
+        """Returns the quantile of each target, by bisection of the distribution function (regression).
+
+        Of whole numbers it is a whole number: the smallest y with P(Y ≤ y) ≥ probability.
+        """
+        if not self.support.ordered:
+            raise TypeError(f"targets that are {self.support.values} have no order, and no quantiles; use sample")
         spread = 2.0 + 1.0 / (_probability(probability) * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
         lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
+        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
+        lower = jnp.maximum(lower, self.support.lower - room)
+        upper = jnp.minimum(upper, self.support.upper + room)
         steps = 60 if self.mean.dtype == jnp.float64 else 30
 
         def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -165,7 +176,7 @@ class Predictive(ABC):
             return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
 
         lower, upper = jax.lax.fori_loop(0, steps, halve, (lower, upper))
-        return (lower + upper) / 2
+        return jnp.round(upper) + 0.0 if self.support.discrete else (lower + upper) / 2
 
     def prediction_set(self, level: float = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
@@ -174,7 +185,7 @@ class Predictive(ABC):
             TypeError: for regression; use `interval`.
             ValueError: for a level outside (0, 1).
         """
-        if self.task == "regression":
+        if not self.support.has_classes:
             raise TypeError("a regression has no classes; use interval(level)")
         probabilities = self.probabilities
         order = jnp.argsort(-probabilities, axis=-1)
@@ -191,7 +202,7 @@ class Predictive(ABC):
             key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
             draws: how many.
         """
-        if self.task != "regression":
+        if self.support.has_classes:
             table = jnp.asarray(utility, self.mean.dtype)
             probabilities = self.probabilities
             if table.ndim != 2 or table.shape[1] != probabilities.shape[1]:
@@ -210,8 +221,8 @@ class Prepared(Protocol):
     """A belief that is ready to predict: its draws are taken, its matrices factored. A pytree."""
 
     @property
-    def task(self) -> str:
-        """The likelihood's task."""
+    def support(self) -> Support:
+        """The likelihood's support."""
         ...
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:

@@ -21,6 +21,7 @@ from lamu.predictives.rows import in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -168,8 +169,8 @@ class _Tangent:
     of: TangentOutputs
 
     @property
-    def task(self) -> str:
-        return self.of.model.likelihood.task
+    def support(self) -> Support:
+        return self.of.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of

@@ -12,6 +12,7 @@ from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive
 from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record, static
+from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Mixture", "all_but_one"]
@@ -50,9 +51,9 @@ class Mixture(Predictive):
         return cls(likelihood, dispersion, f, jnp.full(f.shape[:1], -jnp.log(f.shape[0]), f.dtype), drawn)
 
     @property
-    def task(self) -> str:
-        """The likelihood's task."""
-        return self.likelihood.task
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self.likelihood.support
 
     @property
     def mean(self) -> Array:
@@ -67,14 +68,14 @@ class Mixture(Predictive):
     @property
     def aleatoric(self) -> Array:
         """Expected entropy in nats (classes), or expected variance (regression)."""
-        if self.task == "regression":
+        if not self.support.has_classes:
             return self._expected_variance
         return self._average(jax.vmap(self.likelihood.entropy)(self.dispersion, self.f))
 
     @property
     def epistemic(self) -> Array:
         """Mutual information of target and parameters in nats (classes), or the variance of the mean (regression)."""
-        if self.task == "regression":
+        if not self.support.has_classes:
             return self._variance_of_means
         probabilities = self.probabilities
         entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)

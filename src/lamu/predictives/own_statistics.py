@@ -14,6 +14,7 @@ from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -60,8 +61,8 @@ class _DrawnWithState:
     draws: Params
 
     @property
-    def task(self) -> str:
-        return self.model.likelihood.task
+    def support(self) -> Support:
+        return self.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         f = in_room(_outputs, (self.model, self.network_states, self.draws), (x, offset), axis=1)

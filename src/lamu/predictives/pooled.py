@@ -15,6 +15,7 @@ from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import all_but_one
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, RandomKey, Rows
 
@@ -39,9 +40,9 @@ class Pooled(Predictive):
     parts: tuple[Any, ...]
 
     @property
-    def task(self) -> str:
-        """The members' task."""
-        return self.parts[0].task
+    def support(self) -> Support:
+        """The members' support."""
+        return self.parts[0].support
 
     @property
     def mean(self) -> Array:
@@ -61,7 +62,7 @@ class Pooled(Predictive):
     @property
     def epistemic(self) -> Array:
         """What the members do not know each, and where they disagree."""
-        if self.task == "regression":
+        if not self.support.has_classes:
             return self._average([part.epistemic for part in self.parts]) + self._disagreement
         probabilities = self.probabilities
         entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)
@@ -147,8 +148,8 @@ class _Members:
     parts: tuple[Any, ...]
 
     @property
-    def task(self) -> str:
-        return self.parts[0].task
+    def support(self) -> Support:
+        return self.parts[0].support
 
     def at(self, x: Rows, offset: Rows | None) -> Pooled:
         return Pooled(tuple(part.at(x, offset) for part in self.parts))

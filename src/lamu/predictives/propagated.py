@@ -30,6 +30,7 @@ from lamu.predictives.interface import Prepared
 from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -162,8 +163,8 @@ class _Moments:
     dispersion: Params
 
     @property
-    def task(self) -> str:
-        return self.model.likelihood.task
+    def support(self) -> Support:
+        return self.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> GaussianPredictive:
         mean, variance = in_room(_outputs, (self.model, self.weights), (x,))

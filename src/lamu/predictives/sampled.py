@@ -18,6 +18,7 @@ from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.shapes import once_a_shape
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -55,8 +56,8 @@ class _Drawn:
     random: bool = static()
 
     @property
-    def task(self) -> str:
-        return self.model.likelihood.task
+    def support(self) -> Support:
+        return self.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         f = in_room(_outputs, (self.model, self.network_state, self.draws), (x, offset), axis=1)

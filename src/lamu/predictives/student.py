@@ -16,6 +16,7 @@ from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rows import drawn, in_room, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
+from lamu.supports import Real, Support
 from lamu.target import Target
 from lamu.typing import Array, RandomKey, Rows
 
@@ -54,8 +55,8 @@ class _Head:
     network_state: Any
 
     @property
-    def task(self) -> str:
-        return "regression"
+    def support(self) -> Support:
+        return Real()
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         parts = (self.model, self.belief, self.network_state)
@@ -99,9 +100,9 @@ class StudentPredictive(Predictive):
     share: Array
 
     @property
-    def task(self) -> str:
-        """Regression."""
-        return "regression"
+    def support(self) -> Support:
+        """Real numbers."""
+        return Real()
 
     @property
     def mean(self) -> Array:

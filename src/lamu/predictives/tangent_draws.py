@@ -18,6 +18,7 @@ from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -56,8 +57,8 @@ class _DrawnTangent:
     network_state: Any
 
     @property
-    def task(self) -> str:
-        return self.model.likelihood.task
+    def support(self) -> Support:
+        return self.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         parts = (self.model, self.mean, self.draws, self.dispersion, self.network_state)

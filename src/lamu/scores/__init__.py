@@ -1,7 +1,7 @@
 """Scores: how good a prediction is. Plain functions of a predictive and the targets, each a number.
 
-A prediction is what `posterior.predict` returns; of it, the scores read `task` ("regression", "binary" or "classes"),
-`mean`, `std`, `log_prob(y)`, `cdf(y)`, `interval(level)` and `prediction_set(level)`.
+A prediction is what `posterior.predict` returns; of it, the scores read `support` (numbers or classes), `mean`,
+ `std`, `log_prob(y)`, `cdf(y)`, `interval(level)` and `prediction_set(level)`.
 
 A score of a few hundred rows is itself uncertain: `with_error` gives it with its standard error, and `difference`
 compares two predictions of the same rows, pair by pair.

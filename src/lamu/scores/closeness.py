@@ -29,9 +29,10 @@ def agreement(pred: Any, reference: Any) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import agreement
-        >>> one = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2]))
-        >>> agreement(one, SimpleNamespace(task="binary", mean=np.array([0.6, 0.7])))
+        >>> one = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2]))
+        >>> agreement(one, SimpleNamespace(support=TwoClasses(), mean=np.array([0.6, 0.7])))
         0.5
     """
     return float(np.mean(agreement_of_rows(pred, reference)))
@@ -63,9 +64,10 @@ def total_variation(pred: Any, reference: Any) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import total_variation
-        >>> one = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2]))
-        >>> round(total_variation(one, SimpleNamespace(task="binary", mean=np.array([0.6, 0.7]))), 3)
+        >>> one = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2]))
+        >>> round(total_variation(one, SimpleNamespace(support=TwoClasses(), mean=np.array([0.6, 0.7]))), 3)
         0.4
     """
     return float(np.mean(total_variation_of_rows(pred, reference)))
@@ -80,8 +82,8 @@ def total_variation_of_rows(pred: Any, reference: Any) -> np.ndarray:
 def _probabilities(score: str, pred: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
     shapes = np.shape(pred.mean), np.shape(reference.mean)
     for given in (pred, reference):
-        if given.task == "regression":
-            raise ValueError(f"{score} is for classes, and a prediction of the task 'regression' was given")
+        if not given.support.has_classes:
+            raise ValueError(f"{score} is for classes, and a prediction of numbers was given")
     if shapes[0] != shapes[1]:
         raise ValueError(f"{score} compares predictions of the same rows, and these have the shapes {shapes}")
     if not shapes[0][0]:

@@ -48,8 +48,9 @@ def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, draw
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import expected_utility
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2]))
         >>> expected_utility(pred, [[0.0, -10.0], [-1.0, 0.0]]).round(3).tolist()
         [[-9.0, -0.1], [-2.0, -0.8]]
     """
@@ -75,8 +76,9 @@ def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, draw
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import least_expected_loss
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.3, 0.05]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.3, 0.05]))
         >>> least_expected_loss(pred, [[0.0, 10.0], [1.0, 0.0]]).tolist()  # to miss a one costs ten times as much
         [1, 0]
     """
@@ -104,8 +106,9 @@ def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, 
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import value_of_information
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.5, 0.1]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.5, 0.1]))
         >>> value_of_information(pred, np.eye(2)).round(3).tolist()
         [0.5, 0.1]
     """
@@ -134,8 +137,9 @@ def expected_regret(pred: Any, utility: Any, action: Any, key: RandomKey | None 
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import expected_regret
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.9]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.9]))
         >>> expected_regret(pred, np.eye(2), [1, 0]).round(3).tolist()
         [0.1, 0.9]
     """
@@ -195,8 +199,9 @@ def with_question(utility: Any, cost: float) -> Any:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import least_expected_loss, with_question
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.97, 0.6]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.97, 0.6]))
         >>> least_expected_loss(pred, -with_question(np.eye(2), 0.1)).tolist()
         [1, 2]
     """
@@ -215,7 +220,7 @@ def with_question(utility: Any, cost: float) -> Any:
 
 def _expected(pred: Any, utility: Any, key: RandomKey | None, draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns E[u(a, y)], `[N, actions]`, and E[max u], `[N]`."""
-    if pred.task != "regression":
+    if pred.support.has_classes:
         p = np.asarray(pred.mean, float)
         p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
         table = _table(utility)

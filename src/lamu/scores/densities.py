@@ -33,8 +33,9 @@ def nll(pred: Any, y: Any) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import nll
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.5]), log_prob=lambda y: np.log([0.5]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.5]), log_prob=lambda y: np.log([0.5]))
         >>> round(nll(pred, np.array([1])), 4)
         0.6931
     """
@@ -70,8 +71,9 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
         >>> import jax.numpy as jnp
         >>> from jax.scipy.stats import norm
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu.scores import crps
-        >>> pred = SimpleNamespace(task="regression", mean=jnp.zeros(1), std=jnp.ones(1), cdf=norm.cdf)
+        >>> pred = SimpleNamespace(support=Real(), mean=jnp.zeros(1), std=jnp.ones(1), cdf=norm.cdf)
         >>> round(crps(pred, jnp.zeros(1)), 4)
         0.2337
     """
@@ -80,7 +82,7 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
 
 def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
-    y = target("crps", pred, y, "regression")
+    y = target("crps", pred, y, has_classes=False)
     # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.
     parts = pred.chunks() if isinstance(pred, Predictive) else [(slice(None), pred)]
     return np.concatenate([by_row(_integrals(part, y[rows], panels)) for rows, part in parts])

@@ -48,8 +48,10 @@ def wasserstein(pred: Any, reference: Any, panels: int = 64) -> float:
 def wasserstein_of_rows(pred: Any, reference: Any, panels: int = 64) -> np.ndarray:
     """Returns each row's distance, the mean of its outputs', `[N]`, whose mean is `wasserstein`."""
     shapes = np.shape(pred.mean), np.shape(reference.mean)
-    if pred.task != "regression" or reference.task != "regression":
-        raise ValueError(f"wasserstein is for regression, and the tasks are {pred.task!r} and {reference.task!r}")
+    if pred.support.has_classes or reference.support.has_classes:
+        raise ValueError(
+            "wasserstein compares predictions of numbers, and one of these is of classes; take total_variation"
+        )
     if shapes[0] != shapes[1] or not shapes[0][0]:
         raise ValueError(f"wasserstein compares predictions of the same rows, and these have the shapes {shapes}")
     ends = [

@@ -57,8 +57,9 @@ class RiskCoverage:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import risk_coverage
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.6]), total=np.array([0.3, 0.7]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.6]), total=np.array([0.3, 0.7]))
         >>> risk_coverage(pred, np.array([1, 0])).risk.tolist()
         [0.0, 0.5]
     """
@@ -86,8 +87,9 @@ def risk_coverage(pred: Any, y: Any, doubt: Any = None) -> RiskCoverage:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu.scores import risk_coverage
-        >>> pred = SimpleNamespace(task="regression", mean=np.array([0.0, 0.0]), total=np.array([2.0, 1.0]))
+        >>> pred = SimpleNamespace(support=Real(), mean=np.array([0.0, 0.0]), total=np.array([2.0, 1.0]))
         >>> risk_coverage(pred, np.array([3.0, 1.0])).risk.tolist()
         [1.0, 5.0]
     """
@@ -95,10 +97,10 @@ def risk_coverage(pred: Any, y: Any, doubt: Any = None) -> RiskCoverage:
     if y.ndim != 1:
         raise ValueError(f"risk_coverage ranks rows with one target, and these have the shape {y.shape}")
     mean = np.asarray(pred.mean, float)
-    if pred.task == "regression":
+    if not pred.support.has_classes:
         error = (mean - y) ** 2
     else:
-        label = (mean > 0.5) if pred.task == "binary" else np.argmax(mean, axis=1)
+        label = pred.support.labels(mean)
         error = (label.astype(int) != y.astype(int)).astype(float)
     ranked = np.asarray(pred.total if doubt is None else doubt, float)
     if ranked.shape != y.shape:
@@ -128,8 +130,9 @@ def aurc(pred: Any, y: Any, doubt: Any = None) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import aurc
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.6]), total=np.array([0.3, 0.7]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.6]), total=np.array([0.3, 0.7]))
         >>> aurc(pred, np.array([1, 0]))
         0.25
     """

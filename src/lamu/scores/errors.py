@@ -31,8 +31,9 @@ def accuracy(pred: Any, y: Any) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import accuracy
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2, 0.7, 0.1]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2, 0.7, 0.1]))
         >>> accuracy(pred, np.array([1, 0, 0, 0]))
         0.75
     """
@@ -41,9 +42,8 @@ def accuracy(pred: Any, y: Any) -> float:
 
 def right(pred: Any, y: Any) -> np.ndarray:
     """Returns 1 where a row's most probable label is the true one, else 0, `[N]`, whose mean is `accuracy`."""
-    y = target("accuracy", pred, y, "binary", "classes")
-    p = np.asarray(pred.mean, float)
-    label = p > 0.5 if pred.task == "binary" else np.argmax(p, axis=1)
+    y = target("accuracy", pred, y, has_classes=True)
+    label = pred.support.labels(np.asarray(pred.mean, float))
     return (label == y).astype(float)
 
 
@@ -69,8 +69,9 @@ def brier(pred: Any, y: Any) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Classes
         >>> from lamu.scores import brier
-        >>> brier(SimpleNamespace(task="classes", mean=np.array([[0.5, 0.5, 0.0]])), np.array([0]))
+        >>> brier(SimpleNamespace(support=Classes(3), mean=np.array([[0.5, 0.5, 0.0]])), np.array([0]))
         0.5
     """
     return float(np.mean(squared_distance(pred, y)))
@@ -78,9 +79,9 @@ def brier(pred: Any, y: Any) -> float:
 
 def squared_distance(pred: Any, y: Any) -> np.ndarray:
     """Returns the squared distance of each row's probabilities from its outcome, `[N]`, whose mean is `brier`."""
-    y = target("brier", pred, y, "binary", "classes")
+    y = target("brier", pred, y, has_classes=True)
     p = np.asarray(pred.mean, float)
-    if pred.task == "binary":
+    if p.ndim == 1:
         return (p - y) ** 2
     outcome = y[:, None] == np.arange(p.shape[1])[None]
     return np.sum((p - outcome) ** 2, axis=1)
@@ -104,8 +105,9 @@ def rmse(pred: Any, y: Any) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu.scores import rmse
-        >>> rmse(SimpleNamespace(task="regression", mean=np.zeros(2)), np.array([3.0, -3.0]))
+        >>> rmse(SimpleNamespace(support=Real(), mean=np.zeros(2)), np.array([3.0, -3.0]))
         3.0
     """
     return float(np.sqrt(np.mean(squared_error(pred, y))))
@@ -113,5 +115,5 @@ def rmse(pred: Any, y: Any) -> float:
 
 def squared_error(pred: Any, y: Any) -> np.ndarray:
     """Returns the squared error of each row, the mean of its outputs', `[N]`, whose mean is the square of `rmse`."""
-    y = target("rmse", pred, y, "regression")
+    y = target("rmse", pred, y, has_classes=False)
     return by_row((np.asarray(pred.mean, float) - y) ** 2)

@@ -107,7 +107,7 @@ def mahalanobis(posterior: Posterior, x: Any, y: Any) -> Mahalanobis:
     if not len(columns):
         raise ValueError("the features of all rows are the same, and no distance can be told; train the network first")
     features = gradients[:, columns]
-    if posterior.model.likelihood.task == "regression":
+    if not posterior.model.likelihood.support.has_classes:
         label = np.zeros(len(y), int)
     else:
         label = np.unique(y, return_inverse=True)[1]

@@ -168,9 +168,11 @@ def fidelity(
         >>> 0.0 < found.wasserstein.value < 0.2
         True
     """
-    tasks = posterior.model.task, reference.model.task
-    if tasks[0] != tasks[1]:
-        raise ValueError(f"the posterior's task is {tasks[0]!r} and the reference's {tasks[1]!r}; compare the same one")
+    supports = posterior.model.support, reference.model.support
+    if supports[0] != supports[1]:
+        raise ValueError(
+            f"the posterior predicts {supports[0]} and the reference {supports[1]}; compare predictions of the same"
+        )
     identified = posterior.model.identified and reference.model.identified
     found = moments(posterior, reference, key) if identified else None
     if x is None:
@@ -179,7 +181,7 @@ def fidelity(
         return Fidelity(level=level, moments=found)
     pred, other = posterior.predict(x, samples=samples), reference.predict(x, samples=samples)
     score = None if y is None else difference(nll, pred, other, y)
-    if tasks[0] == "regression":
+    if not pred.support.has_classes:
         distance = wasserstein_of_rows(pred, other) / by_row(np.asarray(other.std, float))
         held, own = (_held(other, *(np.asarray(end) for end in each.interval(level))) for each in (pred, other))
         return Fidelity(None, None, _mean(distance), level, _mean(held), _mean(own), score, found)

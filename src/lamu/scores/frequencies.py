@@ -37,8 +37,9 @@ def ece(pred: Any, y: Any, bins: int = 15) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import ece
-        >>> pred = SimpleNamespace(task="binary", mean=np.full(4, 0.75))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.full(4, 0.75))
         >>> ece(pred, np.array([1, 1, 1, 0]))
         0.0
     """
@@ -48,10 +49,8 @@ def ece(pred: Any, y: Any, bins: int = 15) -> float:
 
 def confidence_and_right(pred: Any, y: Any) -> np.ndarray:
     """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
-    y = target("ece", pred, y, "binary", "classes")
-    p = np.asarray(pred.mean, float)
-    if pred.task == "binary":
-        p = np.stack([1.0 - p, p], axis=1)
+    y = target("ece", pred, y, has_classes=True)
+    p = pred.support.probabilities(np.asarray(pred.mean, float))
     return np.stack([np.max(p, axis=1), np.argmax(p, axis=1) == y], axis=1)
 
 
@@ -77,8 +76,9 @@ class Reliability:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import reliability
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.1, 0.1, 0.8, 0.8]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.1, 0.1, 0.8, 0.8]))
         >>> reliability(pred, np.array([0, 0, 1, 0])).happened.tolist()
         [0.0, 0.5]
     """
@@ -109,15 +109,16 @@ def reliability(pred: Any, y: Any, bins: int = 10) -> Reliability:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Classes
         >>> from lamu.scores import reliability
-        >>> pred = SimpleNamespace(task="classes", mean=np.array([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2]]))
+        >>> pred = SimpleNamespace(support=Classes(3), mean=np.array([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2]]))
         >>> reliability(pred, np.array([0, 0])).count.tolist()
         [2]
     """
     if bins < 1:
         raise ValueError(f"reliability cannot sort rows into {bins} bins; give at least one")
-    if pred.task == "binary":
-        labels = target("reliability", pred, y, "binary", "classes")
+    if np.ndim(pred.mean) == 1:
+        labels = target("reliability", pred, y, has_classes=True)
         said, happened = np.asarray(pred.mean, float), np.asarray(labels, float)
     else:
         said, happened = confidence_and_right(pred, y).T
@@ -151,9 +152,10 @@ def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu.scores import coverage
         >>> interval = lambda level: (np.full(4, -1.0), np.full(4, 1.0))
-        >>> pred = SimpleNamespace(task="regression", mean=np.zeros(4), interval=interval)
+        >>> pred = SimpleNamespace(support=Real(), mean=np.zeros(4), interval=interval)
         >>> coverage(pred, np.array([0.0, 0.5, -0.5, 3.0]))
         0.75
     """
@@ -165,7 +167,7 @@ def covered(pred: Any, y: Any, level: float = 0.9) -> np.ndarray:
     y = target("coverage", pred, y)
     if not 0.0 < level < 1.0:
         raise ValueError(f"the level {level} is not between 0 and 1; give a probability, for instance 0.9")
-    if pred.task == "regression":
+    if not pred.support.has_classes:
         lower, upper = pred.interval(level)
         return by_row(((np.asarray(lower) <= y) & (y <= np.asarray(upper))).astype(float))
     members = np.asarray(pred.prediction_set(level))

@@ -43,8 +43,9 @@ def entropy(pred: Any) -> np.ndarray:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu.scores import entropy
-        >>> entropy(SimpleNamespace(task="binary", mean=np.array([0.5, 1.0]))).round(4).tolist()
+        >>> entropy(SimpleNamespace(support=TwoClasses(), mean=np.array([0.5, 1.0]))).round(4).tolist()
         [0.6931, 0.0]
     """
     p = _probabilities("entropy", pred)
@@ -74,7 +75,7 @@ def mutual_information(pred: Any) -> np.ndarray:
         >>> mutual_information(Mixture.equal(Bernoulli(), {}, disagreeing)).round(4).tolist()
         [0.6931]
     """
-    if pred.task == "regression":
+    if not pred.support.has_classes:
         raise ValueError("mutual_information is for classes; of a regression take pred.epistemic, a variance")
     return np.asarray(pred.epistemic, float)
 
@@ -96,8 +97,9 @@ def least_confidence(pred: Any) -> np.ndarray:
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Classes
         >>> from lamu.scores import least_confidence
-        >>> least_confidence(SimpleNamespace(task="classes", mean=np.array([[0.75, 0.25]]))).tolist()
+        >>> least_confidence(SimpleNamespace(support=Classes(2), mean=np.array([[0.75, 0.25]]))).tolist()
         [0.25]
     """
     return 1 - _probabilities("least_confidence", pred).max(axis=1)
@@ -134,7 +136,7 @@ def energy(
         >>> lamu.scores.energy(posterior, x[:3]).shape
         (3,)
     """
-    if posterior.model.likelihood.task == "regression":
+    if not posterior.model.likelihood.support.has_classes:
         raise ValueError("energy is for classes, whose outputs are logits; of a regression take pred.epistemic")
     key = jax.random.clone(posterior.key) if key is None else key
     x = np.asarray(x)
@@ -155,7 +157,7 @@ def _mean_outputs(posterior: Posterior, draws: Any, x: Array) -> Array:
 
 
 def _probabilities(score: str, pred: Any) -> np.ndarray:
-    if pred.task == "regression":
+    if not pred.support.has_classes:
         raise ValueError(f"{score} is for classes; of a regression take pred.variance or pred.epistemic")
     p = np.asarray(pred.mean, float)
     return np.stack([1 - p, p], axis=1) if p.ndim == 1 else p

@@ -54,8 +54,9 @@ def with_error(score: Callable[..., float], pred: Any, y: Any, **options: Any) -
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
         >>> from lamu import scores
-        >>> pred = SimpleNamespace(task="binary", mean=np.array([0.9, 0.2, 0.7, 0.1]))
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.9, 0.2, 0.7, 0.1]))
         >>> scores.with_error(scores.accuracy, pred, np.array([1, 0, 0, 0]))
         Estimate(value=0.75, error=0.25)
     """
@@ -84,8 +85,9 @@ def difference(score: Callable[..., float], pred: Any, reference: Any, y: Any, *
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu import scores
-        >>> pred, other = (SimpleNamespace(task="regression", mean=np.array(m)) for m in ([0.0, 1.0], [1.0, 2.0]))
+        >>> pred, other = (SimpleNamespace(support=Real(), mean=np.array(m)) for m in ([0.0, 1.0], [1.0, 2.0]))
         >>> round(scores.difference(scores.rmse, pred, other, np.array([0.0, 1.0])).value, 4)
         -1.0
     """
@@ -112,9 +114,10 @@ def rows_of(score: Callable[..., float], pred: Any, y: Any, **options: Any) -> n
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
         >>> from lamu import scores
         >>> from lamu.scores.sampling import rows_of
-        >>> rows_of(scores.rmse, SimpleNamespace(task="regression", mean=np.zeros(2)), np.array([3.0, -1.0])).tolist()
+        >>> rows_of(scores.rmse, SimpleNamespace(support=Real(), mean=np.zeros(2)), np.array([3.0, -1.0])).tolist()
         [9.0, 1.0]
     """
     form = _form(score)

@@ -10,43 +10,43 @@ from lamu import memory
 
 __all__ = ["by_row", "nodes_at_once", "target"]
 
-_CLASSES = ("binary", "classes")
 _NEEDS = {
-    ("regression",): "regression (classes have accuracy and brier)",
-    ("binary", "classes"): "classes (regression has rmse and crps)",
+    False: "regression (classes have accuracy and brier)",
+    True: "classes (regression has rmse and crps)",
 }
 
 
-def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
+def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np.ndarray:
     """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own.
 
     Args:
         score: the name of the score, for the message.
         pred: the prediction.
         y: the targets: `[N]`, or `[N, outputs]` for regression with several outputs.
-        *tasks: the tasks that the score is for; none for all of them.
+        has_classes: whether the score is for classes; for numbers where False, for both where None.
 
     Raises:
-        ValueError: if the task is another one, the shapes differ, there are no rows, a target is unknown (NaN, masked),
-            or a label is no class of the prediction. A target of shape `[N, 1]`
-            against a mean of shape `[N]` would otherwise broadcast to `[N, N]` unseen.
+        ValueError: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
+            (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape
+            `[N]` would otherwise broadcast to `[N, N]` unseen.
 
     Examples:
         >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> from lamu.scores.target import target
-        >>> pred = SimpleNamespace(task="regression", mean=np.zeros(2))
-        >>> target("rmse", pred, [1.0, 2.0], "regression").tolist()
+        >>> from lamu.supports import Real
+        >>> pred = SimpleNamespace(support=Real(), mean=np.zeros(2))
+        >>> target("rmse", pred, [1.0, 2.0], has_classes=False).tolist()
         [1.0, 2.0]
     """
-    if tasks and pred.task not in tasks:
-        raise ValueError(f"{score} is for {_NEEDS[tasks]}, and this prediction's task is {pred.task!r}")
+    if has_classes is not None and pred.support.has_classes is not has_classes:
+        raise ValueError(f"{score} is for {_NEEDS[has_classes]}, and this prediction's task is {pred.support.task!r}")
     if np.ma.is_masked(y):
         count = int(np.ma.count_masked(y))
         raise ValueError(f"{score} needs known targets, and {count} of {y.size} are masked; leave them out")
     y = np.asarray(y)
     shape = np.shape(pred.mean)
-    expected = shape[:1] if pred.task == "classes" else shape
+    expected = pred.support.shape(shape)
     if y.shape != expected:
         raise ValueError(
             f"{score} needs targets of shape {expected}, one for each prediction, and these have {y.shape}"
@@ -54,8 +54,8 @@ def target(score: str, pred: Any, y: Any, *tasks: str) -> np.ndarray:
     if y.size == 0:
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
     _require_known(score, y)
-    if pred.task in _CLASSES:
-        _require_classes(score, y, 2 if pred.task == "binary" else shape[-1])
+    if pred.support.has_classes:
+        _require_classes(score, y, 2 if len(shape) == 1 else shape[-1])
     return y
 
 

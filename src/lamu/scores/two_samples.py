@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lamu import memory
+from lamu.predictives.interface import Predictive
 
 __all__ = ["Drift", "drift", "kernel_drift"]
 
@@ -183,7 +184,7 @@ def _samples(reference: Any, new: Any, level: float) -> tuple[tuple[str, ...], n
 
 
 def _quantities(pred: Any) -> dict[str, np.ndarray]:
-    if not hasattr(pred, "task"):
+    if not isinstance(pred, Predictive):
         table = np.asarray(pred, float)
         table = table[:, None] if table.ndim == 1 else table
         if table.ndim != 2:
@@ -191,7 +192,7 @@ def _quantities(pred: Any) -> dict[str, np.ndarray]:
         return {f"column {j}": table[:, j] for j in range(table.shape[1])}
     mean = np.asarray(pred.mean, float)
     columns = mean[:, None] if mean.ndim == 1 else mean
-    if pred.task == "regression":
+    if not pred.support.has_classes:
         std = np.asarray(pred.std, float).reshape(columns.shape)
         known = np.asarray(pred.epistemic, float).reshape(columns.shape)
         several = columns.shape[1] > 1
@@ -200,6 +201,6 @@ def _quantities(pred: Any) -> dict[str, np.ndarray]:
             f"{name} {j}" if several else name: part[:, j] for name, part in parts.items() for j in range(part.shape[1])
         }
     else:
-        found = {f"p(class {j})" if pred.task == "classes" else "p": columns[:, j] for j in range(columns.shape[1])}
+        found = {"p" if mean.ndim == 1 else f"p(class {j})": columns[:, j] for j in range(columns.shape[1])}
         found |= {"entropy": np.asarray(pred.total, float), "epistemic": np.asarray(pred.epistemic, float)}
     return {name: part for name, part in found.items() if "epistemic" not in name or np.any(part != 0)}

@@ -13,6 +13,7 @@ from lamu.networks.randomness import draws_noise
 from lamu.predictives import Mixture, PredictiveRule, Prepared
 from lamu.predictives.rows import in_room
 from lamu.record import record
+from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, Rows
 
@@ -53,8 +54,8 @@ class _Noisy:
     keys: Any
 
     @property
-    def task(self) -> str:
-        return self.model.likelihood.task
+    def support(self) -> Support:
+        return self.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         network, one = self.model.network, lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)

@@ -6,6 +6,7 @@ from typing import Any
 
 from lamu.likelihoods import Likelihood
 from lamu.record import record
+from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["HeldDispersions"]
@@ -37,9 +38,9 @@ class HeldDispersions(Likelihood):
         return self.base.name
 
     @property
-    def task(self) -> str:
-        """The base's task."""
-        return self.base.task
+    def support(self) -> Support:
+        """The base's support."""
+        return self.base.support
 
     @property
     def log_concave(self) -> bool:

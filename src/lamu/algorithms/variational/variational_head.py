@@ -186,7 +186,7 @@ def expected_log_likelihood(model: Model, dispersion: Params, mean: Array, varia
         information = jnp.diagonal(likelihood.information(dispersion, mean), axis1=1, axis2=2)
         return likelihood.log_prob(dispersion, mean, y) - jnp.sum(information * variance, axis=1) / 2
     raised = likelihood.log_prob(dispersion, mean + variance / 2, y)
-    if likelihood.task == "binary":
+    if mean.shape[1] == 1:
         return raised - jnp.reshape(y, mean.shape[:1]).astype(mean.dtype) * variance[:, 0] / 2
     own = jax.nn.one_hot(jnp.reshape(y, mean.shape[:1]).astype(jnp.int32), mean.shape[1], dtype=mean.dtype)
     return raised - jnp.sum(own * variance, axis=1) / 2

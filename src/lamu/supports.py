@@ -1,0 +1,441 @@
+"""Supports: the values that a target can take, and what they allow.
+
+A likelihood names its support, and everything that depends on the kind of a target follows from it: whether the mean is
+a number or a vector of probabilities, whether the target may be shifted and scaled, whether quantiles exist and are
+whole numbers, and which values `lamu.fit` refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = [
+    "Circle",
+    "Classes",
+    "Counts",
+    "OrderedClasses",
+    "PositiveReal",
+    "Rankings",
+    "Real",
+    "Support",
+    "TwoClasses",
+    "UnitInterval",
+]
+
+
+class Support(ABC):
+    """A set of values that a target can take.
+
+    Attributes:
+        has_classes: whether a target is one of several classes, whose probabilities are the mean of a prediction; else
+            it is a number.
+        discrete: whether numbers are whole, so that quantiles are too.
+        ordered: whether values have an order, so that a distribution function and quantiles exist.
+        circular: whether a target is an angle in radians, where π and −π are the same.
+        lower, upper: between which ends numbers lie.
+        affine: whether a shifted and scaled target is one of the same support, so that `Model.standardised` may
+            standardise it.
+
+    Examples:
+        >>> from lamu import supports
+        >>> supports.Counts().discrete, supports.Counts().affine, supports.Real().affine
+        (True, False, True)
+    """
+
+    has_classes: bool = False
+    discrete: bool = False
+    ordered: bool = True
+    circular: bool = False
+    affine: bool = False
+    lower: float = -math.inf
+
+    @property
+    def upper(self) -> float:
+        """The upper end of the numbers."""
+        return math.inf
+
+    @property
+    def task(self) -> str:
+        """What `lamu fit --task` calls it: "regression", "binary" or "classes"."""
+        return "regression"
+
+    @property
+    @abstractmethod
+    def values(self) -> str:
+        """The values in words, for messages: "whole numbers from 0"."""
+
+    @abstractmethod
+    def contains(self, y: Any) -> Any:
+        """Returns which targets are in the support, an array of Booleans like `y`."""
+
+    def check(self, y: Any, name: str) -> None:
+        """Raises a ValueError, which names the first row at fault, unless every target is in the support.
+
+        Args:
+            y: targets, leading axis `batch`.
+            name: what takes them, for the message.
+
+        Examples:
+            >>> from lamu.supports import Counts
+            >>> Counts().check([3.0, 1.0], "Poisson")
+        """
+        y = np.asarray(y)
+        if not (np.issubdtype(y.dtype, np.number) or y.dtype == bool or jnp.issubdtype(y.dtype, jnp.floating)):
+            raise ValueError(
+                f"the target {y.ravel()[:1].tolist()} is not a number, and {name} takes {self.values}; {self.advice}"
+            )
+        inside = np.asarray(self.contains(y))
+        if not inside.all():
+            row = np.argwhere(~inside)[0, 0]
+            raise ValueError(
+                f"the target in row {row} is {y[~inside].ravel()[0]!s}, and {name} takes {self.values}; {self.advice}"
+            )
+
+    @property
+    def advice(self) -> str:
+        """What to do about a target outside, for messages."""
+        return "leave the row out, or take another likelihood"
+
+    def probabilities(self, mean: Any) -> Any:
+        """Returns the probabilities of the classes, `[N, classes]`.
+
+        Args:
+            mean: the mean of a prediction.
+
+        Raises:
+            TypeError: where a target is a number.
+        """
+        del mean
+        raise TypeError("a regression has no class probabilities; use mean, variance and interval")
+
+    def labels(self, mean: Any) -> Any:
+        """Returns the most probable class of each row, `[N]`; of numbers the mean itself.
+
+        Args:
+            mean: the mean of a prediction.
+        """
+        return mean
+
+    def indicators(self, y: Any, mean: Any) -> Any:
+        """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
+
+        Args:
+            y: targets.
+            mean: the mean of a prediction.
+        """
+        return jnp.asarray(y).astype(mean.dtype)
+
+    def shape(self, mean: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape of the targets.
+
+        Args:
+            mean: the shape of the mean of a prediction.
+        """
+        return mean
+
+    def zeros(self, rows: int) -> Array:
+        """Returns targets of zeros in the support's dtype, `[rows]`, for shapes.
+
+        Args:
+            rows: how many.
+        """
+        return jnp.zeros(rows, jnp.result_type(float))
+
+
+@record
+class Real(Support):
+    """All numbers.
+
+    Examples:
+        >>> from lamu.supports import Real
+        >>> Real().contains([0.5, -2.0]).tolist()
+        [True, True]
+    """
+
+    affine = True
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "finite numbers"
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are finite."""
+        return np.isfinite(y)
+
+
+@record
+class PositiveReal(Support):
+    """Numbers above zero.
+
+    Attributes:
+        zero: whether zero is one of them.
+
+    Examples:
+        >>> from lamu.supports import PositiveReal
+        >>> PositiveReal().contains([0.0, 2.0]).tolist()
+        [False, True]
+    """
+
+    zero: bool = static(default=False)
+
+    lower = 0.0
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "numbers from 0" if self.zero else "numbers above 0"
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are positive and finite."""
+        return np.isfinite(y) & (np.greater_equal(y, 0) if self.zero else np.greater(y, 0))
+
+
+@record
+class UnitInterval(Support):
+    """Numbers between zero and one, both excluded.
+
+    Examples:
+        >>> from lamu.supports import UnitInterval
+        >>> UnitInterval().contains([0.0, 0.3]).tolist()
+        [False, True]
+    """
+
+    lower = 0.0
+
+    @property
+    def upper(self) -> float:
+        """One."""
+        return 1.0
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "numbers strictly between 0 and 1"
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets lie between zero and one."""
+        return np.greater(y, 0) & np.less(y, 1)
+
+
+@record
+class Circle(Support):
+    """Angles in radians, any number; those that differ by 2π are the same.
+
+    Examples:
+        >>> from lamu.supports import Circle
+        >>> Circle().circular, Circle().ordered
+        (True, False)
+    """
+
+    circular = True
+    ordered = False
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "angles in radians"
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are finite."""
+        return np.isfinite(y)
+
+
+@record
+class Counts(Support):
+    """Whole numbers from zero.
+
+    Attributes:
+        most: the largest; None where there is none.
+
+    Examples:
+        >>> from lamu.supports import Counts
+        >>> Counts(most=3).contains([0, 1.5, 4]).tolist()
+        [True, False, False]
+    """
+
+    most: int | None = static(default=None)
+
+    discrete = True
+    lower = 0.0
+
+    @property
+    def upper(self) -> float:
+        """The largest."""
+        return math.inf if self.most is None else float(self.most)
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "whole numbers from 0" + ("" if self.most is None else f" to {self.most}")
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are whole numbers in the range."""
+        inside = np.isfinite(y) & np.equal(np.floor(np.asarray(y, float)), y) & np.greater_equal(y, 0)
+        return inside if self.most is None else inside & np.less_equal(y, self.most)
+
+
+@record
+class TwoClasses(Support):
+    """Zero or one. The mean of a prediction is the probability of one, `[N]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.supports import TwoClasses
+        >>> TwoClasses().probabilities(np.array([0.25])).tolist()
+        [[0.75, 0.25]]
+    """
+
+    has_classes = True
+    discrete = True
+    ordered = False
+
+    @property
+    def task(self) -> str:
+        """TwoClasses."""
+        return "binary"
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "0 and 1"
+
+    @property
+    def advice(self) -> str:
+        """What to do about a target outside."""
+        return (
+            "encode the two classes, for instance with names, y = np.unique(y, return_inverse=True), or use "
+            "Categorical if there are more"
+        )
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are zero or one."""
+        return np.equal(y, 0) | np.equal(y, 1)
+
+    def probabilities(self, mean: Any) -> Any:
+        """Returns those of zero and of one, `[N, 2]`."""
+        stack = jnp.stack if isinstance(mean, jax.Array) else np.stack
+        return stack([1 - mean, mean], axis=-1)
+
+    def labels(self, mean: Any) -> Any:
+        """Returns one where its probability is above one half."""
+        return mean > 0.5
+
+    def zeros(self, rows: int) -> Array:
+        """Returns whole zeros."""
+        return jnp.zeros(rows, jnp.int32)
+
+
+@record
+class Classes(Support):
+    """One of several classes, numbered from zero. The mean of a prediction is their probabilities, `[N, number]`.
+
+    Attributes:
+        number: how many classes there are.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.supports import Classes
+        >>> Classes(3).labels(np.array([[0.2, 0.5, 0.3]])).tolist()
+        [1]
+    """
+
+    number: int = static()
+
+    has_classes = True
+    discrete = True
+    ordered = False
+
+    @property
+    def task(self) -> str:
+        """Classes."""
+        return "classes"
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return f"whole numbers from 0 to {self.number - 1}"
+
+    @property
+    def advice(self) -> str:
+        """What to do about a target outside."""
+        return "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are numbers of classes."""
+        return np.isin(y, np.arange(self.number))
+
+    def probabilities(self, mean: Any) -> Any:
+        """Returns the mean, which they are."""
+        return mean
+
+    def labels(self, mean: Any) -> Any:
+        """Returns the most probable class."""
+        return mean.argmax(axis=-1)
+
+    def indicators(self, y: Any, mean: Any) -> Any:
+        """Returns one-hot vectors, `[N, number]`."""
+        return jax.nn.one_hot(y, mean.shape[-1], dtype=mean.dtype)
+
+    def shape(self, mean: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape of the class numbers."""
+        return mean[:-1]
+
+    def zeros(self, rows: int) -> Array:
+        """Returns whole zeros."""
+        return jnp.zeros(rows, jnp.int32)
+
+
+@record
+class OrderedClasses(Classes):
+    """One of several classes that have an order, as grades do.
+
+    Attributes:
+        number: how many classes there are.
+
+    Examples:
+        >>> from lamu.supports import OrderedClasses
+        >>> OrderedClasses(5).ordered
+        True
+    """
+
+    ordered = True
+
+
+@record
+class Rankings(Support):
+    """Orders of several items, best first: `[N, items]`, each row a permutation of 0 to items − 1.
+
+    Attributes:
+        items: how many items there are.
+
+    Examples:
+        >>> from lamu.supports import Rankings
+        >>> Rankings(3).contains([[2, 0, 1], [0, 0, 1]])[:, 0].tolist()
+        [True, False]
+    """
+
+    items: int = static()
+
+    discrete = True
+    ordered = False
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return f"orders of the numbers 0 to {self.items - 1}, best first"
+
+    def contains(self, y: Any) -> Any:
+        """Returns, for every entry, whether its row is a permutation."""
+        y = np.asarray(y)
+        whole = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
+        return np.broadcast_to(whole, y.shape)
