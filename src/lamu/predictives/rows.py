@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,10 +133,9 @@ def drawn(draw: Callable[..., Array], *each: Any) -> Array:
         (100, 2)
     """
     count = jax.tree.leaves(each)[0].shape[0]
-    one = jax.make_jaxpr(draw)(*jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each))
-    size = sum(math.prod(made.shape) * made.dtype.itemsize for made in one.out_avals)
-    require_room(count, size)
-    at_once = max(1, memory.budget() // max(memory.peak(one), 1))
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
+    require_room(count, memory.bytes_of(jax.eval_shape(draw, *one)))
+    at_once = max(1, memory.budget() // max(memory.largest_array(draw, *one), 1))
     if at_once >= count:
         return jax.vmap(draw)(*each)
     return jnp.asarray(jax.lax.map(lambda entry: draw(*entry), each, batch_size=at_once))
@@ -183,8 +181,8 @@ def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
 
 @once_a_shape
 def _taken(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
-    """The bytes that so many rows take, beside the parts."""
-    return memory.peak(jax.make_jaxpr(function)(*parts, *x))
+    """The bytes of the largest array that so many rows make; a chunk's share of the limit has room for four of them."""
+    return memory.largest_array(function, *parts, *x)
 
 
 def _some(leaf: Any, rows: int) -> jax.ShapeDtypeStruct:

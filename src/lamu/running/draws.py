@@ -40,7 +40,9 @@ class DrawsInMemory:
         weights = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(like))
         what = f"a run of {total:,} draws of {weights:,} numbers"
         memory.demand(
-            float(_bytes(like) * total), what, "give checkpoint=folder, where they are kept on disk, or thin more"
+            float(memory.bytes_of(like) * total),
+            what,
+            "give checkpoint=folder, where they are kept on disk, or thin more",
         )
         self._structure = jax.tree.structure(like)
         self._parts: list[list[np.ndarray]] = []
@@ -107,7 +109,7 @@ class DrawsOnDisk:
         if not self._count:
             return None
         self._open()
-        small = _bytes(self._like) * self._count <= memory.budget()
+        small = memory.bytes_of(self._like) * self._count <= memory.budget()
         leaves = [file[: self._count] for file in self._files]
         return jax.tree.unflatten(
             jax.tree.structure(self._like), [jnp.array(leaf) if small else leaf for leaf in leaves]
@@ -163,8 +165,3 @@ def _longer(place: Path, file: np.memmap, shape: tuple[int, ...], count: int) ->
     longer.flush()
     os.replace(draft, place)
     return longer
-
-
-def _bytes(like: Any) -> int:
-    """The bytes of one draw."""
-    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(like))
