@@ -18,14 +18,12 @@ import pytest
 
 import lamu
 from lamu import memory
-from lamu.composition import Weighted
 from lamu.data import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.operators import Dense
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Pooled, Sampled
+from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled, Weighted
 from lamu.predictives.class_probabilities import ClassProbabilities
-from lamu.predictives.independent import IndependentGaussian
 from lamu.predictives.rows import in_room, room_for
 from lamu.predictives.student import StudentPredictive
 from lamu.running.forecast import Forecast, foresee
@@ -265,10 +263,10 @@ def predictions() -> dict[str, Any]:
     return {
         "mixture": mixture,
         "normal": normal,
-        "independent": IndependentGaussian(f[0], 1 + f[1] ** 2, jnp.ones((40, 3), f.dtype)),
+        "independent": GaussianPredictive(f[0], 1 + f[1] ** 2, jnp.ones((40, 3), f.dtype)),
         "student": student,
         "classes": ClassProbabilities(jax.nn.log_softmax(f[0]), jnp.zeros(40, f.dtype)),
-        "pooled": Pooled((normal, replace(normal, centre=centre + 5))),
+        "pooled": Weighted.equal((normal, replace(normal, centre=centre + 5))),
         "weighted": Weighted((normal, student), jnp.log(jnp.array([0.3, 0.7]))),
         "tempered": lamu.calibration.TemperedClasses(mixture, 2.0),
     }
@@ -290,15 +288,13 @@ def test_draws_come_some_at_a_time_and_are_the_same(kind: str) -> None:
 def test_of_a_pool_every_draw_is_of_the_member_that_was_drawn() -> None:
     near = predictions()["normal"]
     far = replace(near, centre=near.centre + 5)
-    pooled = Pooled((near, far)).sample(jax.random.key(0), 400)
+    pooled = Weighted.equal((near, far)).sample(jax.random.key(0), 400)
     weighted = Weighted((near, far), jnp.log(jnp.array([0.2, 0.8]))).sample(jax.random.key(0), 400)
     for drawn, share in ((pooled, 0.5), (weighted, 0.2)):
         # The mean of 40 rows has a standard deviation below 0.6, and the members are 5 apart.
         away = np.asarray(drawn).mean(axis=1) - float(near.mean.mean())
         assert ((np.abs(away) < 2.5) ^ (np.abs(away - 5) < 2.5)).all()
         assert abs(np.mean(np.abs(away) < 2.5) - share) < 0.15  # six standard errors: fails once in 5e8
-    members = jax.random.randint(jax.random.split(jax.random.key(0))[0], (400,), 0, 2)
-    np.testing.assert_array_equal(np.asarray(pooled).mean(axis=1) > float(near.mean.mean()) + 2.5, members == 1)
 
 
 def test_scores_and_decisions_keep_to_the_limit() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
+from lamu.bisection import bisect
 from lamu.typing import Array, RandomKey, Rows
 
 __all__ = ["Predictive", "Prepared"]
@@ -158,14 +159,7 @@ class Predictive(ABC):
         spread = 2.0 + 1.0 / (_probability(probability) * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
         lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
         steps = 60 if self.mean.dtype == jnp.float64 else 30
-
-        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = (ends[0] + ends[1]) / 2
-            low = self.cdf(middle) < probability
-            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
-
-        lower, upper = jax.lax.fori_loop(0, steps, halve, (lower, upper))
-        return (lower + upper) / 2
+        return bisect(lambda y: self.cdf(y) < probability, (lower, upper), steps)
 
     def prediction_set(self, level: float = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
