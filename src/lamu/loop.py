@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
-from lamu.convergence import Unconverged
+from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
@@ -187,8 +187,7 @@ def fit(
         else {},
     )
     like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
-    with memory.within(max_memory):
-        history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
+    history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
     if resume:
         state = devices.lay(saved.restore(state, history, best, algorithm, objective, example))
     elif saved.exists:
@@ -295,7 +294,7 @@ def _warn_unconverged(found: Fit, chosen_earlier: bool) -> None:
     measured = found.convergence
     if measured is None or measured.converged or found.interrupted:
         return
-    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > 1.1:
+    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
         return  # `UnreliableChains` has said so
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"
