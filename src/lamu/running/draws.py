@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,28 +21,17 @@ class DrawsInMemory:
 
     Args:
         like: the shapes of one draw.
-        total: how many there will be.
-
-    Raises:
-        ValueError: where they would take more memory than may be used.
 
     Examples:
         >>> import numpy as np
         >>> from lamu.running.draws import DrawsInMemory
-        >>> kept = DrawsInMemory({"w": np.zeros(2)}, total=3)
+        >>> kept = DrawsInMemory({"w": np.zeros(2)})
         >>> kept.add({"w": np.ones((3, 2))})
         >>> kept.trace["w"].shape
         (3, 2)
     """
 
-    def __init__(self, like: Any, total: int) -> None:
-        weights = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(like))
-        what = f"a run of {total:,} draws of {weights:,} numbers"
-        memory.demand(
-            float(memory.bytes_of(like) * total),
-            what,
-            "give checkpoint=folder, where they are kept on disk, or thin more",
-        )
+    def __init__(self, like: Any) -> None:
         self._structure = jax.tree.structure(like)
         self._parts: list[list[np.ndarray]] = []
 
