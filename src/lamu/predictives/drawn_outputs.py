@@ -29,7 +29,7 @@ class DrawnOutputs:
         >>> import jax, jax.numpy as jnp, lamu
         >>> from lamu.predictives.drawn_outputs import DrawnOutputs
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
-        >>> slopes = jax.jit(lambda model, w, x, offset: w[:, None, None] * x)
+        >>> slopes = jax.jit(lambda model, w, x, offset: w[:, None, None] * x[None])
         >>> DrawnOutputs(model, (jnp.array([1.0, 3.0]),), {}, slopes).at(jnp.ones((1, 1)), None).mean.tolist()
         [2.0]
     """
