@@ -255,8 +255,7 @@ def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
     def arrays(x: Array, offset: Array | None) -> list[Array]:
         return [leaf for leaf in jax.tree.leaves(prepared.at(x, offset)) if isinstance(leaf, jax.Array)]
 
-    found = jax.eval_shape(arrays, *_some((x, offset), rows))
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found)
+    return memory.bytes_of(jax.eval_shape(arrays, *_some((x, offset), rows)))
 
 
 @once_a_shape

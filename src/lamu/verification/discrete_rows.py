@@ -38,6 +38,7 @@ from lamu.target import Target
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
 from lamu.verification.check import Check
+from lamu.verification.vectors import distance, flat
 
 __all__ = ["discrete_rows"]
 
@@ -79,9 +80,8 @@ def _straight_through() -> Check:
         x, y = np.asarray(batch.x)[real], np.asarray(batch.y)[real]
         probability = 1 / (1 + np.exp(-x @ np.where(latent >= 0, 1.0, -1.0)))
         latent = latent - 0.5 * x.T @ (probability - y) / len(y)
-    return Check(
-        "straight_through", "NumPy by hand on logistic regression, 20 steps", _distance(state.natural, latent), 1e-12
-    )
+    deviation = distance(flat(state.natural), latent)
+    return Check("straight_through", "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)
 
 
 def _bayesbinn() -> Check:
@@ -101,7 +101,7 @@ def _bayesbinn() -> Check:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, t: (algorithm.step(jax.random.key(0), state, batch, objective)[0], None)
     state = jax.jit(lambda state: jax.lax.scan(body, state, None, length=300)[0])(state)
-    fixed = _distance(tree.scale(state.natural, objective.concentration), natural)
+    fixed = distance(flat(tree.scale(state.natural, objective.concentration)), natural)
     away = _relaxed_step(objective, batch, state)
     words = (
         "three signs: the enumerated mean-field belief (1e-8), and the mean of what ships by quadrature (4.5 errors)"
@@ -155,7 +155,7 @@ def _dropout() -> Check:
     expected = kernel - 0.1 * (masked.T @ away / 4 + kernel / 4.0 / 4)
     found = after.mean["network"]["layers"][1]["kernel"]
     return Check(
-        "dropout", "the last layer's step by hand under the same masks", _distance(found, expected.ravel()), 1e-12
+        "dropout", "the last layer's step by hand under the same masks", distance(flat(found), expected.ravel()), 1e-12
     )
 
 
@@ -250,7 +250,7 @@ def _igo() -> Check:
     matrix = sum(w * (np.outer(s, s) - np.eye(3)) for w, s in zip(u, noise, strict=True))
     covariance = (np.linalg.inv(np.asarray(after.precision.matrix)) - root @ root.T) / 1e-4
     deviation = max(
-        _distance(after.mean["network"], mean + root @ (u @ noise)),
+        distance(flat(after.mean["network"]), mean + root @ (u @ noise)),
         1e-3 * float(np.max(np.abs(covariance - root @ matrix @ root.T))),
     )
     # The covariance's change per rate, at a small one, agrees to first order in it.
@@ -262,7 +262,3 @@ def _run(algorithm: Any, density: Target, steps: int) -> Any:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, t: (algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, batch, objective)[0], None)
     return jax.jit(lambda state: jax.lax.scan(body, state, jnp.arange(steps))[0])(state)
-
-
-def _distance(found: Any, expected: np.ndarray) -> float:
-    return float(np.max(np.abs(np.asarray(tree.ravel(found)[0]) - expected)))

@@ -24,7 +24,7 @@ from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, M
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule
-from lamu.protocol import Algorithm, Choices, Traits, Wrapper
+from lamu.protocol import Algorithm, Choices, Traits, Wrapper, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
@@ -252,13 +252,7 @@ def mode_finder(of: Algorithm | None) -> Algorithm:
         from lamu.algorithms.optimisers.adam import adam
 
         return adam(Annealed(1e-2))
-    if not isinstance(of, Algorithm):
-        raise TypeError(f"of={of!r} is no algorithm that could find the mode; give for instance adam(1e-2)")
-    if jax.tree_util.all_leaves([of]):
-        raise TypeError(
-            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
-        )
-    return of
+    return require_part(of)
 
 
 def _mostly_layers(curvature: Any, weights: int) -> bool:
