@@ -33,7 +33,8 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import Inverse, NoMomentum
 from lamu.expectations import Delta, Expectation
-from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Point, Product
+from lamu.families import Gaussian, NaturalParameters, Point, Product
+from lamu.families.exponential import values_of
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
@@ -67,12 +68,8 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
         {'first': 2.0}
     """
     if isinstance(natural, NaturalParameters):  # what the family takes as given does not move
-        known = isinstance(gradient, NaturalParameters | ExpectationParameters)
-        values = gradient.values if known else gradient
-        return replace(natural, values=natural_step(natural.values, values, rate))
-    # λ and μ of a Gaussian differ in type only; the gradient may be either.
-    gradient = jax.tree.unflatten(jax.tree.structure(natural), jax.tree.leaves(gradient))
-    return jax.tree.map(lambda old, new: old - tree.cast(rate, old) * (new + old), natural, gradient)
+        return replace(natural, values=natural_step(natural.values, values_of(gradient), rate))
+    return Straight().move(natural, tree.scale(gradient, -1.0), rate)
 
 
 def gaussian_step(
@@ -96,8 +93,7 @@ def gaussian_step(
         >>> float(q.mean[0]), q.precision.value  # Newton's step; the new precision is the Hessian
         (0.5, 4.0)
     """
-    precision = (geometry or Straight()).move(belief.precision, hessian, rate)
-    return Gaussian(tree.add(belief.mean, precision.solve(gradient), -rate), precision)
+    return belief.moved((geometry or Straight()).move(belief.precision, hessian, rate), gradient, rate)
 
 
 @record

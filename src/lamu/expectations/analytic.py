@@ -9,7 +9,8 @@ import jax
 
 from lamu.expectations.estimate import Estimate
 from lamu.expectations.fisher import require_exponential
-from lamu.families import ExpectationParameters, Gaussian, NaturalGaussian, NaturalParameters
+from lamu.families import ExpectationParameters, NaturalParameters
+from lamu.families.exponential import symmetric
 from lamu.operators import Dense
 from lamu.record import record
 from lamu.typing import RandomKey
@@ -47,14 +48,11 @@ class Analytic:
             belief: q.
             loss: the expected loss, from `belief.expectation()` to a number.
         """
-        if isinstance(belief, Gaussian):
-            value, gradient = jax.value_and_grad(loss)(belief.expectation())
-            second = gradient.second
-            if isinstance(second, Dense):  # what is written in one half of a symmetric matrix belongs to both
-                second = Dense((second.matrix + second.matrix.T) / 2)
-            return Estimate(value, NaturalGaussian(gradient.first, second))
         require_exponential(belief, "Analytic()")
         mu = belief.expectation()
         at = lambda values: loss(ExpectationParameters(values, mu.given, mu.of))
         value, gradient = jax.value_and_grad(at)(mu.values)
+        # What is written in one half of a symmetric matrix belongs to both.
+        halves = lambda node: Dense(symmetric(node.matrix)) if isinstance(node, Dense) else node
+        gradient = jax.tree.map(halves, gradient, is_leaf=lambda node: isinstance(node, Dense))
         return Estimate(value, NaturalParameters(gradient, mu.given, mu.of))

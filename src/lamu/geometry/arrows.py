@@ -1,4 +1,8 @@
-r"""How a precision moves from S towards its target H: along the straight line of the rule, or bent to stay positive."""
+r"""How the rule moves: a precision S towards its target H, or λ towards \(-\nabla_\mu E_q[\ell]\).
+
+Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\) and
+\(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 
 from lamu import tree
-from lamu.operators import Operator
+from lamu.operators.retraction import retracted
 from lamu.record import record
 
 __all__ = ["Accumulation", "Geometry", "Retraction", "Straight"]
@@ -29,7 +33,7 @@ class Geometry(Protocol):
         """Returns the precision after one step of the given rate towards the target.
 
         Args:
-            precision: S, an operator linear in its leaves.
+            precision: S, or natural parameters λ: a tree that is linear in its leaves.
             target: H, of the same structure; it need not be positive.
             rate: ρ.
         """
@@ -54,7 +58,7 @@ class Straight:
     departure = ""
     stays_positive = False
 
-    def move(self, precision: Operator, target: Operator, rate: Any) -> Operator:
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns (1 − ρ) S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision, target)
 
@@ -82,14 +86,7 @@ class Retraction:
 
     def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns the retracted precision."""
-        delta = jax.tree.map(lambda s, h: h - s, precision, target)
-        bend = precision.sandwich(delta)
-
-        def moved(s: Any, d: Any, b: Any) -> Any:
-            rho = tree.cast(rate, s)
-            return s + rho * d + rho**2 / 2 * b
-
-        return jax.tree.map(moved, precision, delta, bend)
+        return retracted(precision, jax.tree.map(lambda s, h: h - s, precision, target), rate)
 
 
 @record
@@ -111,6 +108,6 @@ class Accumulation:
     departure = "no forgetting"
     stays_positive = False
 
-    def move(self, precision: Operator, target: Operator, rate: Any) -> Operator:
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * h, precision, target)

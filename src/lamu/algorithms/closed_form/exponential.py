@@ -10,7 +10,7 @@ posterior.
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,9 +19,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.conjugacy import ConjugateModel
 from lamu.data.batch import Batch
-from lamu.families import Gaussian
 from lamu.objective import Objective
-from lamu.observations import family_of, partition, values_of
 from lamu.rule import natural_step
 from lamu.typing import Array, Number
 
@@ -37,12 +35,11 @@ def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
     """
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
-    values = values_of(belief)
-    cold = tree.scale(values, 1 / objective.temperature)
-    # A Gaussian's base measure is a constant other than one, which counts 1/T times in p^{1/T}.
-    constant = -tree.dimension(belief.mean) * math.log(2 * math.pi) / 2 if isinstance(belief, Gaussian) else 0.0
-    evidence = partition(belief, cold) - partition(belief, values) / objective.temperature
-    return family_of(belief, cold), evidence + (1 / objective.temperature - 1) * constant
+    natural = belief.natural()
+    cold = replace(natural, values=tree.scale(natural.values, 1 / objective.temperature))
+    evidence = cold.log_partition() - natural.log_partition() / objective.temperature
+    # The base measure counts 1/T times in p^{1/T}.
+    return cold.family(), evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
 
 
 def following(old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
@@ -54,13 +51,13 @@ def following(old: Any, evidence: Any, batch: Batch, objective: Objective) -> tu
         batch: the rows.
         objective: the loss.
     """
-    values = values_of(old)
-    new, loss = move(old, values, batch, objective, rate=1.0, rows=batch.count)
-    nothing = jax.tree.map(jnp.zeros_like, values)
+    natural = old.natural()
+    new, loss = move(old, natural.values, batch, objective, rate=1.0, rows=batch.count)
+    nothing = tree.zeros_like(natural.values)
     factor = objective.likelihood_power / objective.temperature
     observation: Any = objective.model.observation
     base = factor * batch.total(observation.log_likelihood(nothing, batch.y))
-    return new, evidence + base + partition(new, values_of(new)) - partition(old, values), loss
+    return new, evidence + base + new.log_partition() - natural.log_partition(), loss
 
 
 def move(
@@ -77,20 +74,16 @@ def move(
         rows: how many rows the batch stands for: its own, or N.
     """
     observation: Any = objective.model.observation
-    values = values_of(belief)
     count = jnp.maximum(batch.count, 1)
     each = objective.likelihood_power * rows / count
 
     def expected_loss(mu: Any) -> tuple[Array, Array]:
         """E_q[ℓ] as a function of μ."""
         data = -each * batch.total(observation.log_likelihood(mu, batch.y))
-        pairs = zip(jax.tree.leaves(prior), jax.tree.leaves(mu), strict=True)
-        return data / objective.temperature - sum(jnp.sum(a * b) for a, b in pairs), data
+        return data / objective.temperature - tree.dot(prior, mu), data
 
-    mu = belief.expectation()
-    gradient, data = jax.grad(expected_loss, has_aux=True)(mu if isinstance(belief, Gaussian) else mu.values)
-    gradient = jax.tree.unflatten(jax.tree.structure(values), jax.tree.leaves(gradient))
-    return family_of(belief, natural_step(values, gradient, rate)), data / jnp.maximum(rows, 1)
+    gradient, data = jax.grad(expected_loss, has_aux=True)(belief.expectation().values)
+    return natural_step(belief.natural(), gradient, rate).family(), data / jnp.maximum(rows, 1)
 
 
 def weighed(belief: Any, prior: Any, share: Any) -> Any:
@@ -101,8 +94,8 @@ def weighed(belief: Any, prior: Any, share: Any) -> Any:
         prior: the belief before them.
         share: c.
     """
-    before = values_of(prior)
-    return family_of(belief, tree.add(before, tree.add(values_of(belief), before, -1.0), share))
+    before = prior.to_natural()
+    return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
 
 
 def is_exponential(objective: Objective) -> bool:

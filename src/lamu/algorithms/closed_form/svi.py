@@ -10,7 +10,6 @@ from lamu.algorithms.closed_form import exponential
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
 from lamu.objective import Objective
-from lamu.observations import values_of
 from lamu.posterior import Posterior
 from lamu.predictives.conjugate import ConjugateRule
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -81,7 +80,7 @@ class Stochastic(Runnable):
         self, key: RandomKey, state: StochasticState, batch: Batch, objective: Objective
     ) -> tuple[StochasticState, Info]:
         """Returns the state after one step of the rule on a batch that stands for all rows."""
-        prior = values_of(exponential.first(objective, batch.weight.dtype)[0])
+        prior = exponential.first(objective, batch.weight.dtype)[0].to_natural()
         step = self.learning_rate(state.count)
         belief, loss = exponential.move(state.belief, prior, batch, objective, step, objective.data_size)
         return StochasticState(state.count + 1, belief, state.network_state), Info(loss=loss)
