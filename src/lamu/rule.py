@@ -33,8 +33,8 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import Inverse, NoMomentum
 from lamu.expectations import Delta, Expectation
-from lamu.families import Gaussian, NaturalParameters, Point, Product
-from lamu.families.exponential import values_of
+from lamu.families import Gaussian, Point, Product
+from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, NoCurvature, fisher_diagonal
@@ -57,7 +57,7 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
     r"""Returns \(\lambda - \rho\,(\nabla_\mu E_q[\ell] + \lambda)\), the rule for a family with constant base measure.
 
     Args:
-        natural: λ, a pytree.
+        natural: λ: natural parameters, those of a product by name, or a tree of values.
         gradient: \(\nabla_\mu E_q[\ell]\), with the same leaves: natural parameters, or expectation parameters, as
             `jax.grad` of a loss written in μ gives them.
         rate: ρ.
@@ -67,9 +67,8 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
         >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
         {'first': 2.0}
     """
-    if isinstance(natural, NaturalParameters):  # what the family takes as given does not move
-        return replace(natural, values=natural_step(natural.values, values_of(gradient), rate))
-    return Straight().move(natural, tree.scale(gradient, -1.0), rate)
+    # Of the values alone: what a family takes as given does not move.
+    return with_values(natural, Straight().move(values_of(natural), tree.scale(values_of(gradient), -1.0), rate))
 
 
 def gaussian_step(

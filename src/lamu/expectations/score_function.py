@@ -56,6 +56,8 @@ class ScoreFunction:
     control: Control = Constant()
     sampler: Sampler = Independent()
 
+    departure = ""
+
     def __post_init__(self) -> None:
         require_draws(self.draws)
         self.control.require(self.draws)

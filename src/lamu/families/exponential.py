@@ -305,9 +305,18 @@ class ExpectationParameters:
 
 
 def values_of(parameters: Any) -> Any:
-    """Returns the values of natural or expectation parameters; a tree of them as it is."""
-    known = isinstance(parameters, NaturalParameters | ExpectationParameters)
-    return parameters.values if known else parameters
+    """Returns the values of natural or expectation parameters, or of a tree of them; other trees as they are."""
+    return jax.tree.map(lambda node: node.values if _known(node) else node, parameters, is_leaf=_known)
+
+
+def with_values(parameters: Any, values: Any) -> Any:
+    """Returns the parameters, or the tree of them, with other values."""
+    put = lambda node, part: dataclasses.replace(node, values=part) if _known(node) else part
+    return jax.tree.map(put, parameters, values, is_leaf=_known)
+
+
+def _known(node: Any) -> bool:
+    return isinstance(node, NaturalParameters | ExpectationParameters)
 
 
 def total(function: Callable[..., Array], *trees: Any) -> Array:

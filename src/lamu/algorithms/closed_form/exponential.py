@@ -1,11 +1,7 @@
-r"""The rule on a conjugate model in an exponential family: the gradient of an expectation that is linear in μ.
+r"""Conjugate Bayes in an exponential family: the rule with ρ = 1, and the evidence.
 
-\[ E_q[\ell](\mu) = -\tfrac1T \sum_i w_i \big( \langle t(y_i), \mu \rangle + \log h(y_i) \big)
-   - \langle \lambda_0, \mu \rangle, \qquad
-   \lambda \leftarrow \lambda - \rho\,\big( \nabla_\mu E_q[\ell] + \lambda \big) \]
-
-The gradient is taken by automatic differentiation. With ρ = 1 it gives \(\lambda_0 + \sum_i w_i t(y_i) / T\), the
-posterior.
+The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
+\(\lambda_0 + \sum_i w_i t(y_i) / T\), the posterior.
 """
 
 from __future__ import annotations
@@ -19,11 +15,17 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.conjugacy import ConjugateModel
 from lamu.data.batch import Batch
+from lamu.expectations import Analytic
+from lamu.natural_rule import NaturalRule, NaturalState, Streamed
 from lamu.objective import Objective
-from lamu.rule import natural_step
-from lamu.typing import Array, Number
+from lamu.priors.belief import tempered
+from lamu.rate import Constant
+from lamu.typing import Array, RandomKey
 
-__all__ = ["first", "following", "is_exponential", "move", "weighed"]
+__all__ = ["first", "following", "is_exponential", "weighed"]
+
+_RULE = NaturalRule(Streamed(), Analytic(), Constant(1.0))
+_NOTHING = {"network": {}, "likelihood": {}}
 
 
 def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
@@ -35,55 +37,29 @@ def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
     """
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
-    natural = belief.natural()
-    cold = replace(natural, values=tree.scale(natural.values, 1 / objective.temperature))
-    evidence = cold.log_partition() - natural.log_partition() / objective.temperature
+    cold = tempered(belief, 1 / objective.temperature)
+    evidence = cold.log_partition() - belief.log_partition() / objective.temperature
     # The base measure counts 1/T times in p^{1/T}.
-    return cold.family(), evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
+    return cold, evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
 
 
-def following(old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
+def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior.
 
     Args:
+        key: a random key, which nothing here needs.
         old: the belief before.
         evidence: the log evidence before, in nats.
         batch: the rows.
         objective: the loss.
     """
-    natural = old.natural()
-    new, loss = move(old, natural.values, batch, objective, rate=1.0, rows=batch.count)
-    nothing = tree.zeros_like(natural.values)
+    alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
+    state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)
+    nothing = tree.zeros_like(old.to_natural())
     factor = objective.likelihood_power / objective.temperature
     observation: Any = objective.model.observation
     base = factor * batch.total(observation.log_likelihood(nothing, batch.y))
-    return new, evidence + base + new.log_partition() - natural.log_partition(), loss
-
-
-def move(
-    belief: Any, prior: Any, batch: Batch, objective: Objective, rate: Number | Array, rows: Any
-) -> tuple[Any, Array]:
-    r"""Returns the belief after one step of the rule, and the loss \(-E_q[\log p(y \mid \theta)]\) in nats a row.
-
-    Args:
-        belief: q.
-        prior: \(\lambda_0\), natural parameters.
-        batch: the rows that the step sees.
-        objective: the loss, for temperature and power.
-        rate: ρ.
-        rows: how many rows the batch stands for: its own, or N.
-    """
-    observation: Any = objective.model.observation
-    count = jnp.maximum(batch.count, 1)
-    each = objective.likelihood_power * rows / count
-
-    def expected_loss(mu: Any) -> tuple[Array, Array]:
-        """E_q[ℓ] as a function of μ."""
-        data = -each * batch.total(observation.log_likelihood(mu, batch.y))
-        return data / objective.temperature - tree.dot(prior, mu), data
-
-    gradient, data = jax.grad(expected_loss, has_aux=True)(belief.expectation().values)
-    return natural_step(belief.natural(), gradient, rate).family(), data / jnp.maximum(rows, 1)
+    return state.belief, evidence + base + state.belief.log_partition() - old.log_partition(), info.loss
 
 
 def weighed(belief: Any, prior: Any, share: Any) -> Any:

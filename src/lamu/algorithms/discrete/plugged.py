@@ -6,7 +6,6 @@ from typing import Any
 
 from lamu import tree
 from lamu.families import Binary, PartialBelief, Point, Product
-from lamu.natural_rule import signs
 from lamu.predictives import PredictiveRule, Prepared, Sampled
 from lamu.record import record
 from lamu.target import Target
@@ -50,4 +49,4 @@ def _mode(belief: Any) -> Params:
         return {name: _mode(factor) for name, factor in belief.factors.items()}
     if isinstance(belief, PartialBelief):
         return tree.merged(_mode(belief.belief), belief.point)
-    return signs(belief.half_logit) if isinstance(belief, Binary) else belief.mean
+    return belief.mode if isinstance(belief, Binary) else belief.mean
