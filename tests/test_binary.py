@@ -11,7 +11,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plugged import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction

@@ -26,8 +26,8 @@ def retracted(precision: Any, delta: Any, rate: Any) -> Any:
     Examples:
         >>> from lamu.operators import Scalar
         >>> from lamu.operators.retraction import retracted
-        >>> retracted(Scalar(1.0), Scalar(-10.0), 0.1).value  # the straight step ends at zero
-        0.5
+        >>> retracted(Scalar(2.0), Scalar(-4.0), 0.5).value  # the straight step ends at zero
+        1.0
     """
 
     def moved(s: Any, d: Any, b: Any) -> Any:

@@ -19,7 +19,7 @@ class AtMean(PredictiveRule):
     r"""Predictions of the network at the belief's mean, for ±1 at \(\mu = \tanh\lambda\).
 
     Examples:
-        >>> from lamu.algorithms.discrete.plugged import AtMean
+        >>> from lamu.algorithms.discrete.plug_in import AtMean
         >>> AtMean()
         AtMean()
     """
@@ -34,7 +34,7 @@ class AtMode(PredictiveRule):
     """Predictions of the most probable network: the signs of binary weights, and the mean of whatever else there is.
 
     Examples:
-        >>> from lamu.algorithms.discrete.plugged import AtMode
+        >>> from lamu.algorithms.discrete.plug_in import AtMode
         >>> AtMode()
         AtMode()
     """
