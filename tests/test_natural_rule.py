@@ -16,7 +16,7 @@ from lamu.data import Batch
 from lamu.departures import BiasCorrected, Inverse, SquareRoot
 from lamu.expectations import Analytic, Delta
 from lamu.families import Gamma, Gaussian, Product
-from lamu.geometry import Retraction, Straight
+from lamu.geometry import FamilyGeometry, Retraction, Straight
 from lamu.natural_rule import NaturalRule, NetworkWeights, Start, Subject
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal, Scalar
@@ -79,8 +79,9 @@ def mean_field() -> tuple[float, float, float, float]:
     return m, S, a, b
 
 
-def test_a_product_of_families_ends_at_the_mean_field_belief() -> None:
-    algorithm = NaturalRule(MeanAndPrecision(), Analytic(), Constant(0.5))
+@pytest.mark.parametrize("geometry", [Straight(), Retraction()], ids=["straight", "retraction"])
+def test_a_product_of_families_ends_at_the_mean_field_belief(geometry: Any) -> None:
+    algorithm = NaturalRule(MeanAndPrecision(), Analytic(), Constant(0.5), geometry)
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))  # of which the subject reads nothing
     objective, batch = Objective(model, float(len(Y))), Batch.of(jnp.zeros((len(Y), 0)), jnp.asarray(Y))
     state, step = algorithm.init(jax.random.key(0), objective, batch), jax.jit(algorithm.step)
@@ -93,7 +94,16 @@ def test_a_product_of_families_ends_at_the_mean_field_belief() -> None:
     np.testing.assert_allclose(numbers, mean_field(), rtol=1e-8)
     assert residuals[-1] < 1e-6 < residuals[0]
     assert step._cache_size() == 1
-    assert algorithm.choices.departures == ()
+    assert algorithm.choices.departures == ((geometry.departure,) if geometry.departure else ())
+
+
+def test_the_retraction_stays_in_the_domain_at_a_rate_that_the_straight_step_does_not() -> None:
+    target = jax.tree.map(lambda leaf: -5.0 * leaf, PRIOR.to_natural())
+    assert isinstance(Retraction(), FamilyGeometry)
+    moved = Retraction().step(PRIOR, target, 1.0).factors
+    assert moved["precision"].rate > 0 < moved["mean"].precision.value
+    with pytest.raises(ValueError, match="not positive"):
+        Straight().step(PRIOR, target, 1.0)
 
 
 def test_a_step_moves_the_natural_parameters_of_a_product_by_name() -> None:

@@ -60,6 +60,15 @@ class Product:
         """
         return {name: method(direction[name]) for name, method in self._each("fisher_product").items()}
 
+    def retract(self, direction: Mapping[str, Any], rate: Any) -> Product:
+        r"""Returns the product after the step \(\lambda + \rho d\) of every factor, which cannot leave the domain.
+
+        Args:
+            direction: d, a tree like `to_natural()`.
+            rate: ρ.
+        """
+        return Product({name: method(direction[name], rate) for name, method in self._each("retract").items()})
+
     def natural(self) -> dict[str, Any]:
         """Returns the natural parameters of every factor, by name."""
         return {name: method() for name, method in self._each("natural").items()}

@@ -14,7 +14,7 @@ from lamu import tree
 from lamu.operators.retraction import retracted
 from lamu.record import record
 
-__all__ = ["Accumulation", "Geometry", "Retraction", "Straight"]
+__all__ = ["Accumulation", "FamilyGeometry", "Geometry", "Retraction", "Straight"]
 
 
 @runtime_checkable
@@ -35,6 +35,21 @@ class Geometry(Protocol):
         Args:
             precision: S, or natural parameters λ: a tree that is linear in its leaves.
             target: H, of the same structure; it need not be positive.
+            rate: ρ.
+        """
+        ...
+
+
+@runtime_checkable
+class FamilyGeometry(Geometry, Protocol):
+    """An arrow for beliefs of any exponential family too."""
+
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief after one step of the given rate towards other natural parameters.
+
+        Args:
+            belief: q, of an exponential family or a product of such families.
+            target: λ′, a tree like `belief.to_natural()`.
             rate: ρ.
         """
         ...
@@ -62,6 +77,10 @@ class Straight:
         """Returns (1 − ρ) S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision, target)
 
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief of (1 − ρ) λ + ρ λ′."""
+        return belief.with_natural(self.move(belief.to_natural(), target, rate))
+
 
 @record
 class Retraction:
@@ -88,6 +107,10 @@ class Retraction:
         """Returns the retracted precision."""
         return retracted(precision, jax.tree.map(lambda s, h: h - s, precision, target), rate)
 
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief after the family's own retraction along λ′ − λ."""
+        return belief.retract(tree.add(target, belief.to_natural(), -1.0), rate)
+
 
 @record
 class Accumulation:
@@ -111,3 +134,7 @@ class Accumulation:
     def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * h, precision, target)
+
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief of λ + ρ λ′."""
+        return belief.with_natural(self.move(belief.to_natural(), target, rate))

@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import NoMomentum
 from lamu.families import PartialBelief, Point, Product
-from lamu.geometry import Accumulation, Straight
+from lamu.geometry import Accumulation, FamilyGeometry, Straight
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
@@ -65,7 +65,7 @@ class NaturalRule(Runnable):
         subject: what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own.
         expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.Estimator`.
         learning_rate: ρ.
-        geometry: how λ moves, `Straight()`, or `Accumulation()`.
+        geometry: how λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
         rest_rate: the rate of the rest; ρ where it is None.
         momentum: what is followed in the place of the gradient.
 
@@ -78,7 +78,7 @@ class NaturalRule(Runnable):
     subject: Subject
     expectation: Any
     learning_rate: Rate
-    geometry: Straight | Accumulation = Straight()
+    geometry: FamilyGeometry = Straight()
     rest_rate: Rate | None = None
     momentum: Any = NoMomentum()
 
@@ -127,12 +127,11 @@ class NaturalRule(Runnable):
         rest_rate = rate if self.rest_rate is None else self.rest_rate(state.count)
 
         momentum, followed = self.momentum.follow(state.momentum, at.gradient, count)
-        natural = state.belief.to_natural()
         target = self._target(objective, state.belief, followed)
         return (
             NaturalState(
                 count=count,
-                belief=state.belief.with_natural(self.geometry.move(natural, target, rate)),
+                belief=self.geometry.step(state.belief, target, rate),
                 momentum=momentum,
                 rest=_moved(objective, state.rest, at.rest, rest_rate),
                 network_state=at.network_state,
