@@ -23,6 +23,7 @@ from lamu.typing import Array, Number, Params, PyTree, RandomKey
 __all__ = [
     "add",
     "average",
+    "average_over",
     "by_pattern",
     "cast",
     "dimension",
@@ -103,6 +104,25 @@ def average(stacked: PyTree) -> PyTree:
     # A network's state may hold integers (counters).
     floating = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0) if floating(leaf) else leaf[0], stacked)
+
+
+def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, draws: int) -> PyTree:
+    """Returns the average of a function of a key over some keys, one after the other; of the key itself for one draw.
+
+    Args:
+        function: what is averaged.
+        key: the key, into which the number of the draw is folded.
+        draws: how many keys.
+
+    Examples:
+        >>> import jax
+        >>> from lamu.tree import average_over
+        >>> 0.0 < float(average_over(lambda key: jax.random.uniform(key), jax.random.key(0), 8)) < 1.0
+        True
+    """
+    if draws == 1:
+        return function(key)
+    return average(jax.lax.map(lambda i: function(jax.random.fold_in(key, i)), jnp.arange(draws)))
 
 
 def zeros_like(a: Params) -> Params:

@@ -5,7 +5,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
-from lamu.algorithms.discrete.plugged import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.ensembles.diversity import Anchors, Bootstrap, Seeds

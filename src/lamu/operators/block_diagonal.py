@@ -187,6 +187,15 @@ class DenseBlocks(BlockDiagonal):
         """Returns the blocks of the symmetric part of u vᵀ."""
         return cls(jax.tree.map(Dense.from_outer, u, v))
 
+    @classmethod
+    def statistic(cls, theta: Params) -> DenseBlocks:
+        """Returns the blocks of θ θᵀ."""
+        return cls.from_outer(theta, theta)
+
+    def second_moment(self, like: Params) -> DenseBlocks:
+        """Returns the blocks of S⁻¹."""
+        return DenseBlocks(self._map(lambda block, part: block.second_moment(part), like))
+
 
 def _total(terms: PyTree) -> Array:
     return reduce(jnp.add, jax.tree.leaves(terms))

@@ -73,6 +73,16 @@ class Dense(Operator):
         outer = jnp.outer(tree.ravel(u)[0], tree.ravel(v)[0])
         return cls((outer + outer.T) / 2)
 
+    @classmethod
+    def statistic(cls, theta: Params) -> Dense:
+        """Returns θ θᵀ."""
+        return cls.from_outer(theta, theta)
+
+    def second_moment(self, like: Params) -> Dense:
+        """Returns S⁻¹."""
+        # Of the symmetric part, so that a gradient in a symmetric matrix is symmetric.
+        return Dense(jnp.linalg.inv((self.matrix + self.matrix.T) / 2))
+
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
         vector, unravel = tree.ravel(v)

@@ -58,6 +58,15 @@ class Diagonal(Operator):
         """Returns diag(u v)."""
         return cls(jax.tree.map(jnp.multiply, u, v))
 
+    @classmethod
+    def statistic(cls, theta: Params) -> Diagonal:
+        """Returns θ², coordinate by coordinate."""
+        return cls.from_outer(theta, theta)
+
+    def second_moment(self, like: Params) -> Diagonal:
+        """Returns 1 / s."""
+        return Diagonal(self.variance(like))
+
     def matvec(self, v: Params) -> Params:
         """Returns s v."""
         return jax.tree.map(jnp.multiply, self.values, v)

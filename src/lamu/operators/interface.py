@@ -127,6 +127,17 @@ class Structure(Operator, Protocol):
         r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
         ...
 
+    # What makes N(m, S⁻¹) an exponential family: λ₂ = −S/2 pairs with T₂(θ) leaf by leaf.
+
+    @classmethod
+    def statistic(cls, theta: Params) -> Structure:
+        r"""Returns T₂(θ): \(\theta\theta^\top\), or as much of it as S knows."""
+        ...
+
+    def second_moment(self, like: Params) -> Structure:
+        r"""Returns \(E[T_2(\theta)]\) under N(0, S⁻¹); of such a moment, the precision S again."""
+        ...
+
 
 def is_operator(node: Any) -> bool:
     """Returns whether something is an operator, as `isinstance(node, Operator)` does.

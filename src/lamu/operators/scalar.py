@@ -58,6 +58,15 @@ class Scalar(Operator):
         """Returns ⟨u, v⟩ divided by the dimension."""
         return cls(tree.dot(u, v) / max(tree.dimension(u), 1))
 
+    @classmethod
+    def statistic(cls, theta: Params) -> Scalar:
+        """Returns ‖θ‖²."""
+        return cls(tree.dot(theta, theta))
+
+    def second_moment(self, like: Params) -> Scalar:
+        """Returns D / s."""
+        return Scalar(tree.dimension(like) / self.value)
+
     def matvec(self, v: Params) -> Params:
         """Returns s v."""
         return tree.scale(v, self.value)
