@@ -82,7 +82,7 @@ def _straight_through() -> Check:
         probability = 1 / (1 + np.exp(-x @ np.where(latent >= 0, 1.0, -1.0)))
         latent = latent - 0.5 * x.T @ (probability - y) / len(y)
     return Check(
-        "straight_through", "NumPy by hand on logistic regression, 20 steps", distance(a_row(state), latent), 1e-12
+        "straight_through", "NumPy by hand on logistic regression, 20 steps", distance(flat(a_row(state)), latent), 1e-12
     )
 
 
@@ -103,7 +103,7 @@ def _bayesbinn() -> Check:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, t: (algorithm.step(jax.random.key(0), state, batch, objective)[0], None)
     state = jax.jit(lambda state: jax.lax.scan(body, state, None, length=300)[0])(state)
-    fixed = distance(state.belief.half_logit, natural)
+    fixed = distance(flat(state.belief.half_logit), natural)
     away = _relaxed_step(objective, batch, state)
     words = (
         "three signs: the enumerated mean-field belief (1e-8), and the mean of what ships by quadrature (4.5 errors)"
