@@ -18,7 +18,6 @@ from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator
 from lamu.operators.kronecker import Kronecker
 from lamu.operators.kronecker_leading import leading
-from lamu.operators.scalar import Scalar
 from lamu.record import record, static
 from lamu.typing import Params
 
@@ -49,9 +48,8 @@ class KroneckerBlocks(BlockDiagonal):
         Raises:
             TypeError: if a block cannot hold the sum.
         """
-        if isinstance(other, Diagonal):
-            other = BlockDiagonal(self._map(_kept, other.values))
-        return KroneckerBlocks(super().add(other).blocks)
+        added = self.add_diagonal(other.values) if isinstance(other, Diagonal) else super().add(other)
+        return KroneckerBlocks(added.blocks)
 
     def leading(self, rank: int) -> BlockDiagonal:
         """Returns the operator factored, with no more than `rank` eigenvectors of each factor (see `leading`)."""
@@ -136,9 +134,3 @@ def _start(node: Any) -> Kronecker | Diagonal:
     zero = lambda size: jnp.zeros((size, size), kernel.dtype)
     outputs = kernel.shape[-1]
     return Kronecker(zero(kernel.size // outputs + extra), zero(outputs), jnp.mean(tree.ravel(values)[0]))
-
-
-def _kept(block: Operator, part: Params) -> Operator:
-    if isinstance(block, Kronecker):
-        return Scalar(jnp.mean(tree.ravel(part)[0]))
-    return Diagonal(part)

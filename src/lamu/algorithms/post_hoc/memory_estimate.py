@@ -61,7 +61,7 @@ def bytes_held(structure: Any, weights: Params) -> int:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.forecast import bytes_held
+        >>> from lamu.algorithms.post_hoc.memory_estimate import bytes_held
         >>> from lamu.operators import Dense, Diagonal
         >>> weights = {"kernel": jnp.zeros((30, 10)), "bias": jnp.zeros(10)}
         >>> bytes_held(Dense, weights) // bytes_held(Diagonal, weights)
