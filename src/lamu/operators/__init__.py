@@ -14,6 +14,7 @@ from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
 from lamu.operators.scaled import Scaled
+from lamu.operators.weight_sharing import Expand, Reduce
 
 __all__ = [
     "BlockDiagonal",
@@ -21,6 +22,7 @@ __all__ = [
     "Dense",
     "DenseBlocks",
     "Diagonal",
+    "Expand",
     "FactoredApart",
     "Kronecker",
     "KroneckerBlocks",
@@ -37,6 +39,7 @@ __all__ = [
     "OutputBlocks",
     "OutputCholesky",
     "OutputEigen",
+    "Reduce",
     "Scalar",
     "Scaled",
     "Structure",

@@ -18,6 +18,7 @@ from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator
 from lamu.operators.kronecker import Kronecker
 from lamu.operators.kronecker_leading import leading
+from lamu.operators.weight_sharing import Expand, Sharing
 from lamu.record import record, static
 from lamu.typing import Params
 
@@ -66,6 +67,7 @@ class Layerwise:
         diagonal: a path pattern, or several, of leaves that get a diagonal whatever they are, for instance
             `"embedding/*"`.
         rank: how many eigenvectors of each factor are kept (`leading`); None for all.
+        sharing: what becomes of the positions at which a kernel is used: `Expand()` or `Reduce()`.
 
     Raises:
         ValueError: for a rank that is not a positive integer.
@@ -80,6 +82,7 @@ class Layerwise:
 
     diagonal: Any = static(default=())
     rank: int | None = static(default=None)
+    sharing: Sharing = static(default=Expand())
 
     def __post_init__(self) -> None:
         patterns = (self.diagonal,) if isinstance(self.diagonal, str) else tuple(self.diagonal)

@@ -7,7 +7,6 @@ Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operato
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.head import features, from_features
-from lamu.objective.curvature.middle import Middle, middle
-from lamu.objective.curvature.reader.factors import EXPANDED, factors
+from lamu.objective.curvature.kronecker_factors import by_factors
+from lamu.objective.curvature.output_curvature import OutputHessian
+from lamu.objective.curvature.reader.factors import factors
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import linearise
 from lamu.objective.curvature.rows import without_padding
@@ -139,13 +139,17 @@ def batch_curvature(
     loss = without_padding(BatchLoss(objective, batch, {}, Weights(), dispersion, conjugate=True))
     count = batch.count.astype(jnp.result_type(float))
     weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
-    between = partial(_middle, curvature, objective, dispersion, loss.batch, weights, key)
+
+    def between(f: Array) -> OutputHessian | None:
+        f = with_offset(f, loss.batch.offset)
+        return curvature.output_hessian(objective.model.likelihood, dispersion, f, loss.batch.y, weights, key)
+
     found = features(loss.of_row, theta, loss.batch.x)
     if found is not None:
         held = _of_head(structure, found[1], between(found[0]), theta, weights)
         if held is not None:
             return held, found[0]
-    if isinstance(structure, Layerwise):
+    if by_factors(structure):
         return _kronecker(structure, curvature, loss, theta, between, weights)
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
@@ -195,15 +199,9 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
     return size * (outputs + 2) * passed
 
 
-def _middle(
-    curvature: Any, objective: Objective, dispersion: Params, batch: Batch, weights: Array, key: RandomKey, f: Array
-) -> Middle | None:
-    return middle(curvature, objective.model.likelihood, dispersion, f, batch, weights, key)
-
-
-def _of_head(structure: Any, phi: Array, of: Middle | None, theta: Params, weights: Array) -> Any:
+def _of_head(structure: Any, phi: Array, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
     """The curvature of a last layer; None where the structure has no way round the Jacobian."""
-    kronecker: Any = structure if isinstance(structure, Layerwise) and not structure.apart(theta) else None
+    kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
     if of is None:
         return None
     if kronecker is None and structure is not OutputEigen:
@@ -226,8 +224,7 @@ def _kronecker(
         )
     apart, roots = structure.apart(theta), jnp.moveaxis(of.root(), 2, 0)
     cotangents = jax.vmap(lambda root: read.pull(root)[1])(roots)
-    sharing = getattr(curvature, "sharing", EXPANDED)
-    found = factors(read, theta, roots, cotangents, weights, sharing, apart).blocks
+    found = factors(read, theta, roots, cotangents, weights, structure.sharing, apart).blocks
     known = layers(read, theta, apart)
     joined = {layer.bias for layer in known}
     alone = [index for index in range(len(read.leaves)) if index not in joined]
