@@ -14,7 +14,6 @@ from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
 from lamu.operators.scaled import Scaled
-from lamu.operators.weight_sharing import Expand, Reduce
 
 __all__ = [
     "BlockDiagonal",
@@ -22,7 +21,6 @@ __all__ = [
     "Dense",
     "DenseBlocks",
     "Diagonal",
-    "Expand",
     "FactoredApart",
     "Kronecker",
     "KroneckerBlocks",
@@ -39,7 +37,6 @@ __all__ = [
     "OutputBlocks",
     "OutputCholesky",
     "OutputEigen",
-    "Reduce",
     "Scalar",
     "Scaled",
     "Structure",

@@ -188,6 +188,11 @@ class DenseBlocks(BlockDiagonal):
         [[4.0, 0.0], [0.0, 8.0]]
     """
 
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the sum of the squares of the leaves' sizes."""
+        return sum(Dense.numbers_held(leaf) for leaf in jax.tree.leaves(like))
+
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
         """Returns log det(S + Δ), a leaf by its eigenvalues where it has one number."""
         if spectrum is None:

@@ -102,6 +102,15 @@ class Dense(Structure):
         """Returns S plus all of a prior's precision."""
         return Dense(self.matrix + precision.dense(like).astype(self.matrix.dtype))
 
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the square of the dimension."""
+        return super().numbers_held(like) ** 2
+
+    def some_vector(self) -> Array:
+        """Returns the diagonal."""
+        return jnp.diagonal(self.matrix)
+
     def spectrum(self) -> Array:
         """Returns the eigenvalues."""
         return jnp.linalg.eigvalsh((self.matrix + self.matrix.T) / 2)

@@ -108,6 +108,10 @@ class Diagonal(Structure):
         """Returns diag(factor · s)."""
         return Diagonal(tree.scale(self.values, factor))
 
+    def some_vector(self) -> Params:
+        """Returns s."""
+        return self.values
+
     def spectrum(self) -> Params:
         """Returns s."""
         return self.values

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["Operator", "Structure", "is_number", "is_operator"]
+__all__ = ["Operator", "Structure", "is_number", "is_operator", "layer_shapes"]
 
 
 @runtime_checkable
@@ -111,6 +113,25 @@ class Operator(Protocol):
             like: a vector of the space.
         """
         return self.add_diagonal(precision.diagonal(like))
+
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns how many numbers an operator of this structure holds, for `memory_estimate`.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return sum(math.prod(np.shape(leaf)) for leaf in jax.tree.leaves(like))
+
+    def some_vector(self) -> Params:
+        """Returns a vector of the space, as far as the operator knows it.
+
+        Raises:
+            TypeError: if it does not.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} does not know the space that it acts on; take the structure Diagonal or Dense"
+        )
 
     def spectrum(self) -> PyTree:
         """Returns the eigenvalues of S, in a tree of blocks.
@@ -225,6 +246,22 @@ class Structure(Operator, Protocol):
     def from_outer(cls, u: Params, v: Params) -> Structure:
         r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
         ...
+
+
+def layer_shapes(like: Params) -> list[tuple[int, int]]:
+    """Returns inputs and outputs of every kernel, one more input for its bias.
+
+    Args:
+        like: a vector of the space, or its shapes.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators.interface import layer_shapes
+        >>> layer_shapes({"bias": jnp.zeros(2), "kernel": jnp.zeros((3, 2))})
+        [(4, 2)]
+    """
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(like)]
+    return [(math.prod(shape[:-1]) + 1, shape[-1]) for shape in shapes if len(shape) > 1]
 
 
 def is_number(precision: PyTree) -> bool:

@@ -15,7 +15,7 @@ from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.factored_apart import FactoredApart
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.kronecker import Kronecker
 from lamu.operators.kronecker_leading import leading
 from lamu.operators.weight_sharing import Expand, Sharing
@@ -104,6 +104,14 @@ class Layerwise:
         tree.require_matches(self.diagonal, like)
         paths = tree.paths(like)
         return [i for i, path in enumerate(paths) if any(tree.matches(path, each) for each in self.diagonal)]
+
+    def numbers_held(self, like: Params) -> int:
+        """Returns how many numbers the factors and the diagonals of such a precision are.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return sum(rows**2 + columns**2 for rows, columns in layer_shapes(like)) + Diagonal.numbers_held(like)
 
     def from_diagonal(self, diagonal: Params) -> FactoredApart:
         """Returns the operator without curvature: the mean of the diagonal a layer, for its shift."""

@@ -227,6 +227,14 @@ class LowRankOf:
     def __str__(self) -> str:
         return f"low-rank ({self.rank}) plus diagonal"
 
+    def numbers_held(self, like: Params) -> int:
+        """Returns the size of the vectors that Lanczos's method and the columns take.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return 4 * self.rank * Diagonal.numbers_held(like)
+
     def from_diagonal(self, diagonal: Params) -> LowRankEigen:
         """Returns diag(diagonal), with columns of zeros, factored."""
         zero = jnp.zeros(self.rank, jnp.result_type(*jax.tree.leaves(diagonal)))

@@ -62,6 +62,14 @@ class MatrixFreeOf:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)!r} does no work; give a positive number")
 
+    def numbers_held(self, like: Params) -> int:
+        """Returns the size of the diagonal.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return Diagonal.numbers_held(like)
+
     def __str__(self) -> str:
         return "matrix-free"
 

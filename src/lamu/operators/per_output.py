@@ -16,7 +16,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.interface import Operator, is_number
+from lamu.operators.interface import Operator, is_number, layer_shapes
 from lamu.operators.kronecker import as_matrix
 from lamu.operators.scalar import Scalar
 from lamu.record import record
@@ -136,6 +136,11 @@ class OutputBlocks(_PerOutput):
         diagonal = other.diagonal(other.values if isinstance(other, Diagonal) else jnp.zeros((width, outputs)))
         added = as_matrix(diagonal, (width, outputs))[0].astype(self.matrices.dtype)
         return OutputBlocks(self.matrices + jax.vmap(jnp.diag)(added.T))
+
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the square of the inputs for each output."""
+        return sum(columns * rows**2 for rows, columns in layer_shapes(like))
 
     def spectrum(self) -> Array:
         """Returns every output's eigenvalues, `[out, in]`."""
@@ -306,6 +311,11 @@ class OutputEigen(_PerOutput):
             raise TypeError(f"a {type(other).__name__} has no basis in common with this; add a Diagonal or a Scalar")
         added = jnp.mean(as_matrix(other.values, self._shape())[0], axis=0, keepdims=True)
         return OutputEigen(self.basis, self.eigenvalues + added.astype(self.eigenvalues.dtype))
+
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the sizes of basis and eigenvalues."""
+        return sum(rows**2 + rows * columns for rows, columns in layer_shapes(like))
 
     def spectrum(self) -> Array:
         """Returns the eigenvalues, `[in, out]`."""

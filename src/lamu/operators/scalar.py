@@ -107,6 +107,10 @@ class Scalar(Structure):
         """Returns factor · s I."""
         return Scalar(self.value * tree.cast(factor, self.value))
 
+    def some_vector(self) -> Params:
+        """Returns a vector of one coordinate."""
+        return jnp.asarray(self.value)
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether s is positive."""
         return jnp.asarray(self.value > 0)

@@ -40,7 +40,7 @@ from lamu.operators import (
 from lamu.operators.interface import Operator, is_operator
 from lamu.record import record, static
 from lamu.shapes import once_a_shape
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "bytes_of_a_row", "finalize"]
 
@@ -64,7 +64,7 @@ class FactorSums:
     outputs: Any
     outputs_first: bool = static(default=False)
 
-    def finish(self, weight: Array, count: Array, rank: int | None) -> Operator:
+    def finish(self, weight: Array, count: Number | Array, rank: int | None) -> Operator:
         """Returns the product of the factors, decomposed.
 
         Args:
@@ -101,7 +101,7 @@ class KroneckerSums:
     weight: Any
     rank: int | None = static(default=None)
 
-    def finish(self, count: Array) -> BlockDiagonal:
+    def finish(self, count: Number | Array) -> BlockDiagonal:
         """Returns the operator a row.
 
         Args:
@@ -163,7 +163,7 @@ def batch_curvature(
     return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f
 
 
-def finalize(total: Any, count: Array) -> Any:
+def finalize(total: Any, count: Number | Array) -> Any:
     """Returns the operator of the sums over all rows, divided by their number; Kronecker factors decomposed.
 
     Args:

@@ -19,6 +19,7 @@ from lamu.families import Point
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
+from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
@@ -108,7 +109,7 @@ class Laplace(Wrapper):
             return residual_at(mode, under, data) if kept else polish(look, mode, under, data, rounds)
 
         first, weights = look(point.mean), tree.dimension(point.mean["network"])
-        if self.structure is None and isinstance(structure, Layerwise) and not _mostly_layers(first.curvature, weights):
+        if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
             structure = LowRankOf(_RANK)
             first = look(point.mean)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))

@@ -177,7 +177,7 @@ class RowSums:
         >>> import jax.numpy as jnp
         >>> from lamu.algorithms.post_hoc.laplace_fit import RowSums
         >>> sums = RowSums(None, 6.0, jnp.ones(1), 3.0, rows=3.0)
-        >>> sums.add(sums).rows
+        >>> float(sums.add(sums).rows)
         6.0
     """
 

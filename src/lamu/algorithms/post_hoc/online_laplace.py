@@ -20,6 +20,7 @@ from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
@@ -353,7 +354,7 @@ def online_laplace(
     scales = ScalePerLayer() if scales is None else scales
     if isinstance(scales, type) or not isinstance(scales, PriorScales):
         raise TypeError(f"scales={scales!r} says not which weights share one; give for instance ScalePerLayer()")
-    if isinstance(scales, ScalePerWeight) and isinstance(structure, Layerwise):
+    if isinstance(scales, ScalePerWeight) and by_factors(structure):
         raise ValueError(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
             "give structure=Diagonal, or scales=ScalePerLayer()"
