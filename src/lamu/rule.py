@@ -39,7 +39,7 @@ from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import Curvature, NoCurvature, fisher_diagonal
 from lamu.objective.dispersions import dispersion_step
-from lamu.operators import Dense, Diagonal, Scalar, Structure
+from lamu.operators import Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -420,16 +420,12 @@ def _plus(curvature: Any, prior: Any, like: Params) -> Any:
     A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
     structures take in independent priors alone.
     """
-    if isinstance(curvature, Dense):
-        return Dense(curvature.matrix + prior.dense(like))
-    if not isinstance(prior, Diagonal) and not isinstance(curvature, Diagonal | Scalar):
+    if not isinstance(prior, Diagonal) and not isinstance(curvature, Dense | Diagonal | Scalar):
         raise TypeError(
             f"a belief of {type(curvature).__name__} precision cannot take in a prior of {type(prior).__name__} "
             "precision; use von(structure=Dense) or laplace(), or ivon(), of which the prior's diagonal is a part"
         )
-    if isinstance(curvature, Structure):
-        return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(prior.diagonal(like)))
-    return curvature.add(prior)
+    return curvature.add_prior(prior, like)
 
 
 def _name_of(structure: Any) -> str:

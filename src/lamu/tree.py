@@ -24,6 +24,7 @@ __all__ = [
     "add",
     "average",
     "average_over",
+    "broadcast",
     "by_pattern",
     "cast",
     "dimension",
@@ -73,6 +74,26 @@ def scale(a: Params, factor: Number) -> Params:
         {'w': 6.0}
     """
     return jax.tree.map(lambda x: cast(factor, x) * x, a)
+
+
+def broadcast(prefix: PyTree, like: Params) -> Params:
+    """Returns a vector like another from a tree that begins like it, whose numbers stand for all that is below.
+
+    Args:
+        prefix: a number, or a tree of numbers and arrays that may stop anywhere.
+        like: the vector.
+
+    Raises:
+        ValueError: for a tree that is no prefix of the vector.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> tree.broadcast({"w": 2.0}, {"w": {"bias": jnp.zeros(1), "kernel": jnp.zeros(2)}})["w"]["kernel"].tolist()
+        [2.0, 2.0]
+    """
+    spread = lambda number, leaf: jnp.broadcast_to(jnp.asarray(number, jnp.result_type(leaf)), jnp.shape(leaf))
+    return jax.tree.map(lambda number, below: jax.tree.map(lambda leaf: spread(number, leaf), below), prefix, like)
 
 
 def dot(a: Params, b: Params) -> Array:

@@ -82,7 +82,10 @@ def _straight_through() -> Check:
         probability = 1 / (1 + np.exp(-x @ np.where(latent >= 0, 1.0, -1.0)))
         latent = latent - 0.5 * x.T @ (probability - y) / len(y)
     return Check(
-        "straight_through", "NumPy by hand on logistic regression, 20 steps", distance(flat(a_row(state)), latent), 1e-12
+        "straight_through",
+        "NumPy by hand on logistic regression, 20 steps",
+        distance(flat(a_row(state)), latent),
+        1e-12,
     )
 
 
