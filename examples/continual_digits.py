@@ -6,7 +6,7 @@
    weights (L2), and all five tasks at once (joint), which is the ceiling.
 2. Transfer. The digits' rows are in the order of their writers. With the posterior of the first writers as prior, a
    quarter of the new writers' labels does what all of them do from a cold start.
-3. Forgetting. `lamu.sequential.remove` takes rows out of a Laplace posterior by one step, without the other rows; the
+3. Forgetting. `lamu.combine.remove` takes rows out of a Laplace posterior by one step, without the other rows; the
    script prints how far that is from fitting again.
 
     python examples/continual_digits.py
@@ -15,7 +15,7 @@
 import numpy as np
 
 import lamu
-from lamu.sequential import remove
+from lamu.combine import remove
 
 TASKS = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 TRAIN, TEST = 240, 100  # rows a task

@@ -251,7 +251,7 @@ def test_a_trained_module_keeps_its_weights_and_is_given_again(name: str, tmp_pa
     network, expected = trained_modules()[name]
     model = lamu.Model(network, CLASSES)
     for algorithm in (last_layer(), laplace()):
-        fit = lamu.fit(model, (X, Y), algorithm, epochs=0, statistics=lamu.statistics.Frozen())
+        fit = lamu.fit(model, (X, Y), algorithm, epochs=0, statistics=lamu.batch_statistics.Frozen())
         mean = fit.posterior.model.complete(fit.posterior.mean["network"])
         state = fit.posterior.network_state
         np.testing.assert_allclose(network.apply(mean, state, jnp.asarray(X), None, False)[0], expected, rtol=1e-5)

@@ -262,8 +262,8 @@ def test_the_outputs_of_a_linear_layer_are_drawn_as_they_should_be(estimator: An
     Flipped rows share a draw, so that they are uncorrelated and no more. Bias and kernel both have a spread.
     """
     generator = np.random.default_rng(3)
-    from lamu.algorithms.descent.plans import anew, flipped, local
-    from lamu.algorithms.descent.rows import outputs_by_rows
+    from lamu.algorithms.descent.local_reparameterisation import anew, flipped, local
+    from lamu.algorithms.descent.per_example_forward import outputs_by_rows
 
     x, y = generator.normal(size=(3, 2)), np.zeros(3, np.int32)
     x[2, 0] = 0.0
@@ -314,7 +314,7 @@ def test_dropouts_noise_differs_from_row_to_row() -> None:
     network = MLP((64,), dropout=Dropout(0.5))
     loss, weights = loss_of(network, x, np.zeros(6, np.int32))
     tiny = LocationScale(weights, jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e-12), weights))
-    from lamu.algorithms.descent.rows import outputs_by_rows
+    from lamu.algorithms.descent.per_example_forward import outputs_by_rows
 
     f = outputs_by_rows(jax.random.key(0), tiny, loss, lambda program, site: None, "test")
     assert len(np.unique(np.asarray(f)[:, 0].round(6))) == 6

@@ -11,8 +11,8 @@ import pytest
 
 from lamu.cli import comparing, printing
 from lamu.cli.closeness import FLOOR
-from lamu.cli.contestant import contest, main
 from lamu.cli.training import Request
+from lamu.cli.worker import contest, main
 from tests.command_line import assert_refused, csv_of, runner
 
 
@@ -133,7 +133,7 @@ def test_a_contestant_fits_every_split_and_says_why_it_failed(tmp_path, monkeypa
         def fail(*arguments, sentence=sentence, **options):
             raise sentence
 
-        monkeypatch.setattr("lamu.cli.contestant.fit_prior_scale", fail)
+        monkeypatch.setattr("lamu.cli.worker.fit_prior_scale", fail)
         task.write_text(comparing.dump({"request": vars(request), "algorithm": "adam", "settings": [], "splits": 1}))
         assert main(str(task), str(answer_file)) == 0
         assert comparing.json.loads(answer_file.read_text()) == {"failure": reason}

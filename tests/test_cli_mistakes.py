@@ -15,7 +15,7 @@ import pytest
 
 import lamu as library
 from lamu.cli import training
-from lamu.cli.folder import refuse_existing
+from lamu.cli.output_dir import refuse_existing
 from lamu.record import record
 from tests.command_line import QUICK, assert_refused, runner
 

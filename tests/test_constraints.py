@@ -11,10 +11,10 @@ import pytest
 import lamu
 from lamu.constraints import Constraints, Image
 from lamu.density import nothing, total
+from lamu.dtype_policy import lenient
 from lamu.families import Draws, Gaussian
 from lamu.objective.curvature import Hessian
 from lamu.operators import Scalar
-from lamu.promotion import lenient
 
 POSITIVE = {"sigma": "positive"}
 THETA = {

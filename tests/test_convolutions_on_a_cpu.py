@@ -17,7 +17,7 @@ from lamu.algorithms import adam, deep_ensemble
 from lamu.data import Batch
 from lamu.objective import Objective
 from lamu.record import record
-from lamu.running import blocks
+from lamu.running import schedule
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(10, 4, 4, 1))
@@ -111,7 +111,7 @@ def test_a_run_step_by_step_is_the_run_in_scans(
             return self.scan(*arguments)
 
     for name in ("scan_whole", "scan_batches"):
-        monkeypatch.setattr(blocks, name, Counted(getattr(blocks, name)))
+        monkeypatch.setattr(schedule, name, Counted(getattr(schedule, name)))
 
     def fitted() -> Any:
         return lamu.fit(MODEL, (X, Y), algorithm, steps=7, batch_size=batch_size)

@@ -17,7 +17,7 @@ from lamu.mcmc import CurvatureStepSize, UnreliableChains, psgld, random_walk, s
 from lamu.mcmc.momenta import Thermostat
 from lamu.objective import Objective
 from lamu.priors import Normal
-from lamu.running import pieces
+from lamu.running import compiled_steps
 
 rng = np.random.default_rng(5)
 ROWS, NOISE = 300, 0.7
@@ -142,9 +142,9 @@ def test_default_samplers_draw_from_the_posterior(make: Any) -> None:
 def test_other_data_and_temperatures_do_not_compile() -> None:
     given: dict[str, Any] = {"chains": 2, "warmup": 12, "draws": 6, "thinning": 2}
     lamu.fit(model(), (X, Y), sgld(**given), batch_size=64)
-    before = pieces.scan_batches._cache_size(), pieces.start._cache_size()
+    before = compiled_steps.scan_batches._cache_size(), compiled_steps.start._cache_size()
     lamu.fit(model(), (X, Y + 1), sgld(CurvatureStepSize(0.05, 0.2), **given), batch_size=64, temperature=0.5, seed=1)
-    assert before == (pieces.scan_batches._cache_size(), pieces.start._cache_size())
+    assert before == (compiled_steps.scan_batches._cache_size(), compiled_steps.start._cache_size())
 
 
 def test_a_thermostat_without_an_inertia_has_no_units_and_an_upper_end() -> None:

@@ -15,7 +15,7 @@ from lamu.families import Point
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits
-from lamu.running import pieces
+from lamu.running import compiled_steps
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(10, 2))
@@ -116,17 +116,25 @@ def test_a_batch_of_n_or_more_is_the_whole_data_in_order() -> None:
 def test_the_second_epoch_does_not_compile() -> None:
     for algorithm in (SGD, lamu.algorithms.ivon()):
         lamu.fit(MODEL, (X, Y), algorithm, epochs=2, batch_size=4)
-        before = pieces.scan_batches._cache_size(), pieces.scan_whole._cache_size(), pieces.start._cache_size()
+        before = (
+            compiled_steps.scan_batches._cache_size(),
+            compiled_steps.scan_whole._cache_size(),
+            compiled_steps.start._cache_size(),
+        )
         lamu.fit(MODEL, (X, Y + 1), algorithm, epochs=2, batch_size=4, seed=3, temperature=0.5)
-        after = pieces.scan_batches._cache_size(), pieces.scan_whole._cache_size(), pieces.start._cache_size()
+        after = (
+            compiled_steps.scan_batches._cache_size(),
+            compiled_steps.scan_whole._cache_size(),
+            compiled_steps.start._cache_size(),
+        )
         assert before == after
 
 
 def test_a_rate_is_no_reason_to_compile() -> None:
     lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.01), epochs=1, batch_size=4)
-    before = pieces.scan_batches._cache_size()
+    before = compiled_steps.scan_batches._cache_size()
     lamu.fit(MODEL, (X, Y), lamu.algorithms.sgd(0.02), epochs=1, batch_size=4)
-    assert pieces.scan_batches._cache_size() == before
+    assert compiled_steps.scan_batches._cache_size() == before
 
 
 def test_long_runs_are_blocks_of_whole_epochs() -> None:

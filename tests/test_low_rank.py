@@ -24,7 +24,7 @@ from lamu.geometry import Compressed, Retraction, Straight
 from lamu.likelihoods import Gaussian as Noise
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import LowRankGradients, SquaredGradients
-from lamu.objective.curvature.reader.directions import gradient_matrix, leading_eigenvectors
+from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix, leading_eigenvectors
 from lamu.operators import Dense, DenseBlocks, Diagonal, LowRank, LowRankEigen, LowRankOf, Scalar
 from lamu.rate import Annealed
 from lamu.rule import Rule

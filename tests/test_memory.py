@@ -23,8 +23,8 @@ from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled, Weighted
+from lamu.predictives.chunking import in_room, room_for
 from lamu.predictives.class_probabilities import ClassProbabilities
-from lamu.predictives.rows import in_room, room_for
 from lamu.predictives.student import StudentPredictive
 from lamu.running.forecast import Forecast, foresee
 

@@ -26,7 +26,7 @@ from lamu.data import Arrays, Batch
 from lamu.objective import Objective
 from lamu.protocol import Choices, Traits
 from lamu.record import record
-from lamu.running import pieces
+from lamu.running import compiled_steps
 from lamu.running.sharding import Devices, Spread
 
 rng = np.random.default_rng(0)
@@ -95,8 +95,8 @@ def exchanged() -> None:
     devices = Devices.of(mesh(runs=4), MEMBERS)
     objective, rows = devices.everywhere((Objective(MODEL, 46.0), Arrays.of((X, Y))))
     spread, keys = devices.spread(MEMBERS), devices.everywhere((jax.random.key(1), jax.random.key(2)))
-    state = pieces.start(spread, jax.random.key(0), objective, rows.full())
-    lowered = pieces.scan_batches.lower(spread, state, objective, rows, 0, *keys, 5, 10, True, 1)
+    state = compiled_steps.start(spread, jax.random.key(0), objective, rows.full())
+    lowered = compiled_steps.scan_batches.lower(spread, state, objective, rows, 0, *keys, 5, 10, True, 1)
     program = lowered.compile().as_text()
     moved = re.findall(r"= (\S+) (?:all-\w+|collective-\w+|reduce-scatter)\(", program)
     assert set(moved) == {"f64[]"}, moved

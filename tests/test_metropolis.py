@@ -13,16 +13,16 @@ import pytest
 import lamu
 from lamu.data import Batch
 from lamu.density import nothing
+from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
+from lamu.mcmc.collect import drawn
+from lamu.mcmc.convergence_warnings import complaints, split_r_hat
 from lamu.mcmc.diffusions import Langevin
-from lamu.mcmc.drawn import drawn
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.kernel import Visited
 from lamu.mcmc.log_target import LogTarget
-from lamu.mcmc.trust import complaints, split_r_hat
 from lamu.objective import Objective
-from lamu.promotion import lenient
 
 
 def log_density(theta):

@@ -23,7 +23,7 @@ from lamu.families import Gamma
 from lamu.families.noise_scale import NoiseScale
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective import Objective
-from lamu.predictives.propagated import Propagated, moments, rectified
+from lamu.predictives.moment_propagation import Propagated, moments, rectified
 from lamu.priors import Normal
 
 rng = np.random.default_rng(2)

@@ -12,6 +12,7 @@ import pytest
 
 import lamu
 from lamu.data import Batch
+from lamu.dtype_policy import lenient
 from lamu.networks import (
     MLP,
     BatchNorm,
@@ -29,7 +30,6 @@ from lamu.networks import (
 )
 from lamu.networks.patches import convolve
 from lamu.networks.wrapper import NetworkWrapper
-from lamu.promotion import lenient
 from lamu.record import record
 
 rng = np.random.default_rng(0)

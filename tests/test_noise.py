@@ -13,8 +13,8 @@ import pytest
 from scipy import special, stats
 
 import lamu
-from lamu import noise, tree
-from lamu.noise import bits, normal
+from lamu import fast_random, tree
+from lamu.fast_random import bits, normal
 
 SIZE = 2**20
 SIX = 6.0
@@ -104,13 +104,13 @@ def test_a_flipped_bit_changes_half_of_the_bits() -> None:
     """Of the counter and of both words of the key, the avalanche that a hash must have."""
     key = np.array([0x243F6A88, 0x85A308D3], np.uint32)
     counter = jnp.arange(2**14, dtype=jnp.uint32) * jnp.uint32(977)
-    base = ones(np.asarray(noise._hashed(jnp.asarray(key), counter)))
+    base = ones(np.asarray(fast_random._hashed(jnp.asarray(key), counter)))
     for bit in range(32):
-        flips = [noise._hashed(jnp.asarray(key), counter ^ jnp.uint32(1 << bit))]
+        flips = [fast_random._hashed(jnp.asarray(key), counter ^ jnp.uint32(1 << bit))]
         for word in range(2):
             changed = key.copy()
             changed[word] ^= np.uint32(1 << bit)
-            flips.append(noise._hashed(jnp.asarray(changed), counter))
+            flips.append(fast_random._hashed(jnp.asarray(changed), counter))
         for flipped in flips:
             rate = (ones(np.asarray(flipped)) != base).mean(axis=0)
             assert np.max(np.abs(rate - 0.5)) < 0.035, "at most 9 standard errors of a fair coin"
@@ -148,9 +148,9 @@ def test_the_quantile_is_exact_to_the_last_digits_everywhere() -> None:
     places = np.concatenate([np.arange(0, 2**23, 97), 2**23 - 1 - np.arange(20_000)])
     x = ((places + 0.5) * 2.0**-23).astype(np.float32)
     exact = np.where(x > 0.5, special.erfcinv(1 - x.astype(np.float64)), special.erfinv(x.astype(np.float64)))
-    found = np.asarray(jax.jit(noise._inverse_error_function)(jnp.asarray(x)), np.float64)
+    found = np.asarray(jax.jit(fast_random._inverse_error_function)(jnp.asarray(x)), np.float64)
     np.testing.assert_allclose(found, exact, rtol=4e-7, atol=0)
-    np.testing.assert_array_equal(found, -np.asarray(jax.jit(noise._inverse_error_function)(jnp.asarray(-x))))
+    np.testing.assert_array_equal(found, -np.asarray(jax.jit(fast_random._inverse_error_function)(jnp.asarray(-x))))
 
 
 def test_shape_dtype_and_index() -> None:

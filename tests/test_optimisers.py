@@ -26,6 +26,7 @@ from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.von import von
 from lamu.data import Batch
 from lamu.departures import ByFanIn
+from lamu.dtype_policy import lenient
 from lamu.families import Gaussian
 from lamu.geometry import (
     Additive,
@@ -44,7 +45,6 @@ from lamu.objective import Objective
 from lamu.objective.curvature import Price
 from lamu.operators import Dense
 from lamu.priors import Normal
-from lamu.promotion import lenient
 from lamu.rate import Annealed
 from lamu.rule import Rule
 from lamu.verification import problems, references

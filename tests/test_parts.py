@@ -16,7 +16,7 @@ from lamu.families import Gaussian
 from lamu.mcmc.log_target import LogTarget
 from lamu.objective import BatchLoss, Objective, Weights, parts
 from lamu.objective.curvature import SquaredGradients
-from lamu.objective.parts import parts_of
+from lamu.objective.microbatching import parts_of
 from lamu.operators import Diagonal
 
 ROWS = 23  # no multiple of the parts below

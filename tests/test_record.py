@@ -189,7 +189,7 @@ def test_what_an_option_brought_in_is_read_by_a_new_process(kind: str, tmp_path:
         algorithm: Any = lamu.algorithms.bayes_by_backprop(shape=StandardLogistic())
         posterior = lamu.fit(model, (x, y), algorithm, steps=1).posterior
     else:
-        own = lamu.statistics.RecomputedPerDraw()
+        own = lamu.batch_statistics.RecomputedPerDraw()
         posterior = lamu.fit(model, (x, y), lamu.algorithms.ivon(), steps=1, statistics=own).posterior
     folder = posterior.save(tmp_path / "posterior")
     script = f"import lamu.posterior, numpy as np; p = lamu.posterior.load({str(folder)!r})"

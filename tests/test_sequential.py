@@ -13,6 +13,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms import adam, conjugate, deep_ensemble, ivon, laplace
+from lamu.combine import merge, remove
 from lamu.data import Batch
 from lamu.families import Beta, Gamma, Gaussian, NormalGamma, Point
 from lamu.model import Model
@@ -22,7 +23,6 @@ from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors import Belief, gaussian_belief
 from lamu.priors import Normal as NormalPrior
 from lamu.record import decode, encode
-from lamu.sequential import merge, remove
 
 rng = np.random.default_rng(2)
 X = rng.normal(size=(24, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 0.7, 0.2], [0.0, 0.0, 1.0]])

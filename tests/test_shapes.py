@@ -19,9 +19,9 @@ from lamu.objective.curvature.reader import linearise
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
 from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.record import record
-from lamu.running import blocks
-from lamu.running.pieces import scan_whole
-from lamu.shapes import once_a_shape
+from lamu.running import schedule
+from lamu.running.compiled_steps import scan_whole
+from lamu.shape_cache import once_a_shape
 
 
 def test_an_answer_is_found_once_for_a_shape_a_dtype_and_a_value() -> None:
@@ -47,7 +47,8 @@ def test_warm_up_and_draws_are_one_program(warmup: int, draws: int, monkeypatch:
         asked.add(arguments[6:])  # the length, and how many steps a kept draw takes: each pair is a program
         return scan_whole(*arguments)
 
-    monkeypatch.setattr(blocks, "scan_whole", noted)
+    noted.lower = scan_whole.lower  # pyright: ignore[reportFunctionMemberAccess]
+    monkeypatch.setattr(schedule, "scan_whole", noted)
     density = lamu.LogDensity(lambda w: -0.5 * jnp.sum(w**2), jnp.zeros(3))
     fit = lamu.fit(density, None, lamu.mcmc.hmc(chains=2, warmup=warmup, draws=draws, most=4), progress=False)
     assert len(asked) == 1, f"the stages asked for different programs: {asked}"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu.batch_statistics import Frozen, Recomputed, RecomputedPerDraw, Statistics, require_choice
 from lamu.networks import MLP, BatchNorm
-from lamu.statistics import Frozen, Recomputed, RecomputedPerDraw, Statistics, require_choice
 
 rng = np.random.default_rng(0)
 X = rng.normal(2.0, 3.0, size=(60, 4))

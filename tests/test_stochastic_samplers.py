@@ -29,7 +29,7 @@ from lamu.mcmc import (
     sgld,
     sgnht,
 )
-from lamu.mcmc.drawn import drawn
+from lamu.mcmc.collect import drawn
 from lamu.mcmc.dynamics import Dynamics
 from lamu.mcmc.gradients import Minibatch, mean_loss
 from lamu.mcmc.momenta import Friction
@@ -39,7 +39,7 @@ from lamu.predictives import Sampled
 from lamu.priors import Normal
 from lamu.protocol import Choices, Info, Traits
 from lamu.running.checkpoints import Checkpoints
-from lamu.running.keeping import keeps
+from lamu.running.thinning import keeps
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2)) @ np.array([[1.0, 0.5], [0.0, 0.7]])

@@ -19,11 +19,11 @@ from lamu.algorithms.ensembles.iterates import (
     LastPart,
     LowRankDeviations,
 )
+from lamu.batch_statistics import Frozen, Recomputed
 from lamu.data import Arrays, Batch
 from lamu.networks import MLP, BatchNorm
 from lamu.objective import Objective
 from lamu.operators import LowRankCovariance
-from lamu.statistics import Frozen, Recomputed
 
 rng = np.random.default_rng(3)
 N, RANK, STEPS = 12, 3, 14

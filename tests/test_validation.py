@@ -11,7 +11,7 @@ import pytest
 import lamu
 from lamu.data import Arrays
 from lamu.priors import Normal
-from lamu.running.held_out import Best, set_aside, validation_nll
+from lamu.running.validation import Best, set_aside, validation_nll
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))

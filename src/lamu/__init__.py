@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lamu import (
         algorithms,
+        batch_statistics,
         calibration,
         composition,
         data,
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
         rate,
         rule,
         scores,
-        statistics,
         supports,
         testing,
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
+    from lamu.combine import merge, remove
     from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
-    from lamu.sequential import merge, remove
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
@@ -71,6 +71,7 @@ __all__ = [
     "Unconverged",
     "absorb",
     "algorithms",
+    "batch_statistics",
     "calibration",
     "composition",
     "data",
@@ -100,7 +101,6 @@ __all__ = [
     "rule",
     "scores",
     "simulation_based_calibration",
-    "statistics",
     "supports",
     "testing",
     "tree",
@@ -126,8 +126,8 @@ _NAMES = {
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",
-    "merge": "lamu.sequential",
-    "remove": "lamu.sequential",
+    "merge": "lamu.combine",
+    "remove": "lamu.combine",
     "Ranks": "lamu.simulation",
     "simulation_based_calibration": "lamu.simulation",
 }

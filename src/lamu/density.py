@@ -21,9 +21,9 @@ from lamu import tree
 from lamu.constraints import Constraints, Image
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.priors import Prior
-from lamu.promotion import lenient
 from lamu.record import record, static
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey

@@ -12,27 +12,27 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
+from lamu.batch_statistics import Statistics, require_choice
 from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
-from lamu.running.arrived import look_at_slope, require_trained
-from lamu.running.blocks import Block, array_blocks, passes_over, stream_blocks
 from lamu.running.checkpoints import Checkpoints
+from lamu.running.compiled_steps import draw_of, handle, start
 from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.forecast import foresee, measured
-from lamu.running.held_out import Best, posterior_nll, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.length import Length
-from lamu.running.pieces import draw_of, handle, start
+from lamu.running.pretrained import look_at_slope, require_trained
 from lamu.running.progress import Progress
 from lamu.running.result import Diverged, Fit
-from lamu.running.resumption import Resumption
+from lamu.running.resume import Resumption
+from lamu.running.schedule import Block, array_blocks, passes_over, stream_blocks
 from lamu.running.sharding import Devices
-from lamu.statistics import Statistics, require_choice
+from lamu.running.validation import Best, posterior_nll, set_aside, validation_nll
 from lamu.target import Target
 from lamu.typing import Number
 
@@ -101,8 +101,8 @@ def fit(
         max_memory: how much may be held at once beside the data, as `lamu.memory.parse` takes it, for
             instance "2GB"; half of what is free where None. Work after the steps (curvature, predictions) is cut into
             chunks that fit.
-        statistics: what becomes of a network's batch statistics in the posterior, of `lamu.statistics`; where None they
-            stay as the run left them, and a network that arrives trained is asked about.
+        statistics: what becomes of a network's batch statistics in the posterior, of `lamu.batch_statistics`; where
+            None they stay as the run left them, and a network that arrives trained is asked about.
         mesh: the devices to step on, for instance `jax.make_mesh((4,), ("runs",))`. Along the axis "runs" lie a
             sampler's chains or an ensemble's members, as many on each device; along "data" the rows of every batch. The
             data are on every device, the posterior is made on the default one. The run is the same but for rounding,

@@ -24,9 +24,9 @@ from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.running.checkpoints import of_part
-from lamu.running.held_out import set_aside
 from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
+from lamu.running.validation import set_aside
 
 __all__ = ["PriorScaleFit", "fit_prior_scale"]
 

@@ -23,9 +23,9 @@ from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
 from lamu.running.checkpoints import of_part
-from lamu.running.held_out import set_aside
 from lamu.running.result import Fit
 from lamu.running.rounds import Rounds
+from lamu.running.validation import set_aside
 
 __all__ = ["TemperatureFit", "choose_temperature", "fit_temperature"]
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from lamu import noise
+from lamu import fast_random
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = [
@@ -205,7 +205,9 @@ def normal(key: RandomKey, like: Params) -> Params:
         >>> tree.normal(jax.random.key(0), {"w": jnp.zeros((2, 3))})["w"].shape
         (2, 3)
     """
-    return jax.tree.map(lambda k, x: noise.normal(k, jnp.shape(x), jnp.result_type(x)), keys_like(key, like), like)
+    return jax.tree.map(
+        lambda k, x: fast_random.normal(k, jnp.shape(x), jnp.result_type(x)), keys_like(key, like), like
+    )
 
 
 def map_with_path(function: Callable[..., Any], a: PyTree, *rest: PyTree) -> PyTree:

@@ -187,8 +187,8 @@ def fitted(row: Row, **options: Any) -> Any:
     objective, algorithm, key = Objective(model, N, **options), conjugate(), jax.random.key(0)
     state = algorithm.init(key, objective, data.example(4))
     step = jax.jit(algorithm.step)
-    for batch in data.batches(4):
-        state, _ = step(key, state, batch, objective)
+    for number, batch in enumerate(data.batches(4)):
+        state, _ = step(jax.random.fold_in(key, number), state, batch, objective)
     return algorithm.posterior(key, state, objective, data, None)
 
 

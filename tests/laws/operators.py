@@ -791,7 +791,10 @@ twin_of(
     cholesky,
     "claims to be a structure",
     "declares_what_it_is",
-    **{name: getattr(Dense, name) for name in ("from_diagonal", "from_jacobian", "from_hessian", "from_outer")},
+    **{
+        name: getattr(Dense, name)
+        for name in ("from_diagonal", "from_jacobian", "from_hessian", "from_outer", "statistic", "second_moment")
+    },
 )
 twin_of(
     cholesky, "root for matrix", "matvec_is_the_product solve_undoes_matvec",

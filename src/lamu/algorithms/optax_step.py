@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lamu import tree
-from lamu.promotion import lenient
+from lamu.dtype_policy import lenient
 from lamu.typing import Array, Number, Params
 
 __all__ = ["optax_step"]

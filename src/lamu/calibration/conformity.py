@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.scores.target import target
+from lamu.scores.validation import target
 from lamu.supports import Support
 
 __all__ = ["Conformal", "conformal"]

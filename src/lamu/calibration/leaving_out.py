@@ -21,7 +21,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.calibration.conformity import conformal
-from lamu.scores.target import target
+from lamu.scores.validation import target
 from lamu.supports import Real, Support
 
 __all__ = ["LeftOut", "jackknife_plus"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lamu.scores.errors import right
-from lamu.scores.target import target
+from lamu.scores.validation import target
 
 __all__ = ["Selective", "selective"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from lamu.calibration.tempered import TemperedClasses, Widened
 from lamu.predictives import Predictive
 from lamu.record import record, static
-from lamu.scores.target import target
+from lamu.scores.validation import target
 from lamu.supports import Support
 from lamu.typing import Number
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from lamu.predictives import Predictive
-from lamu.predictives.rows import drawn, row_keys
+from lamu.predictives.chunking import drawn, row_keys
 from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey

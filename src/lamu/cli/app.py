@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lamu.cli.folder import Interrupted
+from lamu.cli.output_dir import Interrupted
 
 __all__ = ["app", "main"]
 
@@ -170,7 +170,7 @@ def _fit(
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen."""
-    from lamu.cli.folder import refuse_existing
+    from lamu.cli.output_dir import refuse_existing
 
     refuse_existing(out, force)
     from lamu.cli.training import Request, train
@@ -206,7 +206,7 @@ def _predict(
     as_json: _Json = False,
 ) -> None:
     """Predict the rows of a table with a fitted model; score them where the target is there."""
-    from lamu.cli.folder import refuse_existing
+    from lamu.cli.output_dir import refuse_existing
 
     if out is not None:
         refuse_existing(out)

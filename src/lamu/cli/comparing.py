@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closeness
-from lamu.cli.contestant import equal_budget
-from lamu.cli.modelling import DEFAULT, likelihood_for
+from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.training import Request, learning_rows
+from lamu.cli.worker import equal_budget
 from lamu.data.spelling import nearest
 from lamu.scores import Estimate
 
@@ -109,7 +109,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     """Returns the answer of one algorithm, from a process of its own that has ended.
 
     Args:
-        task: what `lamu.cli.contestant` reads.
+        task: what `lamu.cli.worker` reads.
 
     Raises:
         KeyboardInterrupt: if it was interrupted.
@@ -119,7 +119,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         asked.write_text(dump(task), encoding="utf-8")
         seen = sys.stderr.isatty()  # then the process shows its progress there
         ran = subprocess.run(
-            [sys.executable, "-m", "lamu.cli.contestant", str(asked), str(answer)],
+            [sys.executable, "-m", "lamu.cli.worker", str(asked), str(answer)],
             stdout=subprocess.DEVNULL,
             stderr=None if seen else subprocess.PIPE,
             check=False,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.cli.folder import FORMAT, draft, refuse_unwritable
+from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
 from lamu.cli.outside import add_current_folder, is_outside
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table

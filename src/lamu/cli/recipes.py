@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamu import algorithms, mcmc
+from lamu.cli.option_values import part, takes_words
 from lamu.cli.outside import is_outside, recipe_of, require_algorithm
-from lamu.cli.words import part, takes_words
 from lamu.data.spelling import nearest
 from lamu.departures import ByFanIn
 from lamu.protocol import Recipe

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from lamu import plots
-from lamu.cli.folder import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
-from lamu.cli.modelling import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.defaults import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.outside import is_outside, likelihood_of
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
@@ -59,7 +59,7 @@ class Request:
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
         temperature: T of the posterior; None for the one that training rows set aside choose.
-        likelihood: one of `lamu.cli.modelling.LIKELIHOODS`, for a regression, or `package.module:name`; None for the
+        likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, for a regression, or `package.module:name`; None for the
             task's own.
     """
 
@@ -157,7 +157,7 @@ def train(
 
     Args:
         request: what to fit.
-        out: the folder to make, with all of `lamu.cli.folder.CONTENT`.
+        out: the folder to make, with all of `lamu.cli.output_dir.CONTENT`.
         algorithm: the name of the algorithm, or `package.module:name`; None for the default.
         settings: its settings, `key=value` each.
         as_json: whether to print one JSON document in place of a table.

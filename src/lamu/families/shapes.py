@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from lamu import noise, tree
+from lamu import fast_random, tree
 from lamu.families.newton import increasing_root
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -272,7 +272,7 @@ def _from_centred(key: RandomKey, like: Params, function: Callable[[Array], Arra
 
 def _centred(key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
     """Uniform numbers in (−1, 1), symmetric and never an end."""
-    words = noise.bits(key, math.prod(shape)).view(jnp.int32)
+    words = fast_random.bits(key, math.prod(shape)).view(jnp.int32)
     if jnp.dtype(dtype) == jnp.float64:
         return ((words.astype(jnp.float64) + 0.5) * 2.0**-31).reshape(shape)
     return (((words >> 8).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)).reshape(shape).astype(dtype)

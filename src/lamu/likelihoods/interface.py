@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.promotion import lenient
+from lamu.dtype_policy import lenient
 from lamu.supports import Classes, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
 

@@ -1,6 +1,7 @@
 """Samplers, behind the same protocol as the rule's algorithms."""
 
 from lamu.mcmc.connectivity import Connectivity, Curved, Straight, barriers
+from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.cycles import Cyclical, Polynomial
 from lamu.mcmc.diagnostics import Diagnosis, diagnose, inference_data
@@ -15,7 +16,6 @@ from lamu.mcmc.stochastic_langevin import psgld, sgld
 from lamu.mcmc.subsampling import DelayedAcceptance, SequentialTest, minibatch_mh
 from lamu.mcmc.table import registry
 from lamu.mcmc.tempering import parallel_tempering
-from lamu.mcmc.trust import UnreliableChains
 
 __all__ = [
     "Connectivity",

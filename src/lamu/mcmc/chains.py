@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.mcmc.drawn import drawn
+from lamu.mcmc.collect import drawn
+from lamu.mcmc.init import started
 from lamu.mcmc.kernel import Visited
 from lamu.mcmc.log_target import LogTarget
-from lamu.mcmc.starts import started
 from lamu.mcmc.warm_up import Adaptation, schedule
 from lamu.objective import Objective
 from lamu.posterior import Posterior

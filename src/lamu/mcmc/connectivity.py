@@ -22,10 +22,10 @@ import numpy as np
 
 from lamu.data.batch import Batch
 from lamu.density import Density
+from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.promotion import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 

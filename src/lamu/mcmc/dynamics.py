@@ -38,15 +38,15 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Draws
+from lamu.mcmc.collect import drawn
+from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.cycles import Cyclical, StepSize
 from lamu.mcmc.cycles import step_size as checked
-from lamu.mcmc.drawn import drawn
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
+from lamu.mcmc.init import started
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import Held, Plain
-from lamu.mcmc.starts import started
-from lamu.mcmc.trust import UnreliableChains
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled

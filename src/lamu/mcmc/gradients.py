@@ -18,7 +18,7 @@ from lamu.data.batch import Batch
 from lamu.objective import BatchLoss, Everything, Objective
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import row_losses
-from lamu.objective.parts import parts_of
+from lamu.objective.microbatching import parts_of
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params
 

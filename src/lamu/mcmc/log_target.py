@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.objective import Objective
-from lamu.objective.parts import parts_of
+from lamu.objective.microbatching import parts_of
 from lamu.record import record, static
 from lamu.typing import Array, Params
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
+from lamu.dtype_policy import lenient
 from lamu.mcmc.chains import Chains, require_blackjax, require_lengths
 from lamu.mcmc.kernel import Chain, Kernel
 from lamu.mcmc.log_target import LogTarget
-from lamu.promotion import lenient
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 

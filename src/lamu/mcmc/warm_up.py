@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.promotion import lenient
+from lamu.dtype_policy import lenient
 from lamu.record import record
 from lamu.typing import Array, Params
 

@@ -9,7 +9,7 @@ import jax
 
 from lamu.networks.interface import Network
 from lamu.networks.interface import outputs as outputs_of
-from lamu.shapes import once_a_shape
+from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Params
 
 __all__ = ["holds_convolutions", "loops_well"]

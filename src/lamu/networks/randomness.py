@@ -8,7 +8,7 @@ import jax
 from jax.interpreters import partial_eval
 
 from lamu.networks.interface import Network, outputs
-from lamu.shapes import once_a_shape
+from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["draws_noise"]

@@ -10,8 +10,8 @@ import jax
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
+from lamu.objective.microbatching import parts_of
 from lamu.objective.objective import Objective
-from lamu.objective.parts import parts_of
 from lamu.objective.space import Everything, Weights
 from lamu.priors import Belief
 from lamu.record import record, static

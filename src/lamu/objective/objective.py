@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamu.data.batch import Batch
-from lamu.objective.parts import in_parts
+from lamu.objective.microbatching import in_parts
 from lamu.record import record
 from lamu.target import Target
 from lamu.typing import Array, Number, Params, RandomKey
@@ -80,8 +80,8 @@ class Objective:
             state: the network's state.
             key: for random layers.
             train: training mode.
-            parts: in how many parts the rows are taken, as `lamu.objective.parts.parts_of` says; with more than one the
-                state stays as it is.
+            parts: in how many parts the rows are taken, as `lamu.objective.microbatching.parts_of` says; with more
+                than one the state stays as it is.
         """
         if parts == 1:
             values, state = self.model.log_likelihood(params, state, batch, key, train)

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.dtype_policy import lenient
 from lamu.likelihoods.interface import Likelihood
-from lamu.promotion import lenient
 from lamu.supports import Classes, Real
 from lamu.typing import Array, Params, RandomKey
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, PALE, canvas, head, likely_range, tidy
-from lamu.scores.target import target
+from lamu.scores.validation import target
 
 __all__ = ["coverage"]
 

@@ -3,13 +3,13 @@
 from lamu.predictives.approximate_classes import LaplaceBridge, Probit
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
-from lamu.predictives.deferred import Deferred
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.lazy import Deferred
 from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal
 from lamu.predictives.mixture import Mixture
+from lamu.predictives.moment_propagation import Propagated
 from lamu.predictives.pooling import Pooling
-from lamu.predictives.propagated import Propagated
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import Sampled
 from lamu.predictives.student import StudentPredictive, StudentRule

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.predictives.chunking import drawn, row_keys
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record, static
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.typing import Array, RandomKey

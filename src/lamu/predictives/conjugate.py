@@ -11,8 +11,8 @@ from lamu import tree
 from lamu.bisection import bisect
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
+from lamu.predictives.chunking import drawn, row_keys
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.rows import drawn, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lamu.predictives.chunking import in_room
 from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_room
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from lamu.likelihoods import Likelihood
+from lamu.predictives.chunking import drawn, row_keys
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
 from lamu.supports import Real, Support
 from lamu.typing import Array, Params, RandomKey

@@ -13,10 +13,10 @@ from lamu.data.batch import with_offset
 from lamu.families import Gaussian, Product
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
+from lamu.predictives.chunking import in_chunks
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_chunks
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from lamu.likelihoods import Likelihood
+from lamu.predictives.chunking import drawn, row_keys
 from lamu.predictives.interface import Predictive
-from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from lamu.predictives.deferred import predictive
 from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.lazy import predictive
 from lamu.target import Target
 from lamu.typing import RandomKey, Rows
 

@@ -16,7 +16,7 @@ from lamu.predictives.drawn_outputs import DrawnOutputs
 from lamu.predictives.interface import Prepared
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
-from lamu.shapes import once_a_shape
+from lamu.shape_cache import once_a_shape
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey
 

@@ -12,9 +12,9 @@ from jax.scipy.special import betainc, gammaln
 from lamu.bisection import bisect
 from lamu.data.batch import with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
+from lamu.predictives.chunking import drawn, in_room, row_keys
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.rows import drawn, in_room, row_keys
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support

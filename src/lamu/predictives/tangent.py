@@ -27,7 +27,7 @@ from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators.interface import Operator
-from lamu.shapes import once_a_shape
+from lamu.shape_cache import once_a_shape
 from lamu.target import Target
 from lamu.typing import Array, Params, Rows
 

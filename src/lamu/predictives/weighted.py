@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.bisection import bisect, halved
-from lamu.predictives.deferred import Deferred
 from lamu.predictives.interface import Predictive
+from lamu.predictives.lazy import Deferred
 from lamu.predictives.mixture import all_but_one
 from lamu.record import record
 from lamu.supports import Support

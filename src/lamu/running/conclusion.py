@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from lamu import memory
+from lamu.batch_statistics import Statistics
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.objective import Objective
@@ -19,7 +20,6 @@ from lamu.running.fixed_point import convergence_of
 from lamu.running.history import History
 from lamu.running.result import Fit
 from lamu.running.rounds import Rounds
-from lamu.statistics import Statistics
 from lamu.typing import RandomKey
 
 __all__ = ["Conclusion"]

@@ -27,7 +27,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.expectations import Antithetic, Delta, Exact, MonteCarlo, Quadrature
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
-from lamu.mcmc.trust import mixing
+from lamu.mcmc.convergence_warnings import mixing
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import (
     Curvature,

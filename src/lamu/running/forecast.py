@@ -20,9 +20,9 @@ from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, runnable
-from lamu.running.blocks import Block
-from lamu.running.keeping import count
-from lamu.running.pieces import draw_of, handle, start
+from lamu.running.compiled_steps import draw_of, handle, start
+from lamu.running.schedule import Block
+from lamu.running.thinning import count
 
 __all__ = ["Forecast", "foresee", "measured"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.protocol import Info, Traits
 from lamu.running.draws import DrawsInMemory, DrawsOnDisk
-from lamu.running.keeping import count
+from lamu.running.thinning import count
 
 __all__ = ["History"]
 

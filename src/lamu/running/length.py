@@ -9,8 +9,8 @@ from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.protocol import Traits
 from lamu.rate import over
-from lamu.running.blocks import run_length
 from lamu.running.rounds import Rounds
+from lamu.running.schedule import run_length
 
 __all__ = ["Length"]
 

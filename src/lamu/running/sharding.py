@@ -21,7 +21,7 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
-from lamu.running.pieces import opened
+from lamu.running.compiled_steps import opened
 from lamu.typing import RandomKey
 
 __all__ = ["Devices", "Spread"]

@@ -12,8 +12,9 @@ What follows from a prediction is here too: decisions under a utility, and what 
 posterior comes to a reference (`fidelity`).
 """
 
+from lamu.scores.agreements import agreement, total_variation
 from lamu.scores.bounds import elbo, evidence
-from lamu.scores.closeness import agreement, total_variation
+from lamu.scores.calibration import Reliability, coverage, ece, reliability
 from lamu.scores.decisions import (
     expected_regret,
     expected_utility,
@@ -22,16 +23,15 @@ from lamu.scores.decisions import (
     value_of_information,
     with_question,
 )
-from lamu.scores.densities import crps, nll
 from lamu.scores.distances import wasserstein
-from lamu.scores.doubt import RiskCoverage, aurc, auroc, risk_coverage
 from lamu.scores.errors import accuracy, brier, rmse
 from lamu.scores.estimate import Estimate
 from lamu.scores.features import Mahalanobis, mahalanobis
 from lamu.scores.fidelities import Fidelity, Moments, fidelity, moments
-from lamu.scores.frequencies import Reliability, coverage, ece, reliability
-from lamu.scores.novelty import energy, entropy, least_confidence, mutual_information
+from lamu.scores.ood import energy, entropy, least_confidence, mutual_information
+from lamu.scores.proper_scores import crps, nll
 from lamu.scores.sampling import difference, with_error
+from lamu.scores.selective_prediction import RiskCoverage, aurc, auroc, risk_coverage
 from lamu.scores.two_samples import Drift, drift, kernel_drift
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.families import Product
 from lamu.posterior import Posterior
-from lamu.predictives.rows import room_for
+from lamu.predictives.chunking import room_for
 from lamu.predictives.sampled import require_room
 from lamu.scores.estimate import Estimate
 from lamu.typing import Array, RandomKey

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.predictives import Predictive
-from lamu.scores.target import by_row, nodes_at_once
+from lamu.scores.validation import by_row, nodes_at_once
 from lamu.typing import Array
 
 __all__ = ["wasserstein", "wasserstein_of_rows"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.scores.target import by_row, target
+from lamu.scores.validation import by_row, target
 
 __all__ = ["accuracy", "brier", "right", "rmse", "squared_distance", "squared_error"]
 

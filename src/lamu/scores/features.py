@@ -16,7 +16,7 @@ import numpy as np
 
 from lamu import memory, tree
 from lamu.posterior import Posterior
-from lamu.predictives.rows import in_chunks
+from lamu.predictives.chunking import in_chunks
 from lamu.typing import Array
 
 __all__ = ["Mahalanobis", "mahalanobis"]

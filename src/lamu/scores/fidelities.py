@@ -12,12 +12,12 @@ import numpy as np
 from lamu import tree
 from lamu.families import Draws
 from lamu.posterior import Posterior
-from lamu.scores.closeness import agreement_of_rows, total_variation_of_rows
-from lamu.scores.densities import nll
+from lamu.scores.agreements import agreement_of_rows, total_variation_of_rows
 from lamu.scores.distances import wasserstein_of_rows
 from lamu.scores.estimate import Estimate
+from lamu.scores.proper_scores import nll
 from lamu.scores.sampling import difference
-from lamu.scores.target import by_row
+from lamu.scores.validation import by_row
 from lamu.typing import RandomKey
 
 __all__ = ["Fidelity", "Moments", "fidelity", "moments"]

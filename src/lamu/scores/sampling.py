@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from lamu.data.spelling import nearest
-from lamu.scores.densities import crps, crps_of_rows, nll, surprise
+from lamu.scores.calibration import confidence_and_right, coverage, covered, ece, gap_of_bins
 from lamu.scores.errors import accuracy, brier, right, rmse, squared_distance, squared_error
 from lamu.scores.estimate import Estimate
-from lamu.scores.frequencies import confidence_and_right, coverage, covered, ece, gap_of_bins
+from lamu.scores.proper_scores import crps, crps_of_rows, nll, surprise
 
 __all__ = ["difference", "estimate", "rows_of", "with_error"]
 

@@ -22,11 +22,11 @@ from lamu.algorithms.variational.vogn import vogn
 from lamu.algorithms.variational.von import von
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
 from lamu.expectations import Exact
 from lamu.loop import fit
 from lamu.mcmc.no_u_turn import nuts
 from lamu.operators import Dense
-from lamu.promotion import lenient
 from lamu.protocol import Algorithm
 from lamu.verification import problems, references
 from lamu.verification.check import Check

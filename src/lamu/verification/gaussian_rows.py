@@ -17,8 +17,8 @@ from lamu.algorithms.variational.bsam import bsam
 from lamu.algorithms.variational.lie_group import lie_group
 from lamu.algorithms.variational.ogn import ogn
 from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
 from lamu.geometry import Affine
-from lamu.promotion import lenient
 from lamu.protocol import Algorithm
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems

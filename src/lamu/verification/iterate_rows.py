@@ -12,7 +12,7 @@ from lamu.algorithms.ensembles.iterates import EverySteps, LowRankDeviations
 from lamu.algorithms.ensembles.swag import swag
 from lamu.algorithms.optimisers.sgd import sgd
 from lamu.data.arrays import Arrays
-from lamu.promotion import lenient
+from lamu.dtype_policy import lenient
 from lamu.verification import problems
 from lamu.verification.check import Check
 from lamu.verification.vectors import flat

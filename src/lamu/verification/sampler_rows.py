@@ -11,6 +11,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
 from lamu.loop import fit
 from lamu.mcmc.diffusions import mala, ula
 from lamu.mcmc.hamiltonian import hmc
@@ -18,7 +19,6 @@ from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.metropolis import RandomWalk, random_walk
 from lamu.mcmc.subsampling import SequentialTest, minibatch_mh
 from lamu.mcmc.tempering import parallel_tempering
-from lamu.promotion import lenient
 from lamu.verification import problems, references
 from lamu.verification.check import Check
 from lamu.verification.problems import Problem

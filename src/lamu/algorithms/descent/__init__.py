@@ -2,7 +2,7 @@
 
 from lamu.algorithms.descent.belief_descent import BeliefDescent, DescentState
 from lamu.algorithms.descent.estimators import Estimator, Flipout, Global, LocalReparameterisation
-from lamu.algorithms.descent.positive import Exponential, Positive, Softplus
+from lamu.algorithms.descent.positive_transforms import Exponential, Positive, Softplus
 
 __all__ = [
     "BeliefDescent",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator
-from lamu.algorithms.descent.positive import Positive
+from lamu.algorithms.descent.positive_transforms import Positive
 from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL

@@ -11,14 +11,14 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from lamu.algorithms.descent.plans import Plan, anew, flipped, local
-from lamu.algorithms.descent.rows import outputs_by_rows
+from lamu.algorithms.descent.local_reparameterisation import Plan, anew, flipped, local
+from lamu.algorithms.descent.per_example_forward import outputs_by_rows
 from lamu.data.batch import with_offset
 from lamu.families.location_scale import LocationScale
 from lamu.families.shapes import Shape, StandardNormal
 from lamu.objective import BatchLoss
-from lamu.objective.curvature.reader.program import Program
-from lamu.objective.curvature.reader.sites import Site
+from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.objective.curvature.reader.parameter_uses import Site
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu.algorithms.ensembles.iterates import Collected, Covariance, EverySteps, LastPart, LowRankDeviations
+from lamu.batch_statistics import Recomputed, Statistics
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
@@ -17,7 +18,6 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
 from lamu.record import record
-from lamu.statistics import Recomputed, Statistics
 from lamu.typing import RandomKey
 
 __all__ = ["Swag", "SwagState", "swag"]
@@ -158,9 +158,9 @@ def swag(
         covariance: `LowRankDeviations(rank)`, as above, or `DiagonalDeviations()`, \(\Sigma_{\mathrm{diag}}\) alone and
             whole.
         collect: `LastPart(share, iterates)` of the run, or `EverySteps(period, first)`.
-        statistics: of `lamu.statistics`: `Recomputed()`, which computes batch statistics afresh at the mean of the
-            weights, `RecomputedPerDraw()`, which does so for every draw, as the paper does, or `Frozen()`, which leaves
-            them as the run did.
+        statistics: of `lamu.batch_statistics`: `Recomputed()`, which computes batch statistics afresh at the mean of
+            the weights, `RecomputedPerDraw()`, which does so for every draw, as the paper does, or `Frozen()`, which
+            leaves them as the run did.
 
     Returns:
         The algorithm. Its posterior is the Gaussian, beside the average of the learned dispersions; predictions average

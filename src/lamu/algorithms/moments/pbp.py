@@ -19,7 +19,7 @@ from lamu.model import supervised
 from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
-from lamu.predictives.propagated import Propagated, moments, require_rectifiers, rows_of
+from lamu.predictives.moment_propagation import Propagated, moments, require_rectifiers, rows_of
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey

@@ -39,7 +39,7 @@ from lamu.operators import (
 )
 from lamu.operators.interface import Operator, is_operator
 from lamu.record import record, static
-from lamu.shapes import once_a_shape
+from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "bytes_of_a_row", "finalize"]

@@ -33,7 +33,7 @@ from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
-from lamu.predictives.deferred import Deferred
+from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
 from lamu.typing import RandomKey
 

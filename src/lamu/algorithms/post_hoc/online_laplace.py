@@ -17,6 +17,7 @@ from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, fit_laplace, row_sums
 from lamu.algorithms.post_hoc.prior_scales import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
 from lamu.families import Point
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
@@ -24,7 +25,6 @@ from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
-from lamu.promotion import lenient
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
 from lamu.record import record, static
 from lamu.typing import Number, Params, RandomKey

@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.algorithms.descent.belief_descent import BeliefDescent
 from lamu.algorithms.descent.estimators import Estimator, Global
-from lamu.algorithms.descent.positive import Positive, Softplus
+from lamu.algorithms.descent.positive_transforms import Positive, Softplus
 from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families.shapes import Shape, StandardNormal

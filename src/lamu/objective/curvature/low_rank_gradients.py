@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation
-from lamu.objective.curvature.reader.directions import gradient_matrix
+from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.curvature.rows import dispersion_prior, row_losses
 from lamu.operators import LowRank
 from lamu.record import record, static

@@ -15,7 +15,7 @@ from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
 from lamu.objective.curvature.output_curvature import OutputHessian, slopes
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import dispersion_prior, row_losses, without_padding
-from lamu.objective.parts import rows_in_parts
+from lamu.objective.microbatching import rows_in_parts
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey

@@ -21,11 +21,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.contributions import contribution, in_chunks
+from lamu.objective.curvature.reader.im2col import windows
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
-from lamu.objective.curvature.reader.sites import Site
-from lamu.objective.curvature.reader.windows import windows
+from lamu.objective.curvature.reader.parameter_uses import Site
+from lamu.objective.curvature.reader.per_example_squares import contribution, in_chunks
 from lamu.operators import BlockDiagonal, Diagonal, Kronecker
 from lamu.operators.weight_sharing import Expand, Reduce, Sharing
 from lamu.typing import Array, Params

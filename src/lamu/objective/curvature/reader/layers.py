@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program
 from lamu.objective.curvature.reader.linearised import Linearised
-from lamu.objective.curvature.reader.program import MOVES, Program
-from lamu.objective.curvature.reader.sites import Site
+from lamu.objective.curvature.reader.parameter_uses import Site
 from lamu.typing import Params
 
 __all__ = ["Layer", "layers", "places"]

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.objective.curvature.reader.flat_jaxpr import Program
 from lamu.objective.curvature.reader.loops import perturbed
-from lamu.objective.curvature.reader.program import Program
-from lamu.objective.curvature.reader.sites import Site, sites
+from lamu.objective.curvature.reader.parameter_uses import Site, sites
 from lamu.typing import Array, Params
 
 __all__ = ["Linearised", "linearise"]

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.contributions import ByRows, Contribution, Rule, chunk_of, contribution
-from lamu.objective.curvature.reader.program import Program
-from lamu.objective.curvature.reader.sites import Site
+from lamu.objective.curvature.reader.flat_jaxpr import Program
+from lamu.objective.curvature.reader.parameter_uses import Site
+from lamu.objective.curvature.reader.per_example_squares import ByRows, Contribution, Rule, chunk_of, contribution
 from lamu.typing import Array
 
 __all__ = ["loop_contribution", "perturbed"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.contributions import ByRows, Rule, contribution, meets_once
 from lamu.objective.curvature.reader.linearised import Linearised
+from lamu.objective.curvature.reader.per_example_squares import ByRows, Rule, contribution, meets_once
 from lamu.typing import Array
 
 __all__ = ["squares_of_outputs"]

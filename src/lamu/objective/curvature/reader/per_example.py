@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.objective.curvature.reader.contributions import contribution, in_chunks
+from lamu.objective.curvature.reader.capture import backward
 from lamu.objective.curvature.reader.loops import loop_contribution
-from lamu.objective.curvature.reader.meeting import backward
+from lamu.objective.curvature.reader.per_example_squares import contribution, in_chunks
 from lamu.record import record
 from lamu.typing import Array, Params
 

@@ -1,0 +1,158 @@
+"""Batch statistics and other network state after the fact: three choices for weights that no batch has seen.
+
+A network with batch normalisation is trained with the statistics of each batch and predicts by running averages of
+them. A belief about its weights speaks of weights near those, whose statistics would be others. The choices are the
+same for every algorithm, and the question arises where a network arrives trained: `lamu.fit(..., epochs=0)` asks for
+one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.arrays import Arrays
+from lamu.model import supervised
+from lamu.posterior import Posterior
+from lamu.predictives.batchnorm_samples import OwnStatistics, settled_state
+from lamu.record import record
+from lamu.typing import Array, RandomKey
+
+__all__ = ["Frozen", "Recomputed", "RecomputedPerDraw", "Statistics", "require_choice"]
+
+_ROWS = 1024
+
+
+@runtime_checkable
+class Statistics(Protocol):
+    """What becomes of a network's state in a posterior."""
+
+    def of(self, posterior: Posterior, data: Any) -> Posterior:
+        """Returns the posterior with its state.
+
+        Args:
+            posterior: a posterior.
+            data: the data, or None where a state is only looked at: then nothing is recomputed.
+        """
+        ...
+
+
+@record
+class Frozen:
+    """The statistics stay as they came: fast, and right for narrow beliefs.
+
+    Examples:
+        >>> from lamu.batch_statistics import Frozen
+        >>> Frozen().of("a posterior", data=None)
+        'a posterior'
+    """
+
+    def of(self, posterior: Any, data: Any) -> Any:
+        """Returns the posterior as it is."""
+        return posterior
+
+
+@record
+class Recomputed:
+    """The statistics of the belief's mean, from up to 1,024 rows of the data.
+
+    Right where the state is not that of the mean: averaged weights, or a network that was saved without its state.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> network = lamu.networks.MLP((8,), normalise=lamu.networks.BatchNorm())
+        >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3))
+        >>> trained = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=5).posterior
+        >>> model = model.starting_at(trained.mean, trained.network_state)
+        >>> choice = lamu.batch_statistics.Recomputed()
+        >>> fit = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=0, statistics=choice)
+        >>> fit.posterior.predict(x).mean.shape
+        (150, 3)
+    """
+
+    def of(self, posterior: Posterior, data: Any) -> Posterior:
+        """Returns the posterior with the state of its mean."""
+        if data is None or not jax.tree.leaves(posterior.network_state):
+            return posterior
+        x = _some(data)
+        settle = jax.jit(lambda params, state: settled_state(supervised(posterior.model), params, state, x))
+        return replace(posterior, network_state=settle(posterior.mean, posterior.network_state))
+
+
+@record
+class RecomputedPerDraw:
+    """Statistics for every draw of the weights, from up to 1,024 rows of the data; 50 passes over those a draw.
+
+    Predictions are averages over draws then, also where the algorithm's own rule is another one (Laplace's linearised
+    rule is about the mean alone). The rows are kept in the posterior.
+
+    Examples:
+        >>> from lamu.batch_statistics import RecomputedPerDraw
+        >>> RecomputedPerDraw()
+        RecomputedPerDraw()
+    """
+
+    def of(self, posterior: Posterior, data: Any) -> Posterior:
+        """Returns the posterior that predicts by draws with states of their own."""
+        if data is None or not jax.tree.leaves(posterior.network_state):
+            return posterior
+        return posterior.with_rule(OwnStatistics(_some(data)))
+
+
+def _some(data: Any) -> Array:
+    """Returns up to 1,024 rows: from all over arrays, as a sorted table begins with one kind, and a stream's first."""
+    if isinstance(data, Arrays):
+        spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)
+        return jnp.asarray(data.take(spread).x)
+    found, count = [], 0
+    for batch in data.batches(_ROWS):
+        found.append(np.asarray(batch.x)[np.asarray(batch.mask) > 0])
+        count += len(found[-1])
+        if count >= _ROWS:
+            break
+    return jnp.asarray(np.concatenate(found)[:_ROWS])
+
+
+def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
+    """Raises the question that a trained network with a state leaves open; by shapes alone, nothing is computed.
+
+    Args:
+        algorithm: an algorithm that is to make a posterior of a network that arrived trained, without a choice.
+        objective: the loss.
+        batch: some rows, for shapes.
+
+    Raises:
+        ValueError: where the network has a state, and the belief will be about more than one point.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.batch_statistics import require_choice
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(55.0)).standardised(x, y)
+        >>> objective, batch = lamu.objective.Objective(model, len(x)), lamu.data.Batch.of(x, y)
+        >>> require_choice(lamu.algorithms.laplace(), objective, batch)  # no state, no question
+    """
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    if not jax.tree.leaves(jax.eval_shape(objective.model.init, key, batch)[1]):
+        return
+    state = jax.eval_shape(lambda key: algorithm.init(key, objective, batch), key)
+
+    def belief(key: RandomKey, state: Any) -> Any:
+        return algorithm.posterior(key, state, objective, None, None).belief
+
+    # What looks at the data again makes more of its state: a belief about more than a point.
+    if algorithm.traits.looks_again or not _is_point(jax.eval_shape(belief, key, state)):
+        raise ValueError(
+            "the network keeps statistics of its batches, which weights drawn from the belief have never made; choose "
+            "statistics=lamu.batch_statistics.Frozen(), Recomputed() (at the mean), or RecomputedPerDraw()"
+        )
+
+
+def _is_point(belief: Any) -> bool:
+    parts = getattr(belief, "factors", {"": belief}).values()
+    return all(getattr(part, "kind", None) == "degenerate" for part in parts)

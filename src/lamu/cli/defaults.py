@@ -1,0 +1,161 @@
+"""What the command line takes where it is not told: the algorithm, the model, and how long it learns.
+
+Chosen once, on the sets that `benchmarks/untuned.py` names, and frozen: an ensemble over five folds of networks of two
+layers of 64, found by Adam with an annealed rate, each stopped by its own fold, under a prior whose scale the folds
+choose. An algorithm that is named runs alone, until it has converged. Training rows that are set aside choose the
+temperature (`lamu.fit_temperature`) and the scale of the prior among doublings and halvings (`lamu.fit_prior_scale`);
+then it learns from all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.cli.outside import is_outside, likelihood_of
+from lamu.data import Encoding
+from lamu.data.spelling import nearest
+from lamu.folds import length_of_members
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from lamu.model import Model
+from lamu.networks import MLP, Network
+from lamu.priors import LearnedNormal
+from lamu.protocol import Algorithm
+from lamu.rate import Annealed
+
+__all__ = [
+    "DEFAULT",
+    "LIKELIHOODS",
+    "budget",
+    "default_algorithm",
+    "default_folds",
+    "default_settings",
+    "likelihood_for",
+    "model_for",
+]
+
+DEFAULT = "default"  # how `lamu compare` calls what `lamu fit` runs where no algorithm is named
+LIKELIHOODS = {"gaussian": Gaussian, "heteroscedastic": HeteroscedasticGaussian}
+
+_FOLDS = 5
+_BATCH = 64
+_VALIDATION = 0.1
+
+
+def default_algorithm() -> str:
+    """Returns the name of the algorithm that each fold runs where `lamu fit` is not told one.
+
+    Examples:
+        >>> from lamu.cli.defaults import default_algorithm
+        >>> default_algorithm()
+        'adam'
+    """
+    return "adam"
+
+
+def default_settings() -> dict[str, Any]:
+    """Returns the settings of that algorithm.
+
+    Examples:
+        >>> from lamu.cli.defaults import default_settings
+        >>> default_settings()
+        {'learning_rate': Annealed(start=0.01, steps=None, warmup=0.0)}
+    """
+    return {"learning_rate": Annealed(0.01)}
+
+
+def default_folds(rows: int, algorithm: str | None) -> int:
+    """Returns how many folds the ensemble is over; none, hence one run, for an algorithm that somebody named.
+
+    Args:
+        rows: the rows that there are to learn from.
+        algorithm: the name that was given, or None.
+
+    Examples:
+        >>> from lamu.cli.defaults import default_folds
+        >>> default_folds(100, None), default_folds(100, "ivon")
+        (5, 0)
+    """
+    return 0 if algorithm is not None else max(2, min(_FOLDS, rows // 2))
+
+
+def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
+    """Returns how long an algorithm learns at most, and what stops it, as options of `lamu.fit`.
+
+    Members of folds take three thousand steps, in thirty epochs at least and five hundred at most, and stop after a
+    fifth of them without a better validation. Any other run is as long as it takes (`lamu.fit` without epochs).
+    Algorithms with a length of their own keep it.
+
+    Args:
+        algorithm: the algorithm.
+        rows: the rows that there are to learn from, those to validate on among them.
+        folds: how many folds there are; none sets a tenth of the rows aside.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.cli.defaults import budget
+        >>> budget(lamu.algorithms.ivon(), rows=1000)
+        {'batch_size': 64, 'validation': 0.1}
+    """
+    if algorithm.traits.length is not None or algorithm.traits.batching == "once":
+        return {"batch_size": _BATCH}
+    if not folds:
+        return {"batch_size": _BATCH, "validation": _VALIDATION}
+    return length_of_members(rows, folds)
+
+
+def model_for(encoding: Encoding, x: Any, y: Any, likelihood: str | None = None) -> Model:
+    """Returns the model for a table.
+
+    Args:
+        encoding: what the columns and the target are.
+        x: the training features, `[rows, columns]`.
+        y: the training targets, `[rows]`.
+        likelihood: one of `LIKELIHOODS` for a regression, or `package.module:name`; None for the task's own.
+    """
+    return Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5)).standardised(x, y)
+
+
+def _network(encoding: Encoding) -> Network:
+    base = MLP((64, 64))
+    if not any(encoding.cardinalities):
+        return base
+    from lamu.networks import Embedded
+
+    return Embedded(base, encoding.cardinalities)
+
+
+def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
+    """Returns the likelihood of a table's target.
+
+    Args:
+        encoding: what the target is.
+        name: one of `LIKELIHOODS` for a regression, or `package.module:name`, whose task is the target's; None for
+            the task's own.
+
+    Raises:
+        ValueError: for an unknown name, or the name of a likelihood for another task.
+
+    Examples:
+        >>> from lamu.cli.defaults import likelihood_for
+        >>> from lamu.data import Encoding
+        >>> likelihood_for(Encoding("y", "regression", (), ("a",)), "heteroscedastic")
+        HeteroscedasticGaussian()
+    """
+    if name is not None and is_outside(name):
+        found = likelihood_of(name)
+        if found.task != encoding.task:
+            raise ValueError(
+                f"--likelihood {name} is for the task {found.task}, and that of {encoding.target!r} is "
+                f"{encoding.task}; give --task {found.task} where the targets are so"
+            )
+        return found
+    if name is not None and name not in LIKELIHOODS:
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
+    if encoding.task == "regression":
+        return LIKELIHOODS[name or "gaussian"]()
+    if name is not None:
+        raise ValueError(
+            f"--likelihood {name} is of a regression, and the task of {encoding.target!r} is {encoding.task}; leave it "
+            "out, or give --task regression"
+        )
+    return Bernoulli() if encoding.task == "binary" else Categorical(len(encoding.labels))

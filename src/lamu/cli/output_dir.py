@@ -1,0 +1,215 @@
+"""What a command writes appears whole or not at all, and never over something that is not its own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lamu.cli.atomic_write import exchange
+
+__all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refuse_unwritable", "unfinished"]
+
+FORMAT = 2  # of config.json
+_ASKED = "asked.json"
+CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv")
+
+
+class Interrupted(Exception):
+    """A command that was stopped from the keyboard, and what it kept, in one sentence."""
+
+
+@contextmanager
+def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> Iterator[Path]:
+    """Gives the folder of the checkpoints of a command, which stays if it is interrupted or killed, and no longer.
+
+    Args:
+        out: the folder that the command is to make.
+        asked: what was asked; a command that asks for something else cannot go on from here.
+        resume: whether to go on from what is there.
+        force: whether what is there may be thrown away.
+
+    Yields:
+        The folder, beside `out`.
+
+    Raises:
+        ValueError: for checkpoints that are there and not to go on from, none that are, or those of another command.
+        Interrupted: at an interruption, where there is a checkpoint to go on from.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from lamu.cli.output_dir import unfinished
+        >>> with unfinished(pathlib.Path(tempfile.mkdtemp()) / "run", {"seed": 0}, resume=False, force=False) as place:
+        ...     place.name
+        'run.unfinished'
+    """
+    out = _plain(out)
+    place = out.with_name(f"{out.name}.unfinished")
+    about = place / _ASKED
+    if resume:
+        if not about.is_file():
+            raise ValueError(f"there is no {str(place)!r} of an interrupted run to go on from; leave --resume out")
+        _require_same(json.loads(about.read_text(encoding="utf-8")), json.loads(json.dumps(asked)))
+    elif place.exists():
+        if not force:
+            raise ValueError(
+                f"{str(place)!r} holds an interrupted run; go on from it with --resume, or throw it away with --force"
+            )
+        shutil.rmtree(place)
+    if not resume:
+        place.mkdir()
+        about.write_text(json.dumps(asked, indent=2), encoding="utf-8")
+    try:
+        yield place
+    except KeyboardInterrupt:
+        if any(path.name != _ASKED for path in place.iterdir()):
+            raise Interrupted(
+                f"interrupted; what was learned is kept in {str(place)!r}, and the same command with --resume goes on"
+            ) from None
+        shutil.rmtree(place)
+        raise
+    except Exception:
+        shutil.rmtree(place, ignore_errors=True)  # the same would fail again
+        raise
+    shutil.rmtree(place)
+
+
+def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
+    for name, value in now.items():
+        if before.get(name) != value:
+            shown = name.replace("_", "-")
+            raise ValueError(
+                f"--resume goes on with the command that was interrupted, whose {shown} was {before.get(name)!r} and "
+                f"not {value!r}; give the same"
+            )
+
+
+def refuse_existing(out: Path, force: bool = False) -> None:
+    """Raises an error of one sentence if `out` cannot be made.
+
+    Args:
+        out: a file or folder that is to be made.
+        force: whether a folder that `lamu fit` made, and in which nothing else was put, may be replaced.
+
+    Raises:
+        FileExistsError: if there is something at `out`.
+        FileNotFoundError: if there is no folder to put it in.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from lamu.cli.output_dir import refuse_existing
+        >>> refuse_existing(Path("a name that is free"))
+    """
+    out = _plain(out)
+    if out.exists() or out.is_symlink():
+        foreign = _foreign(out)
+        if force and foreign:
+            raise FileExistsError(f"{str(out)!r} {foreign}, and --force replaces only what `lamu fit` wrote; move it")
+        if not force:
+            remedy = "remove it" if foreign else "replace it with --force"
+            raise FileExistsError(
+                f"{str(out)!r} exists already and is not overwritten; choose another --out or {remedy}"
+            )
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(out.parent)!r} to put {out.name!r} in; make it first")
+
+
+def refuse_unwritable(out: Path) -> None:
+    """Raises an error of one sentence if nothing can be made beside `out`; asked before hours of work, not after.
+
+    Args:
+        out: a file or folder that is to be made.
+
+    Raises:
+        PermissionError: if its folder cannot be written to.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from lamu.cli.output_dir import refuse_unwritable
+        >>> refuse_unwritable(Path("a name that is free"))
+    """
+    shutil.rmtree(_hidden(_plain(out)))
+
+
+@contextmanager
+def draft(out: Path, force: bool = False) -> Iterator[Path]:
+    """Gives a path to make a file or folder at, which becomes `out` if all goes well and vanishes otherwise.
+
+    Args:
+        out: the file or folder that is to be there in the end.
+        force: whether a folder that `lamu fit` made may be replaced; it changes places with the new one in one step.
+
+    Yields:
+        The path of the draft, of the same name in a hidden folder beside `out`; nothing is there yet.
+
+    Raises:
+        FileExistsError: if there is something at `out`, now or in the end, that may not be replaced.
+        FileNotFoundError: if there is no folder to put it in.
+        PermissionError: if that folder cannot be written to.
+        OSError: if writing fails, for instance because the disk is full.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from lamu.cli.output_dir import draft
+        >>> out = pathlib.Path(tempfile.mkdtemp()) / "answer.txt"
+        >>> with draft(out) as path:
+        ...     _ = path.write_text("42")
+        >>> out.read_text(), len(list(out.parent.iterdir()))
+        ('42', 1)
+    """
+    out = _plain(out)
+    refuse_existing(out, force)
+    hidden = _hidden(out)
+    try:
+        yield hidden / out.name
+        refuse_existing(out, force)
+        if out.exists():
+            exchange(hidden / out.name, out)
+        else:
+            os.rename(hidden / out.name, out)
+    except OSError as error:
+        if error.errno is None:  # a sentence already
+            raise
+        raise OSError(f"{str(out)!r} could not be written ({_reason(error)}) and nothing is left of it") from error
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _plain(out: Path) -> Path:
+    """Returns a path that ends in a name: "." and ".." have none to put a draft beside."""
+    return out if out.name not in ("", "..") else Path(os.path.abspath(out))
+
+
+def _hidden(out: Path) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise PermissionError(
+            f"the folder {str(out.parent)!r} cannot be written to ({_reason(error)}); choose another --out"
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    remedy = "; free some space or choose another --out" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{(error.strerror or str(error)).lower()}{remedy}"
+
+
+def _foreign(out: Path) -> str:
+    """Returns why something at `out` is not just what `lamu fit` wrote; nothing where it is."""
+    if out.is_symlink() or not out.is_dir():
+        return "is no folder"
+    try:
+        config: Any = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        ours = isinstance(config, dict) and {"format", "algorithm", "target"} <= set(config)
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        return "is no folder that `lamu fit` made"
+    others = sorted(path.name for path in out.iterdir() if path.name not in CONTENT)
+    return f"also holds {others[0]!r}" if others else ""

@@ -1,0 +1,157 @@
+"""One algorithm of `lamu compare` in a process of its own: `python -m lamu.cli.worker TASK ANSWER`.
+
+A process of its own makes its peak memory the algorithm's, and its failure nobody else's. TASK and ANSWER are JSON
+files; the answer is there when the process ends well, whether or not the algorithm did.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lamu.cli.defaults import (
+    DEFAULT,
+    budget,
+    default_algorithm,
+    default_folds,
+    default_settings,
+    model_for,
+)
+from lamu.cli.predictions import estimates, score_rows
+from lamu.cli.printing import dump
+from lamu.cli.recipes import build, find, parse
+from lamu.cli.training import Request, learning_rows
+from lamu.data import Arrays
+from lamu.folds import epochs_of, fit_folds
+from lamu.memory import most_held
+from lamu.prior_scale import fit_prior_scale
+from lamu.priors import LearnedNormal
+from lamu.scores import evidence
+
+__all__ = ["contest", "equal_budget", "main"]
+
+
+def contest(
+    request: Request, algorithm: str, settings: tuple[str, ...], splits: int, keep: str | None = None
+) -> dict[str, Any]:
+    """Fits an algorithm on each split and scores it on the rest.
+
+    Args:
+        request: the data and the budget; split s is that of the seed plus s, for everything random.
+        algorithm: its name; "default" for what `lamu fit` runs where none is named, an ensemble over folds.
+        settings: its settings, `key=value` each.
+        splits: how many splits.
+        keep: a folder for the posterior of each split, for a comparison with a reference: all then have the prior that
+            the model begins with, since posteriors under two priors are not to be the same. None keeps nothing.
+
+    Returns:
+        `splits`, for each its `scores` and `standard_errors` by name, the `nll` of its test rows one by one, the number
+        of `steps` of the last run, the `seconds` of all with their compilation, `prior_scales_tried` with the figure of
+        each, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step at
+        once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
+    """
+    recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
+    learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
+    loop: dict[str, Any] = {}
+    whole = request.read()
+    found = []
+    for seed in range(request.seed, request.seed + splits):
+        table, train, test = learning_rows(whole, request, seed)
+        data = Arrays.of((table.x, table.y))
+        x, y = data.x[train], data.y[train]
+        model = model_for(table.encoding, x, y, request.likelihood)
+        folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
+        loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
+        start = time.perf_counter()
+        if keep is not None and isinstance(model.prior, LearnedNormal):
+            model = replace(model, prior=model.prior.at(model.prior.start))
+        if folds:  # which choose no temperature, here as in `lamu fit`
+            temperature = request.temperature or 1.0
+            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=seed, temperature=temperature, **loop)
+            fits = fitted.fits
+        else:
+            temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
+            fitted = fit_prior_scale(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
+            fits = (fitted.fit,)
+        seconds = time.perf_counter() - start
+        if any(each.interrupted for each in fits):
+            raise KeyboardInterrupt
+        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
+        scores = estimates(rows)
+        if keep is not None:
+            Path(keep).mkdir(exist_ok=True)
+            fitted.posterior.save(Path(keep) / f"{seed}")
+        found.append(
+            {
+                "scores": {name: each.value for name, each in scores.items()},
+                "standard_errors": {name: each.error for name, each in scores.items()},
+                "nll": rows["nll"],
+                "steps": sum(len(each.history["loss"]) for each in fits),
+                "seconds": seconds,
+                "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in fitted.scales.items()},
+                "temperature": temperature,
+                "evidence": _evidence(fitted.posterior, (x, y), table.encoding.log_unit),
+            }
+        )
+    epochs = None if algorithm == DEFAULT else loop.get("epochs")
+    return {"splits": found, "streams": learner.traits.streams, "epochs": epochs, "memory": most_held()}
+
+
+def equal_budget(request: Request, learner: Any, rows: int) -> dict[str, Any]:
+    """Returns the options of the loop under which algorithms are compared: no early stop, hence equal steps for all.
+
+    Args:
+        request: the budget that was asked for.
+        learner: the algorithm; one with a length of its own keeps it.
+        rows: how many rows there are to learn from.
+    """
+    kept = set(budget(learner, rows))
+    if learner.traits.length is None and learner.traits.batching != "once":
+        kept.add("epochs")
+    asked = {name: value for name, value in request.loop(learner, rows).items() if name in kept}
+    return asked if "validation" not in kept else {"epochs": epochs_of(rows * (1 - asked["validation"])), **asked}
+
+
+def _evidence(posterior: Any, data: Any, log_unit: float) -> float | None:
+    """Returns the log evidence, or the bound below it; None where the belief has neither, or no finite one.
+
+    It is that of the original targets, whose density is smaller by their unit, row by row.
+    """
+    try:
+        found = evidence(posterior, data).value
+    except TypeError:
+        return None
+    return found - log_unit * len(data[1]) if math.isfinite(found) else None
+
+
+def main(task: str, answer: str) -> int:
+    """Reads the task, runs it and writes the answer, which for an algorithm that fails says why in one sentence.
+
+    Args:
+        task: a JSON file.
+        answer: a JSON file to make.
+
+    Returns:
+        The exit code: 130 after an interruption, else 0.
+    """
+    asked = json.loads(Path(task).read_text(encoding="utf-8"))
+    try:
+        request, settings = Request(**asked["request"]), tuple(asked["settings"])
+        found = contest(request, asked["algorithm"], settings, asked["splits"], asked.get("keep"))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # whatever it is, it is this algorithm's row of the table
+        reason = " ".join(str(error).split())
+        ours = isinstance(error, ValueError | TypeError | RuntimeError) and "\n" not in str(error) and reason
+        found = {"failure": reason if ours else f"{type(error).__name__}: {reason}"}
+    Path(answer).write_text(dump(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

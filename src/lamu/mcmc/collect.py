@@ -1,0 +1,69 @@
+"""The posterior that a sampler's draws are, with a word of warning where they should not be trusted."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from lamu.families import Draws
+from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
+from lamu.mcmc.kernel import Visited
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.typing import RandomKey
+
+__all__ = ["drawn"]
+
+
+def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) -> Posterior:
+    """Returns collected draws as a belief, leaves `[chains, draws, ...]`.
+
+    Draws of a density with constraints come back constrained.
+
+    Args:
+        key: the seed of the posterior's predictions.
+        objective: the loss.
+        network_state: the network's state, the same for all draws.
+        trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `Visited` of such, whose
+            statistics the belief keeps.
+
+    Raises:
+        ValueError: without draws.
+
+    Warns:
+        UnreliableChains: where chains stand still, refuse nearly everything, diverge often, or disagree.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.mcmc.collect import drawn
+        >>> objective = lamu.objective.Objective(lamu.LogDensity(lambda theta: -(theta**2), 0.0), 1)
+        >>> trace = {"network": jnp.zeros((20, 4)), "likelihood": {}}
+        >>> drawn(jax.random.key(0), objective, {}, trace).samples["network"].shape
+        (4, 20)
+    """
+    if trace is None:
+        raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
+    chains_first = jax.tree.map(_swapped, trace)
+    if isinstance(chains_first, Visited):
+        belief = Draws(chains_first.position, chains_first.statistics)
+    else:
+        belief = Draws(chains_first)
+    reasons = complaints(belief, objective.model)
+    if reasons:
+        # Five calls up is whoever called `fit`, whose line the warning is to name.
+        warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
+    return objective.model.constrained(
+        Posterior(objective.model, belief, network_state, Sampled(), key, temperature=objective.temperature)
+    )
+
+
+def _swapped(leaf: Any) -> Any:
+    """Returns draws with the chains first: of files a view; of an array a copy by NumPy, as programs take a while."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.swapaxes(0, 1)
+    return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jax.device_put(np.asarray(leaf).swapaxes(0, 1))

@@ -1,0 +1,200 @@
+"""What speaks against draws, in plain words; without ArviZ, so that every run can afford it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu import tree
+from lamu.convergence import LARGEST_R_HAT, Convergence
+from lamu.density import Density
+
+__all__ = ["UnreliableChains", "complaints", "mixing", "split_r_hat"]
+
+_FEWEST = 100  # draws a chain; fewer say little of how a chain moves
+_REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
+_MOST = 10_000  # coordinates looked at
+_MOST_MIXED = 256  # of them for an effective sample size
+_LONGER = "take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
+
+
+class UnreliableChains(UserWarning):
+    """Draws that should not be trusted, with the reasons and what to do."""
+
+
+def complaints(belief: Any, model: Any) -> list[str]:
+    """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found.
+
+    Weights are compared between chains where they mean something: in a density, and in a network that is linear in
+    them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
+    log density alone is compared.
+
+    Args:
+        belief: draws, with or without statistics.
+        model: what was sampled.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.families import Draws
+        >>> from lamu.mcmc.convergence_warnings import complaints
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
+        >>> stuck = Draws({"network": jnp.zeros((2, 200))}, {"acceptance": jnp.zeros((2, 200))})
+        >>> complaints(stuck, density)[0].split(";")[0]
+        'chains 0 and 1 refuse nearly every proposal (0.0 % accepted)'
+    """
+    leaves = jax.tree.leaves(belief.samples)
+    if not leaves or leaves[0].shape[1] < _FEWEST:
+        return []
+    statistics = {name: np.asarray(values) for name, values in (belief.statistics or {}).items()}
+    values = _coordinates(leaves)
+    found = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
+    found += _loneliness(statistics)
+    return found or _disagreement(statistics, values, model)
+
+
+def mixing(belief: Any, model: Any) -> Convergence | None:
+    """Returns how far chains have mixed, as a value; None for too few draws to say.
+
+    It is that of the log density and, where weights mean something by themselves, of the weights.
+
+    Args:
+        belief: draws, with or without statistics.
+        model: what was sampled.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.families import Draws
+        >>> from lamu.mcmc.convergence_warnings import mixing
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 0.0)
+        >>> mixing(Draws({"network": jax.random.normal(jax.random.key(0), (4, 500))}), density).converged
+        True
+    """
+    from numpyro.diagnostics import effective_sample_size
+
+    leaves = jax.tree.leaves(belief.samples)
+    if not leaves or leaves[0].shape[1] < _FEWEST:
+        return None
+    statistics = belief.statistics or {}
+    named = [np.asarray(statistics["log_density"], np.float64)[:, :, None]] if "log_density" in statistics else []
+    if model.identified:
+        named.append(_coordinates(leaves)[:, :, :_MOST_MIXED])
+    if not named:
+        return None
+    values = np.concatenate(named, axis=2)
+    still = values.std(axis=(0, 1)) == 0  # a coordinate that is held has neither
+    values = values[:, :, ~still]
+    if not values.shape[2]:
+        return None
+    ess = effective_sample_size(values)
+    return Convergence(r_hat=float(np.max(split_r_hat(values))), ess=float(np.min(ess)), remedy=_LONGER)
+
+
+def split_r_hat(values: Any) -> np.ndarray:
+    r"""Returns R-hat, \(\sqrt{\widehat{\mathrm{var}}^+ / W}\), of halves of chains: near one where they agree.
+
+    Args:
+        values: draws `[chains, draws, ...]`.
+
+    Returns:
+        One number a coordinate, `[...]`; infinite where halves stand still in different places, one where all do in
+        the same.
+
+    Source: Gelman et al. (2013), section 11.4, by NumPyro; that of `diagnose` is by ranks, by ArviZ.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.mcmc.convergence_warnings import split_r_hat
+        >>> float(split_r_hat(np.stack([np.arange(10.0) % 2, 5 + np.arange(10.0) % 2]))) > 2
+        True
+    """
+    from numpyro.diagnostics import split_gelman_rubin
+
+    ratio = split_gelman_rubin(np.asarray(values, np.float64))
+    return np.where(np.isnan(ratio), 1.0, ratio)
+
+
+def _coordinates(leaves: list[Any]) -> np.ndarray:
+    # The first ones alone, before anything is read that lies on disk.
+    flat = [np.asarray(leaf.reshape(*leaf.shape[:2], -1)[:, :, :_MOST], np.float64) for leaf in leaves]
+    return np.concatenate(flat, axis=2)[:, :, :_MOST]
+
+
+def _refusals(statistics: dict[str, np.ndarray], belief: Any, model: Any) -> list[str]:
+    if "acceptance" not in statistics:
+        return []
+    rates = statistics["acceptance"].mean(axis=1)
+    bad = np.flatnonzero(~(rates >= _REFUSES))
+    if not len(bad):
+        return []
+    rate = 100 * float(np.mean(rates[bad]))
+    why = _bad_gradient(belief, model, int(bad[0])) if "gradients" in statistics else None
+    advice = "the step size is too large, or the log density is not a number nearby; give a smaller step_size, or more "
+    return [f"{_chains(bad)} nearly every proposal ({rate:.1f} % accepted); {why or advice + 'warm-up'}"]
+
+
+def _bad_gradient(belief: Any, model: Any, chain: int) -> str | None:
+    """Returns the leaf whose gradient is not finite where a chain is stuck, in words, of a density."""
+    if not isinstance(model, Density):
+        return None
+    at = jax.tree.map(lambda leaf: leaf[chain, -1], belief.samples["network"])
+    gradient = jax.grad(lambda u: model.log_target({"network": u, "likelihood": {}}, 1.0))(at)
+    bad = [path for path, leaf in zip(tree.paths(gradient), jax.tree.leaves(gradient), strict=True)
+           if not np.isfinite(np.asarray(leaf)).all()]  # fmt: skip
+    return f"the gradient of the log density is not finite there in {', '.join(map(repr, bad))}" if bad else None
+
+
+def _stillness(statistics: dict[str, np.ndarray], values: np.ndarray) -> list[str]:
+    """A free walk that has met no bound has a mean squared jump of twice its variance by three a draw."""
+    if "acceptance" not in statistics or statistics["acceptance"].mean() < _TAKES_ALL:
+        return []
+    jump = np.mean(np.diff(values, axis=1) ** 2, axis=1)
+    spread = np.maximum(values.var(axis=1), np.finfo(float).tiny)
+    share = np.median(jump / (2 * spread), axis=1)  # a chain's effective draws, as a share
+    bad = np.flatnonzero(share * values.shape[1] < 6)
+    if not len(bad):
+        return []
+    who = _chains(bad).removesuffix(" refuse").removesuffix(" refuses")
+    return [f"{who} accept everything and hardly move; the step size is too small: give a larger one, or a warm-up"]
+
+
+def _divergences(statistics: dict[str, np.ndarray]) -> list[str]:
+    share = float(statistics["divergent"].mean()) if "divergent" in statistics else 0.0
+    if share <= _DIVERGES:
+        return []
+    return [
+        f"{100 * share:.1f} % of the paths diverged, so places of high curvature were not visited; raise "
+        "target_acceptance (0.95 or 0.99), or write the model in other parameters (a funnel: not centred)"
+    ]
+
+
+def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
+    """Replicas that never change places tell the coldest one nothing."""
+    share = float(statistics["exchange"].mean()) if "exchange" in statistics else 1.0
+    if share >= _EXCHANGES:
+        return []
+    return [
+        f"{100 * share:.2g} % of the exchanges between temperatures were accepted, so the hot replicas told the "
+        "coldest nothing; put more temperatures between them"
+    ]
+
+
+def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: Any) -> list[str]:
+    largest = 0.0
+    if "log_density" in statistics:
+        largest = float(split_r_hat(statistics["log_density"]))
+    if model.identified:
+        largest = max(largest, float(np.max(split_r_hat(values), initial=0.0)))
+    if largest <= LARGEST_R_HAT:
+        return []
+    return [
+        f"the chains did not mix (R-hat {largest:.2f}, which should be below 1.01): they have not forgotten where they "
+        "started, or sit in different modes; take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
+    ]
+
+
+def _chains(numbers: np.ndarray) -> str:
+    if len(numbers) == 1:
+        return f"chain {numbers[0]} refuses"
+    return f"chains {', '.join(map(str, numbers[:-1]))} and {numbers[-1]} refuse"

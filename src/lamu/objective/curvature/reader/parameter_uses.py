@@ -1,0 +1,207 @@
+"""Where each parameter meets the data."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import eval_jaxpr
+
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step, differentiable
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["Loop", "Site", "sites"]
+
+CLOSED = ("scan", "while", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_jvp_call", "custom_lin")
+CLOSED = (*CLOSED, "pallas_call", "linear_solve", "custom_linear_solve", "pure_callback", "shard_map")
+
+
+@record
+class Site:
+    r"""The one equation \(y = u(v(w), a)\) where a leaf w meets data a, through a view \(v = s \circ p\).
+
+    p only moves elements or changes them one by one, so that squares pass through it; s, from the first broadcast on,
+    is a part of the use.
+
+    Attributes:
+        leaf: the leaf's index.
+        step: the number of the equation.
+        position: which of the equation's inputs is the view.
+        single: the steps of p.
+        spread: the steps of s.
+        base: the place between the two.
+        given: the places of all else that the use reads; in a loop, places of its body.
+        loop: where the equation is a loop, the `Loop` that it is; None elsewhere.
+    """
+
+    leaf: int = static()
+    step: int = static()
+    position: int = static()
+    single: tuple[int, ...] = static()
+    spread: tuple[int, ...] = static()
+    base: int = static()
+    given: tuple[int, ...] = static()
+    loop: Any = static(default=None)
+
+    def through(self, program: Program, leaf: Array, held: dict[int, Any]) -> Array:
+        """Returns p of a leaf."""
+        values = {**held, program.leaves[self.leaf]: leaf}
+        for number in self.single:
+            program.steps[number].advance(values)
+        return values[self.base]
+
+    def use(self, program: Program, base: Array, given: dict[int, Any]) -> Array:
+        """Returns the equation's output, from p's value and all else that it reads."""
+        values = {**given, self.base: base}
+        for number in self.spread:
+            program.steps[number].advance(values)
+        return program.steps[self.step].run(values)[0]
+
+    def slope(self, program: Program, leaf: Array, held: dict[int, Any]) -> Array | None:
+        """Returns p′, element by element, in the shape of p's value; None where p only moves elements."""
+        if all(_is_move(program.steps[number]) for number in self.single):
+            return None
+        through = lambda leaf: self.through(program, leaf, held)
+        return jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1]
+
+    def back(self, program: Program, square: Array, slope: Array | None, leaf: Array, held: dict[int, Any]) -> Array:
+        """Returns sums of squares with respect to the leaf, from those with respect to p's value."""
+        return self.pull(program, square if slope is None else square * slope, leaf, held)
+
+    def pull(self, program: Program, gradient: Array, leaf: Array, held: dict[int, Any]) -> Array:
+        """Returns a gradient with respect to the leaf, from that with respect to p's value."""
+        value, pull = jax.vjp(lambda leaf: self.through(program, leaf, held), leaf)
+        return pull(gradient.astype(value.dtype))[0]
+
+
+@record
+class Loop:
+    """A loop of a known length (`scan`) that a site's leaf enters, and the site in its body.
+
+    Attributes:
+        body: the body's equations; its parameters are the views that enter the loop.
+        inner: the use in the body.
+        entering: which inputs of the loop are the body's parameters.
+        entry: the place of the view that enters.
+        stacked: whether an iteration sees one slice of it, rather than all of it.
+    """
+
+    body: Any = static()
+    inner: Site = static()
+    entering: tuple[int, ...] = static()
+    entry: int = static()
+    stacked: bool = static()
+
+
+def sites(program: Program, loops: bool = False) -> tuple[list[Site], dict[int, str]]:
+    """Returns the sites of all leaves whose elements have one each, and why the other leaves have none.
+
+    Args:
+        program: the equations.
+        loops: whether uses inside a `scan` are read, too; such a site has a `loop`.
+    """
+    uses: dict[int, list[list[Site]]] = defaultdict(list)  # for each leaf and each equation that it enters
+    reasons: dict[int, str] = {}
+    for number, step in enumerate(program.steps):
+        seen = [(i, place) for i, place in enumerate(step.reads) if place in program.views]
+        outs = [place for place in step.writes if place is not None]
+        # No gradient flows into integers, or out of `stop_gradient`.
+        flows = any(differentiable(program.avals[place]) for place in outs) and step.name != "stop_gradient"
+        if not seen or not flows or outs[0] in program.views:
+            continue
+        opened = loops and step.name == "scan" and step.dependent
+        inside = _in_loop(program, number, [i for i, _ in seen]) if opened else {}
+        for position, place in seen:
+            leaf = program.views[place][0]
+            if isinstance(inside.get(position), list):
+                uses[leaf].append(inside[position])
+                continue
+            uses[leaf].append([_site(program, number, position, place)])
+            if position in inside:
+                reasons.setdefault(leaf, f"{inside[position]} in a `scan`")
+            elif step.name in CLOSED or len(step.writes) > 1:
+                reasons.setdefault(leaf, f"enters a `{step.name}`")
+            elif len(seen) > 1:
+                reasons.setdefault(leaf, f"meets another parameter, or itself, in `{step.name}`")
+            elif not step.dependent:
+                reasons.setdefault(leaf, f"enters a `{step.name}` without data")
+    for output in program.outputs:
+        if isinstance(output, int) and output in program.views:
+            reasons.setdefault(program.views[output][0], "is a result itself")
+    for leaf, found in uses.items():
+        # The square of a sum has cross terms, unless no element is in two of its terms.
+        found[:] = [there for there in found if there]
+        if len(found) > 1 and not _apart(program.steps, [there[0] for there in found]):
+            reasons.setdefault(leaf, f"is used {len(found)} times")
+    read = [site for leaf, found in sorted(uses.items()) if leaf not in reasons for there in found for site in there]
+    return read, reasons
+
+
+def _in_loop(program: Program, number: int, seats: list[int]) -> dict[int, Any]:
+    """Returns, for each input of a `scan` that is a view, its sites in the body, or the reason why it has none."""
+    step = program.steps[number]
+    settings = step.equation.params
+    constants, first = settings["num_consts"], settings["num_consts"] + settings["num_carry"]
+    found: dict[int, Any] = {seat: "is carried" for seat in seats if constants <= seat < first}
+    entering = [seat for seat in seats if seat not in found]
+    body = Program(*_body(settings["jaxpr"], entering))
+    inner, reasons = sites(body)
+    for index, seat in enumerate(entering):
+        place = step.reads[seat]
+        outer = _site(program, number, seat, place)
+        loop = lambda site, place=place, seat=seat: Loop(body, site, tuple(entering), place, seat >= first)
+        there = [replace(outer, given=site.given, loop=loop(site)) for site in inner if site.leaf == index]
+        found[seat] = reasons.get(index, there)
+    return found
+
+
+def _body(closed: Any, entering: list[int]) -> tuple[Any, list[Any], list[Any]]:
+    """Returns a loop's body as a function of what enters as a view and of all else, and the shapes of the two."""
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
+    others = [i for i in range(len(shapes)) if i not in entering]
+
+    def run(views: list[Array], rest: list[Array]) -> list[Array]:
+        values = dict(zip((*entering, *others), (*views, *rest), strict=True))
+        return eval_jaxpr(closed.jaxpr, closed.consts, *(values[i] for i in range(len(shapes))))
+
+    return run, [shapes[i] for i in entering], [shapes[i] for i in others]
+
+
+def _site(program: Program, number: int, position: int, place: int) -> Site:
+    leaf, chain = program.views[place]
+    sizes = [program.avals[p].size for p in (program.leaves[leaf], *(_out(program.steps[n]) for n in chain))]
+    grown = (i for i, n in enumerate(chain) if sizes[i + 1] != sizes[i] and program.steps[n].name != "slice")
+    cut = next(grown, len(chain))
+    single, spread = chain[:cut], chain[cut:]
+    base = _out(program.steps[single[-1]]) if single else program.leaves[leaf]
+    made = {base, *(_out(program.steps[n]) for n in spread)}
+    reads = [r for n in (*spread, number) for r in program.steps[n].reads if r is not None and r not in made]
+    return Site(leaf, number, position, single, spread, base, tuple(dict.fromkeys(reads)))
+
+
+def _out(step: Step) -> int:
+    (place,) = step.writes
+    assert place is not None
+    return place
+
+
+def _apart(steps: list[Step], found: list[Site]) -> bool:
+    """Whether the views of a leaf start with slices that share no element."""
+    first = [steps[site.single[0]] for site in found if site.single]
+    if len(first) < len(found) or any(step.name != "slice" for step in first):
+        return False
+    boxes = [
+        tuple(zip(*(step.equation.params[f"{end}_indices"] for end in ("start", "limit")), strict=True))
+        for step in first
+    ]
+    meet = lambda one, other: all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
+    return not any(meet(one, other) for one, other in itertools.combinations(boxes, 2))
+
+
+def _is_move(step: Step) -> bool:
+    return step.name in MOVES

@@ -1,0 +1,274 @@
+"""A predictive of more rows than fit in memory with all their draws: it keeps the rows and computes when asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from lamu import memory
+from lamu.predictives.chunking import equal_chunks, in_chunks, require_room
+from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
+from lamu.record import record, static
+from lamu.shape_cache import once_a_shape
+from lamu.supports import Support
+from lamu.typing import Array, RandomKey, Rows
+
+__all__ = ["Deferred", "predictive"]
+
+ROWS = 4096
+
+
+def predictive(prepared: Prepared, x: Rows, offset: Rows | None) -> Predictive:
+    """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, deferred where not.
+
+    Args:
+        prepared: what predicts.
+        x: inputs `[N, ...]`.
+        offset: what is added to f, or None.
+    """
+    if isinstance(x, Tracer):  # inside a compiled function, whose caller chose how many rows it sees
+        return prepared.at(x, offset)
+    row = max(_bytes(prepared, x, offset, 2) - _bytes(prepared, x, offset, 1), 1)
+    if row * x.shape[0] <= memory.budget():
+        return prepared.at(x, offset)
+    return Deferred(prepared, x, offset, rows=max(1, min(memory.budget() // row, ROWS)))
+
+
+@record
+class Deferred(Predictive):
+    """Any predictive, some rows at a time.
+
+    Every question is one pass over the rows; mean, variance and both kinds of uncertainty share one, whose answers are
+    kept. All answers are those of the predictive in memory: the draws of the parameters are the same for every chunk,
+    and what is random in a row depends on the row's number.
+
+    Attributes:
+        prepared: what predicts, of any number of rows.
+        x: inputs `[N, ...]`, in the host's memory or on the device.
+        offset: what is added to f, or None.
+        rows: how many rows are in memory at a time.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.families import Point
+        >>> from lamu.predictives import Deferred, Sampled
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+        >>> params, state = model.init(jax.random.key(0), lamu.data.Batch.of(jnp.ones((3, 1)), jnp.zeros(3)))
+        >>> prepared = Sampled().prepare(model, Point(params), state, samples=1, key=jax.random.key(1))
+        >>> pred = Deferred(prepared, jnp.ones((5, 1)), None, rows=2)
+        >>> pred.mean.shape, [part.mean.shape[0] for _, part in pred.chunks()]
+        ((5,), [2, 2, 1])
+    """
+
+    prepared: Prepared
+    x: Any
+    offset: Any
+    rows: int = static()
+
+    deferred = True
+
+    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
+        """Yields the predictive of some rows after the other, in memory, each with the slice of rows that it is of."""
+        count = self.x.shape[0]
+        for start in range(0, count, self.rows):
+            here = slice(start, min(start + self.rows, count))
+            yield here, self.prepared.at(self.x[here], None if self.offset is None else self.offset[here])
+
+    @property
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self.prepared.support
+
+    @property
+    def mean(self) -> Array:
+        """E[y]; for classes the averaged probabilities."""
+        return self._moments["mean"]
+
+    @property
+    def variance(self) -> Array:
+        """Var[y]."""
+        return self._moments["variance"]
+
+    @property
+    def aleatoric(self) -> Array:
+        """The uncertainty that more data would not remove."""
+        return self._moments["aleatoric"]
+
+    @property
+    def epistemic(self) -> Array:
+        """The uncertainty about the parameters."""
+        return self._moments["epistemic"]
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns log of the averaged density, in nats, shape `[N]`."""
+        return self._each(_log_prob, self._column(y))
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns `log_prob(y)` without each of the draws, as large as all of them are for all rows."""
+        return self._each(_left_out, self._column(y), axis=1)
+
+    def monte_carlo_error(self, y: Any) -> float:
+        """Returns the standard error of the mean log predictive density, from sums over the chunks.
+
+        Args:
+            y: targets.
+        """
+        sums: Any = None
+        for (x, offset, targets), kept in equal_chunks((self.x, self.offset, self._column(y)), self.rows):
+            part = _deviation_sums(self.prepared.at(x, offset), targets, jnp.arange(x.shape[0]) < kept)
+            part = jax.tree.map(lambda leaf: np.asarray(leaf, float), part)
+            sums = part if sums is None else jax.tree.map(np.add, sums, part)
+        return jackknife([group / self.x.shape[0] for group in sums])
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y)."""
+        return self._each(_cdf, self._column(y))
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target (regression)."""
+        return self._each(partial(_quantile, probability=probability))
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Returns the central interval that holds the target with the given probability, for regression.
+
+        Args:
+            level: a probability between 0 and 1.
+        """
+        if self.support.has_classes:
+            return super().interval(level)
+        return self._each(partial(_interval, level=level))
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws of all targets.
+
+        Raises:
+            ValueError: where they together take more than `lamu.memory.limit()`.
+        """
+        require_room(n, _bytes_of_targets(self.prepared, self.x, self.offset) * self.x.shape[0])
+        draw = lambda part, numbers: _sample(part, jax.random.clone(key), n, numbers[0])
+        return self._each(draw, self._numbers(first), axis=1)
+
+    def decide(self, utility: Any, key: RandomKey | None = None, draws: int = 256) -> Array:
+        """Returns the action of greatest expected utility for each row.
+
+        Args:
+            utility: as for any predictive; for regression it sees the targets of some rows at a time and must treat all
+                rows alike.
+            key: for the draws (regression).
+            draws: how many.
+        """
+        if self.support.has_classes or not callable(utility):
+            return super().decide(utility, key, draws)
+        key = jax.random.key(0) if key is None else key
+
+        def best(part: Predictive, numbers: Array) -> Array:
+            targets = _sample(part, jax.random.clone(key), draws, numbers[0])
+            return jnp.argmax(mean_over_draws(utility, targets), axis=0)
+
+        return self._each(best, self._numbers(0))
+
+    @cached_property
+    def _moments(self) -> dict[str, Array]:
+        return self._each(_moments)
+
+    def _each(self, question: Callable[..., Any], *columns: Any, axis: int = 0) -> Any:
+        """Returns the answers of every chunk's predictive, put together; columns are cut as the rows are."""
+
+        def answer(rows: tuple[Any, ...]) -> Any:
+            x, offset, *others = rows
+            return question(self.prepared.at(x, offset), *others)
+
+        return in_chunks(answer, (self.x, self.offset, *columns), rows=self.rows, axis=axis)
+
+    def _numbers(self, first: Any) -> Array:
+        return first + jnp.arange(self.x.shape[0])
+
+    def _column(self, y: Any) -> Any:
+        if isinstance(y, Tracer):
+            raise TypeError(
+                "a deferred prediction cannot be asked inside a compiled function; ask its chunks(), one by one"
+            )
+        y = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), y)
+        for shape in map(jnp.shape, jax.tree.leaves(y)):
+            if not shape or shape[0] != self.x.shape[0]:
+                raise ValueError(
+                    f"the targets have the shape {shape} and the prediction {self.x.shape[0]} rows; give one target a "
+                    "row"
+                )
+        return y
+
+
+# Compiled once for each kind and shape of chunk: one by one, the many small operations cost more than a pass.
+
+
+@jax.jit
+def _moments(part: Predictive) -> dict[str, Array]:
+    return {name: getattr(part, name) for name in ("mean", "variance", "aleatoric", "epistemic")}
+
+
+@jax.jit
+def _log_prob(part: Predictive, y: Array) -> Array:
+    return part.log_prob(y)
+
+
+@jax.jit
+def _left_out(part: Predictive, y: Array) -> tuple[Array, ...]:
+    return part.left_out(y)
+
+
+@jax.jit
+def _deviation_sums(part: Predictive, y: Array, real: Array) -> tuple[Array, ...]:
+    return tuple(mean_deviations(group, real) for group in part.left_out(y))
+
+
+@jax.jit
+def _cdf(part: Predictive, y: Array) -> Array:
+    return part.cdf(y)
+
+
+@partial(jax.jit, static_argnames="probability")
+def _quantile(part: Predictive, probability: float) -> Array:
+    return part.quantile(probability)
+
+
+@partial(jax.jit, static_argnames="level")
+def _interval(part: Predictive, level: float) -> tuple[Array, Array]:
+    return part.interval(level)
+
+
+@partial(jax.jit, static_argnums=2)
+def _sample(part: Predictive, key: RandomKey, n: int, first: Array) -> Array:
+    return part.sample(key, n, first)
+
+
+@once_a_shape
+def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
+    """What the predictive of so many rows holds."""
+
+    def arrays(x: Array, offset: Array | None) -> list[Array]:
+        return [leaf for leaf in jax.tree.leaves(prepared.at(x, offset)) if isinstance(leaf, jax.Array)]
+
+    return memory.bytes_of(jax.eval_shape(arrays, *_some((x, offset), rows)))
+
+
+@once_a_shape
+def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
+    """What one draw of one row's targets takes."""
+    mean = jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some((x, offset), 1))
+    return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)
+
+
+def _some(x: Any, rows: int) -> Any:
+    """The shapes of so many rows."""
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+    return jax.tree.map(shape, x)

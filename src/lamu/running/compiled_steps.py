@@ -1,0 +1,204 @@
+"""The compiled pieces that a run is made of: the first state, one step, and scans over steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.objective import Objective
+from lamu.protocol import Info
+from lamu.record import record, static
+from lamu.shape_cache import once_a_shape
+from lamu.typing import Array, RandomKey
+
+__all__ = ["draw_of", "handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start"]
+
+
+@record
+class _Opaque:
+    """An algorithm that is no pytree: one's own class. It is a constant of the compiled step."""
+
+    algorithm: Any = static()
+
+
+def handle(algorithm: Any) -> Any:
+    """Returns the algorithm as an argument of a compiled function: itself, or a constant around one's own class."""
+    return algorithm if not jax.tree_util.all_leaves([algorithm]) else _Opaque(algorithm)
+
+
+def opened(algorithm: Any) -> Any:
+    """Returns the algorithm that a handle stands for."""
+    return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
+
+
+@jax.jit
+def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    """Returns the algorithm's first state, in one compiled call."""
+    return opened(algorithm).init(key, objective, batch)
+
+
+@once_a_shape
+def draw_of(algorithm: Any, state: Any, objective: Objective, batch: Batch) -> Any:
+    """Returns the shapes of the draw that a step yields (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return jax.eval_shape(one_step, algorithm, state, objective, batch, key)[1].draw
+
+
+@jax.jit
+def _step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+    """A step, as every piece has it: traced once for all of them, which for a sampler takes half a second."""
+    return opened(algorithm).step(key, state, batch, objective)
+
+
+@partial(jax.jit, donate_argnums=1)
+def one_step(algorithm: Any, state: Any, objective: Objective, batch: Batch, key: RandomKey) -> tuple[Any, Info]:
+    """Returns the state after a step on a batch; the old state is given away."""
+    return _step(algorithm, state, objective, batch, key)
+
+
+@partial(jax.jit, donate_argnums=1)
+def picked_step(
+    algorithm: Any,
+    state: Any,
+    objective: Objective,
+    rows: Arrays,
+    chosen: Array,
+    real: Array,
+    t: Array | int,
+    step_key: RandomKey,
+) -> tuple[Any, Info]:
+    """Returns the state after step t on chosen rows, which are gathered inside; the old state is given away."""
+    batch = _picked(rows, chosen, real)
+    return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+
+
+@partial(jax.jit, static_argnums=(6, 7), donate_argnums=1)
+def scan_whole(
+    algorithm: Any,
+    state: Any,
+    objective: Objective,
+    batch: Batch,
+    start: Array | int,
+    step_key: RandomKey,
+    length: int,
+    every: int = 1,
+) -> tuple[Any, Info]:
+    """Returns the state after `length` steps on one batch, and what there is to see of each.
+
+    Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
+    """
+
+    def body(state: Any, t: Array) -> tuple[Any, Info]:
+        return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+
+    return _scan(body, state, start + jnp.arange(length), every)
+
+
+@partial(jax.jit, static_argnums=(7, 8, 9, 10, 11), donate_argnums=1)
+def scan_batches(
+    algorithm: Any,
+    state: Any,
+    objective: Objective,
+    rows: Arrays,
+    start: Array | int,
+    step_key: RandomKey,
+    order_key: RandomKey,
+    length: int,
+    batch_size: int,
+    shuffled: bool,
+    epochs: int,
+    every: int = 1,
+) -> tuple[Any, Info]:
+    """Returns the state after `length` steps from step `start` on, which touch `epochs` epochs of batches.
+
+    Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
+    """
+    per_epoch = math.ceil(rows.count / batch_size)
+    streams = opened(algorithm).traits.streams
+    numbers = start // per_epoch + jnp.arange(epochs)
+    plan, real = jax.vmap(lambda epoch: order(rows.count, batch_size, streams, epoch, order_key, shuffled))(numbers)
+    first = start % per_epoch
+
+    def cut(leaf: Array) -> Array:
+        leaf = leaf.reshape(-1, *leaf.shape[2:])
+        return leaf if leaf.shape[0] == length else jax.lax.dynamic_slice_in_dim(leaf, first, length)
+
+    def body(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Info]:
+        t, chosen, real = now
+        return _step(algorithm, state, objective, _picked(rows, chosen, real), jax.random.fold_in(step_key, t))
+
+    return _scan(body, state, (start + jnp.arange(length), cut(plan), cut(real)), every)
+
+
+def _scan(body: Callable[[Any, Any], tuple[Any, Info]], state: Any, inputs: Any, every: int) -> tuple[Any, Info]:
+    """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
+
+    def quiet(state: Any, now: Any) -> tuple[Any, Info]:
+        state, info = body(state, now)
+        return state, replace(info, draw=None)
+
+    def outer(state: Any, some: Any) -> tuple[Any, tuple[Info, Info]]:
+        before, last = (jax.tree.map(lambda leaf, part=part: leaf[part], some) for part in (slice(0, -1), -1))
+        state, silent = jax.lax.scan(quiet, state, before)
+        state, info = body(state, last)
+        return state, (silent, info)
+
+    if every < 2:
+        return jax.lax.scan(body if every else quiet, state, inputs)
+    folded = jax.tree.map(lambda leaf: leaf.reshape(-1, every, *leaf.shape[1:]), inputs)
+    state, (silent, info) = jax.lax.scan(outer, state, folded)
+
+    def joined(first: Array, last: Array) -> Array:
+        return jnp.concatenate([first, last[:, None]], axis=1).reshape(-1, *first.shape[2:])
+
+    told = jax.tree.map(joined, silent, replace(info, draw=None))
+    return state, replace(told, draw=info.draw)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 5))
+def order(
+    count: int, batch_size: int, streams: int, epoch: Array | int, order_key: RandomKey, shuffled: bool
+) -> tuple[Array, Array]:
+    """Returns the rows of an epoch's batches, and which of them are real.
+
+    The last batch is filled with rows from the epoch's beginning: they are masked, and networks that cannot see a mask
+    (batch statistics of one's own) still meet rows of the data.
+
+    Args:
+        count: N.
+        batch_size: rows a batch.
+        streams: how many orders; for several there is an axis of them, `[batches, streams, batch]`.
+        epoch: the number of the epoch.
+        order_key: the key of all orders.
+        shuffled: whether the rows are shuffled; else they come as they stand.
+
+    Returns:
+        Indices and mask, each `[batches, batch]`, or with the axis of streams.
+    """
+    per_epoch = math.ceil(count / batch_size)
+    padding = per_epoch * batch_size - count
+    if not shuffled:
+        orders = jnp.arange(count)[None]
+    else:
+        epoch_key = jax.random.fold_in(order_key, epoch)
+        keys = epoch_key[None] if streams == 1 else jax.random.split(epoch_key, streams)
+        orders = jax.vmap(lambda key: jax.random.permutation(key, count))(keys)
+    orders = jnp.concatenate([orders, orders[:, :padding]], axis=1).reshape(-1, per_epoch, batch_size)
+    real = (jnp.arange(per_epoch * batch_size) < count).reshape(1, per_epoch, batch_size)
+    real = jnp.broadcast_to(real, orders.shape)
+    if streams == 1:
+        return orders[0], real[0]
+    return jnp.swapaxes(orders, 0, 1), jnp.swapaxes(real, 0, 1)
+
+
+def _picked(rows: Arrays, chosen: Array, real: Array) -> Batch:
+    x, y, weight, offset = jax.tree.map(lambda leaf: leaf[chosen], (rows.x, rows.y, rows.weight, rows.offset))
+    return Batch(x=x, y=y, mask=real.astype(rows.weight.dtype), weight=weight, offset=offset)

@@ -1,0 +1,277 @@
+"""How a run is cut into blocks of steps, chosen here alone.
+
+What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution inside
+a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step there; and a
+block should be long enough to hide its dispatch, yet short enough for a person who waits at the keyboard.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu import memory
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.data.stream import Stream
+from lamu.objective import Objective
+from lamu.protocol import Info, Traits
+from lamu.running.compiled_steps import one_step, order, picked_step, scan_batches, scan_whole
+from lamu.running.thinning import collects, keeps, stage_end
+from lamu.typing import RandomKey
+
+__all__ = ["Block", "array_blocks", "passes_over", "run_length", "stream_blocks"]
+
+_SHORT, _LONG = 64, 1024
+_FEW_BYTES = 64 * 2**20
+_EPOCHS = 50
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some steps at once.
+
+    Attributes:
+        run: takes the state, which it is given away, and returns the next one with what there is to see of each step.
+        end: how many steps of the whole run are done after it.
+        passes: how many times the data were seen then, a whole number at the end of an epoch.
+        program: takes the state, and returns the compiled function that runs, all of the block or a step of it, with
+            its arguments.
+    """
+
+    run: Callable[[Any], tuple[Any, Info]]
+    end: int
+    passes: float
+    program: Callable[[Any], tuple[Any, tuple[Any, ...]]]
+
+    def held(self, state: Any) -> int:
+        """Returns the bytes that its program holds beside the state and the rows; compiles it, and does not run it."""
+        function, arguments = self.program(state)
+        return memory.held_by(function, *arguments)
+
+    @property
+    def ends_an_epoch(self) -> bool:
+        """Whether a pass over the data is complete after it."""
+        return self.passes == int(self.passes)
+
+
+def run_length(traits: Traits, count: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
+    """Returns the number of steps that a run over arrays takes."""
+    if traits.length is not None or traits.batching == "once":
+        if epochs is not None or steps is not None:
+            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
+        return traits.length if traits.length is not None else math.ceil(count / batch_size)
+    _require_positive(epochs, steps)
+    per_epoch = 1 if traits.batching == "full" else math.ceil(count / batch_size)
+    return steps if steps is not None else (_EPOCHS if epochs is None else epochs) * per_epoch
+
+
+def passes_over(traits: Traits, epochs: int | None, steps: int | None) -> int | None:
+    """Returns the number of passes over batches that come in their own order; None where steps say when it ends."""
+    if traits.batching == "full":
+        raise ValueError("this algorithm needs all the data at every step; give it as (x, y), not in batches")
+    if traits.batching == "once" or traits.length is not None:
+        if epochs is not None or steps is not None:
+            raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
+        return 1 if traits.length is None else None
+    _require_positive(epochs, steps)
+    return None if steps is not None else (_EPOCHS if epochs is None else epochs)
+
+
+def _require_positive(epochs: int | None, steps: int | None) -> None:
+    for name, value in (("epochs", epochs), ("steps", steps)):
+        if value is not None and not 1 <= value < math.inf:  # NaN is neither
+            raise ValueError(f"{name}={value!r} does nothing; give at least 1")
+
+
+def array_blocks(
+    algorithm: Any,
+    traits: Traits,
+    objective: Objective,
+    rows: Arrays,
+    batch_size: int,
+    total: int,
+    done: int,
+    step_key: RandomKey,
+    order_key: RandomKey,
+    unit: int | None = None,
+) -> Iterator[Block]:
+    """Yields the blocks of a run over arrays: whole epochs, as many as are worth a dispatch, or pieces of a long one.
+
+    Args:
+        algorithm: the algorithm's handle.
+        traits: its traits.
+        objective: the loss.
+        rows: the data.
+        batch_size: rows a step.
+        total: the steps of the whole run.
+        done: the steps that were done before (a resumed run). A step depends on its number, never on its block.
+        step_key: the key that a step's number is folded into.
+        order_key: the key that an epoch's number is folded into.
+        unit: a number of steps, at every multiple of which a block ends; None for the whole run.
+    """
+    whole = traits.batching == "full" or batch_size >= rows.count
+    per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
+    in_scans = objective.model.loops_well(rows.example(1))
+    in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
+    # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
+    short = _SHORT if rows.count > 1 else 2 * _SHORT
+    step = _stepping(algorithm, traits, objective, rows, whole, batch_size, step_key, order_key)
+    start = done
+    while start < total:
+        length, every = (
+            _cut_in_stages(traits, short, per_epoch, start, total)
+            if in_stages
+            else _cut(per_epoch, start, total, total if unit is None else unit)
+        )
+
+        def scan(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Any]:
+            if whole:
+                if not every and traits.thinning == 1 and length * memory.bytes_of(state) <= _FEW_BYTES:
+                    every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
+                return scan_whole, (algorithm, state, objective, rows.full(), start, step_key, length, every)
+            # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
+            first = per_epoch - 1 if in_stages else start % per_epoch
+            touched = (first + length - 1) // per_epoch + 1
+            how = (length, batch_size, traits.batching != "once", touched, every)
+            return scan_batches, (algorithm, state, objective, rows, start, step_key, order_key, *how)
+
+        def run_scan(state: Any, scan: Any = scan, every: int = every) -> tuple[Any, Info]:
+            function, arguments = scan(state)
+            state, info = function(*arguments)
+            return state, info if every else replace(info, draw=None)
+
+        def run_steps(state: Any, start: int = start, length: int = length) -> tuple[Any, Info]:
+            return _one_by_one(traits, state, step, start, length)
+
+        def one(state: Any, start: int = start) -> tuple[Any, Any]:
+            return step(state, start)
+
+        start += length
+        run, program = (run_scan, scan) if in_scans else (run_steps, one)
+        yield Block(run, start, start / per_epoch, program)
+
+
+def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
+    """Returns the length of the block that begins at a step, and of how many of its steps each a draw is kept."""
+    if per_epoch <= _LONG:
+        at_once = per_epoch * _largest_divisor(max(unit // per_epoch, 1), _SHORT // per_epoch)
+    else:
+        at_once = math.ceil(per_epoch / math.ceil(per_epoch / _LONG))
+    within = start % max(at_once, per_epoch)
+    return min(at_once - within % at_once, max(at_once, per_epoch) - within, total - start), 1
+
+
+def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total: int) -> tuple[int, int]:
+    """A sampler's blocks lie within a stage, and those that keep draws are whole numbers of kept draws."""
+    left = stage_end(traits, start, total) - start
+    most = max(short, min(per_epoch, _LONG))
+    if traits.thinning == 1 and not traits.cycle:
+        # One length for the warm-up and the draws, so that one program serves both.
+        common = _largest_divisor(math.gcd(traits.warmup, total - traits.warmup), most)
+        if common >= short // 4 and left % common == 0:
+            return common, int(collects(traits, start))
+    if not collects(traits, start):
+        return _even(left, most), 0
+    to_draw = next((k + 1 for k in range(min(left, traits.thinning)) if keeps(traits, start + k)), None)
+    if to_draw is None:  # no draw is left in this stage
+        return _even(left, most), 0
+    if to_draw > most:
+        return _even(to_draw - 1, most), 0
+    if to_draw < traits.thinning:
+        return to_draw, to_draw
+    return traits.thinning * _even(left // traits.thinning, max(most // traits.thinning, 1)), traits.thinning
+
+
+def _even(n: int, most: int) -> int:
+    """Returns a length up to `most` in which n is cut evenly, but for a shorter rest: two lengths compile at most."""
+    return math.ceil(n / math.ceil(n / most))
+
+
+def _stepping(
+    algorithm: Any,
+    traits: Traits,
+    objective: Objective,
+    rows: Arrays,
+    whole: bool,
+    batch_size: int,
+    step_key: RandomKey,
+    order_key: RandomKey,
+) -> Callable[[Any, int], tuple[Any, tuple[Any, ...]]]:
+    """Returns what maps a state and the number of a step to the compiled step and its arguments."""
+    per_epoch = math.ceil(rows.count / batch_size)
+
+    @functools.lru_cache(maxsize=1)
+    def plan(epoch: int) -> Any:
+        return order(rows.count, batch_size, traits.streams, epoch, order_key, traits.batching != "once")
+
+    def step(state: Any, t: int) -> tuple[Any, tuple[Any, ...]]:
+        if whole:
+            return one_step, (algorithm, state, objective, rows.full(), jax.random.fold_in(step_key, t))
+        chosen, real = (leaf[t % per_epoch] for leaf in plan(t // per_epoch))
+        return picked_step, (algorithm, state, objective, rows, chosen, real, t, step_key)
+
+    return step
+
+
+def _one_by_one(
+    traits: Traits, state: Any, step: Callable[[Any, int], tuple[Any, Any]], start: int, length: int
+) -> tuple[Any, Info]:
+    """Returns what a scan would, by single compiled steps: the same steps in the same order."""
+    infos, draws = [], []
+    for t in range(start, start + length):
+        function, arguments = step(state, t)
+        state, info = function(*arguments)
+        infos.append(replace(info, draw=None))
+        if info.draw is not None and keeps(traits, t):
+            draws.append(jax.tree.map(np.asarray, info.draw))
+    told, drawn = (jax.tree.map(lambda *leaves: np.stack(leaves), *many) if many else None for many in (infos, draws))
+    assert told is not None  # a block has a step
+    return state, replace(told, draw=drawn)
+
+
+def stream_blocks(
+    algorithm: Any,
+    traits: Traits,
+    objective: Objective,
+    rows: Stream,
+    passes: int | None,
+    steps: int | None,
+    done: int,
+    step_key: RandomKey,
+) -> Iterator[Block]:
+    """Yields the steps of a run over batches that come in their own order; those done before are passed over."""
+    end, steps = 0, steps if traits.length is None else traits.length
+    for number in itertools.count() if passes is None else range(passes):
+        batches = iter(rows)
+        batch = next(batches, None)
+        while batch is not None:
+            if end == steps:
+                return
+            following = next(batches, None)
+
+            def step(state: Any, batch: Batch = batch, t: int = end) -> tuple[Any, tuple[Any, ...]]:
+                return one_step, (algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+
+            def run(state: Any, step: Any = step, t: int = end) -> tuple[Any, Info]:
+                function, arguments = step(state)
+                state, info = function(*arguments)
+                kept = info.draw is not None and keeps(traits, t)
+                return state, replace(info, draw=jax.tree.map(lambda leaf: leaf[None], info.draw) if kept else None)
+
+            end += 1
+            if end > done:
+                yield Block(run, end, number + (1.0 if following is None else 0.5), step)
+            batch = following
+
+
+def _largest_divisor(n: int, most: int) -> int:
+    """Returns the largest divisor of n up to `most`: blocks of one length compile once."""
+    return next((d for d in range(min(n, max(most, 1)), 0, -1) if n % d == 0), 1)

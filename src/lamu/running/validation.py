@@ -1,0 +1,135 @@
+"""Validation: rows set aside, the score of a state on them, and the best state so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.arrays import Arrays, split
+from lamu.objective import Objective
+from lamu.protocol import runnable
+from lamu.running.compiled_steps import opened
+from lamu.supports import value_of
+from lamu.target import Target
+from lamu.typing import Array, RandomKey
+
+__all__ = ["Best", "posterior_nll", "set_aside", "validation_nll"]
+
+_ROWS, _DRAWS = 4096, 32
+
+
+def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any, Arrays | None]:
+    """Returns the rows to learn from, and those to validate on.
+
+    Args:
+        rows: the data.
+        validation: a share of the rows, other data, or None for no validation.
+        model: what is learned; classes keep their shares in both parts where each has two rows or more.
+        seed: of the split.
+
+    Raises:
+        ValueError: for a share of data that come in batches, or one that leaves nothing.
+    """
+    if validation is None:
+        return rows, None
+    if not isinstance(validation, float | int):
+        return rows, model.rows(validation)
+    if not isinstance(rows, Arrays):
+        raise ValueError(
+            f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
+        )
+    y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
+    rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
+    try:
+        kept, held = split(y, float(validation), seed, stratify=not rare)
+    except ValueError:
+        if rare:
+            raise
+        kept, held = split(y, float(validation), seed)  # too few rows for all classes in both parts
+    return rows.take(kept), rows.take(held)
+
+
+def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, held: Arrays) -> float:
+    """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted.
+
+    It is that of the algorithm's `preview`, which makes no pass over the data.
+
+    Args:
+        algorithm: the algorithm's handle.
+        key: for the draws; the same one at every validation, so that two differ by their states alone.
+        state: the state.
+        objective: the loss.
+        held: the rows set aside.
+    """
+    total, weight = 0.0, 0.0
+    for batch in held.batches(min(held.count, _ROWS)):
+        part, count = _batch_nll(algorithm, jax.random.clone(key), state, objective, batch)
+        total, weight = total + float(part), weight + float(count)
+    return total / weight
+
+
+def posterior_nll(posterior: Any, held: Arrays) -> float:
+    """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted.
+
+    Args:
+        posterior: the posterior.
+        held: the rows set aside.
+    """
+    log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
+    return -float(np.average(log_prob, weights=np.asarray(held.weight, float)))
+
+
+@jax.jit
+def _batch_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, batch: Any) -> tuple[Array, Array]:
+    posterior = runnable(opened(algorithm)).preview(key, state, objective)
+    draws = jax.random.fold_in(key, 1)
+    pred = posterior.rule.predict(posterior.model, posterior.belief, posterior.network_state, batch.x, _DRAWS, draws)
+    return -batch.total(pred.log_prob(batch.y)), jnp.sum(batch.mask * batch.weight)
+
+
+class Best:
+    """The best state so far, by its validation.
+
+    Args:
+        stop: after how many passes over the data without a better validation to stop, or a function of the history
+            that says whether to; None for never.
+
+    Examples:
+        >>> from lamu.running.validation import Best
+        >>> best = Best(stop=2)
+        >>> for passes, nll in ((1, 0.5), (2, 0.4), (3, 0.6), (4, 0.7)):
+        ...     best.see({"w": passes}, nll, passes)
+        >>> best.state, best.enough(passes=4, history={})
+        ({'w': 2}, True)
+    """
+
+    def __init__(self, stop: int | Callable[[Mapping[str, Any]], bool] | None) -> None:
+        if isinstance(stop, int) and stop < 1:
+            raise ValueError(f"stop={stop!r} would end the run at once; give a number of epochs of at least 1")
+        self._stop = stop
+        self.state: Any = None
+        self.nll = float("inf")
+        self.passes = 0.0
+        self.chosen_last = True
+        self.stopped = False
+
+    def see(self, state: Any, nll: float, passes: float | int) -> None:
+        """Keeps a copy of the state if its validation is the best one."""
+        self.chosen_last = self.state is None or nll < self.nll
+        if self.chosen_last:
+            # A copy, because the next block is given the state away.
+            self.state, self.nll, self.passes = jax.tree.map(_copy, state), nll, passes
+
+    def enough(self, passes: float | int, history: Mapping[str, Any]) -> bool:
+        """Whether the run should stop."""
+        if callable(self._stop):
+            return bool(self._stop(history))
+        return self._stop is not None and passes - self.passes >= self._stop
+
+
+def _copy(leaf: Any) -> Any:
+    return jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf

@@ -1,0 +1,174 @@
+"""Whether what is said to happen with a probability happens that often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.scores.validation import by_row, target
+
+__all__ = ["Reliability", "confidence_and_right", "coverage", "covered", "ece", "gap_of_bins", "reliability"]
+
+
+def ece(pred: Any, y: Any, bins: int = 15) -> float:
+    r"""Returns the expected calibration error of the most probable label, with bins of equal mass.
+
+    \[ \sum_b \frac{n_b}{N} \left| \operatorname{acc}_b - \operatorname{conf}_b \right| \]
+
+    Rows are sorted by the probability of their most probable label and cut into `bins` groups of equal size; acc is the
+    fraction of right labels in a group, conf its mean probability (Naeini et al. 2015; equal mass: Nixon et al. 2019).
+    Equal probabilities are never parted, so that the order of the rows does not count. A binary prediction is scored as
+    the two classes that it stands for: its confidence is \(\max(p, 1 - p)\). Small samples bias the score upwards, and
+    it is not proper: a constant prediction of the base rates scores zero. Read it beside `nll` or `brier`.
+
+    Args:
+        pred: a prediction of classes, or of a binary target.
+        y: labels, `[N]`.
+        bins: how many groups.
+
+    Returns:
+        A difference of probabilities, 0 to 1; lower is better.
+
+    Raises:
+        ValueError: if the prediction is of a regression, the shapes differ, or there is no bin.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
+        >>> from lamu.scores import ece
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.full(4, 0.75))
+        >>> ece(pred, np.array([1, 1, 1, 0]))
+        0.0
+    """
+    confidence, right = confidence_and_right(pred, y).T
+    return gap_of_bins(confidence, right, bins)
+
+
+def confidence_and_right(pred: Any, y: Any) -> np.ndarray:
+    """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
+    y = target("ece", pred, y, has_classes=True)
+    p = pred.support.probabilities(np.asarray(pred.mean, float))
+    return np.stack([np.max(p, axis=1), np.argmax(p, axis=1) == y], axis=1)
+
+
+def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int) -> float:
+    """Returns the mean distance of frequency and confidence over bins of equal mass, which `ece` is."""
+    if bins < 1:
+        raise ValueError(f"ece cannot sort rows into {bins} bins; give at least one")
+    rank = np.searchsorted(np.sort(confidence), confidence, side="left")  # equal confidences share the lowest rank
+    gap = np.bincount(rank * bins // len(confidence), weights=right - confidence)
+    return float(np.sum(np.abs(gap)) / len(confidence))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """What was said and what happened, by bins of equal width; only bins that hold a row.
+
+    Attributes:
+        said: the mean probability in a bin, `[bins]`.
+        happened: the frequency of what it was the probability of, `[bins]`.
+        count: the rows in a bin, `[bins]`.
+        edges: the ends of all bins, empty ones too.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
+        >>> from lamu.scores import reliability
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.1, 0.1, 0.8, 0.8]))
+        >>> reliability(pred, np.array([0, 0, 1, 0])).happened.tolist()
+        [0.0, 0.5]
+    """
+
+    said: np.ndarray
+    happened: np.ndarray
+    count: np.ndarray
+    edges: np.ndarray
+
+
+def reliability(pred: Any, y: Any, bins: int = 10) -> Reliability:
+    """Returns how often what is said to happen with a probability happens, the content of a reliability diagram.
+
+    Of classes it is the most probable label's probability against whether it is the true one; of a binary target the
+    probability of 1 against the target.
+
+    Args:
+        pred: a prediction of classes, or of a binary target.
+        y: labels, `[N]`.
+        bins: how many bins of equal width there are between 0 and 1.
+
+    Returns:
+        The bins that hold a row.
+
+    Raises:
+        ValueError: if the prediction is of a regression, the shapes differ, or there is no bin.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import Classes
+        >>> from lamu.scores import reliability
+        >>> pred = SimpleNamespace(support=Classes(3), mean=np.array([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2]]))
+        >>> reliability(pred, np.array([0, 0])).count.tolist()
+        [2]
+    """
+    if bins < 1:
+        raise ValueError(f"reliability cannot sort rows into {bins} bins; give at least one")
+    if np.ndim(pred.mean) == 1:
+        labels = target("reliability", pred, y, has_classes=True)
+        said, happened = np.asarray(pred.mean, float), np.asarray(labels, float)
+    else:
+        said, happened = confidence_and_right(pred, y).T
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    index = np.clip(np.searchsorted(edges, said, side="right") - 1, 0, bins - 1)
+    count = np.bincount(index, minlength=bins)
+    full = count > 0
+    total = [np.bincount(index, weights=values, minlength=bins)[full] for values in (said, happened)]
+    return Reliability(total[0] / count[full], total[1] / count[full], count[full], edges)
+
+
+def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
+    r"""Returns the fraction of targets inside the region that should hold them with probability `level`.
+
+    \[ \frac1{NK} \sum_{ik} \mathbf 1[l_{ik} \le y_{ik} \le u_{ik}] \]
+
+    The region is the predictive's interval for a regression (each output by itself), its prediction set for classes and
+    for a binary target. A set holds whole classes, so that it may well cover more often than it should.
+
+    Args:
+        pred: a prediction of any task.
+        y: targets, `[N]` or `[N, K]`.
+        level: the probability that the regions are made for, between 0 and 1.
+
+    Returns:
+        A fraction, 0 to 1; best near `level`.
+
+    Raises:
+        ValueError: if the level is not between 0 and 1, or the shapes differ.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import Real
+        >>> from lamu.scores import coverage
+        >>> interval = lambda level: (np.full(4, -1.0), np.full(4, 1.0))
+        >>> pred = SimpleNamespace(support=Real(), mean=np.zeros(4), interval=interval)
+        >>> coverage(pred, np.array([0.0, 0.5, -0.5, 3.0]))
+        0.75
+    """
+    return float(np.mean(covered(pred, y, level)))
+
+
+def covered(pred: Any, y: Any, level: float = 0.9) -> np.ndarray:
+    """Returns the fraction of each row's targets inside their regions, `[N]`, whose mean is `coverage`."""
+    y = target("coverage", pred, y)
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"the level {level} is not between 0 and 1; give a probability, for instance 0.9")
+    if not pred.support.has_classes:
+        lower, upper = pred.interval(level)
+        return by_row(((np.asarray(lower) <= y) & (y <= np.asarray(upper))).astype(float))
+    members = np.asarray(pred.prediction_set(level))
+    return members[np.arange(len(y)), y.astype(int)].astype(float)
