@@ -13,11 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
+from scipy.special import gamma
 
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal
-from lamu.priors import Belief, LayerwiseNormal, LearnedNormal, Normal, ScaleMixture, gaussian_belief
+from lamu.priors import (
+    Belief,
+    FanIn,
+    GeneralisedNormal,
+    Laplace,
+    LayerwiseNormal,
+    LearnedNormal,
+    Normal,
+    ScaleMixture,
+    StudentT,
+    gaussian_belief,
+)
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("priors", "any belief gaussian patterned")
@@ -73,6 +85,44 @@ mixture = row(
     kurtosis=3 * (0.3 * 16.0 + 0.7 * 0.0625) / (0.3 * 4.0 + 0.7 * 0.25) ** 2,
 )
 
+laplace = row(
+    "priors",
+    "Laplace",
+    Laplace(0.6),
+    loc=0.0,
+    scales=scales(0.6 * 2**0.5, 0.6 * 2**0.5),
+    logpdf=stats.laplace(scale=0.6).logpdf,
+    kurtosis=6.0,
+)
+student = row(
+    "priors",
+    "StudentT",
+    StudentT({"*bias": 0.8, "*": 0.4}, df=9.0),
+    "patterned",
+    loc=0.0,
+    scales=scales(0.8 * (9 / 7) ** 0.5, 0.4 * (9 / 7) ** 0.5),
+    standardised=stats.t(9.0).logpdf,
+    widths=scales(0.8, 0.4),
+    kurtosis=4.2,
+)
+sharp = row(
+    "priors",
+    "GeneralisedNormal",
+    GeneralisedNormal(0.7, power=1.5),
+    loc=0.0,
+    scales=scales(0.7 / gamma(2 / 3) ** 0.5, 0.7 / gamma(2 / 3) ** 0.5),
+    logpdf=stats.gennorm(1.5, scale=0.7).logpdf,
+    kurtosis=gamma(10 / 3) * gamma(2 / 3),
+)
+fan_in = row(
+    "priors",
+    "Normal by fan-in",
+    Normal(FanIn(1.4, bias=0.5)),
+    "gaussian",
+    loc=0.0,
+    scales={"layers": [{"bias": 0.5, "kernel": 1.4 / 2**0.5}, {"bias": 0.5, "kernel": 0.5}]},
+)
+
 
 def pairs(*trees: Any) -> list[tuple[Any, ...]]:
     return list(zip(*(jax.tree.leaves(a) for a in trees), strict=True))
@@ -80,11 +130,14 @@ def pairs(*trees: Any) -> list[tuple[Any, ...]]:
 
 @law("priors")
 def density_is_scipys(row: Row) -> None:
-    density = row.extras.get("logpdf")
-    expected = sum(
-        (stats.norm.logpdf(x, row.extras["loc"], s) if density is None else density(x)).sum()
-        for x, s in pairs(PARAMS, row.extras["scales"])
-    )
+    density, standardised = row.extras.get("logpdf"), row.extras.get("standardised")
+    if standardised is not None:
+        parts = [standardised(x / s) - np.log(s) for x, s in pairs(PARAMS, row.extras["widths"])]
+    elif density is not None:
+        parts = [density(x) for x in jax.tree.leaves(PARAMS)]
+    else:
+        parts = [stats.norm.logpdf(x, row.extras["loc"], s) for x, s in pairs(PARAMS, row.extras["scales"])]
+    expected = sum(part.sum() for part in parts)
     found = row.subject.log_prob(PARAMS)
     assert found.shape == ()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -153,9 +206,8 @@ def first_pattern_counts(row: Row) -> None:
     """Also after JAX has taken the prior apart and put it together."""
     rebuilt = jax.tree.map(lambda leaf: leaf, row.subject)
     for prior in (row.subject, rebuilt):
-        _, precision = prior.gaussian(PARAMS)
-        for found, s in pairs(precision, row.extras["scales"]):
-            np.testing.assert_allclose(found, np.full(found.shape, s**-2.0), rtol=1e-12)
+        for found, s in pairs(prior.scales(PARAMS), row.extras.get("widths", row.extras["scales"])):
+            np.testing.assert_allclose(found, s, rtol=1e-12)
 
 
 @law("priors")
@@ -263,6 +315,22 @@ twin(
     "density_is_scipys sample_has_the_moments",
     ScaleMixture(weight=0.7, wide=2.0, narrow=0.5),
 )
+twin(student, "patterns sorted", "density_is_scipys first_pattern_counts", StudentT({"*": 0.4, "*bias": 0.8}, df=9.0))
+twin(
+    student,
+    "the standard deviation for the scale",
+    "density_is_scipys",
+    StudentT({"*bias": 0.907, "*": 0.4536}, df=9.0),
+)
+twin_of(
+    laplace,
+    "missing Jacobian of the scale",
+    "density_is_scipys",
+    log_prob=lambda p: Laplace(1.0).log_prob(tree.scale(p, 1 / 0.6)),
+)
+twin_of(laplace, "draws of the standard deviation", "sample_has_the_moments", sample=Laplace(0.6 / 2**0.5).sample)
+twin_of(sharp, "draws without the root", "sample_has_the_moments", sample=GeneralisedNormal(0.7, power=1.0).sample)
+twin(fan_in, "fan-out for fan-in", "density_is_scipys", Normal({"layers/0/kernel": 1.4, "*": 0.5}))
 twin_of(
     mixture,
     "the two components' densities multiplied",

@@ -3,16 +3,15 @@ r"""Independent normal weights, \(\theta_i \sim N(m, s_i^2)\), with one scale fo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from lamu import tree
-from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.priors.independent import Independent
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Normal"]
 
@@ -20,15 +19,15 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 @record
-class Normal:
+class Normal(Independent):
     r"""Independent normal weights: \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\).
 
     Weight decay of rate δ on the loss summed over the examples is the scale \(s = 1/\sqrt{\delta}\).
 
     Attributes:
-        scale: the standard deviation s, or a mapping from path patterns of the network's parameters to standard
-            deviations, the first pattern that matches a leaf counting. A mapping is kept as `patterns` with a tuple of
-            its values.
+        scale: the standard deviation s, a `FanIn`, or a mapping from path patterns of the network's parameters to
+            these, the first pattern that matches a leaf counting. A mapping is kept as `patterns` with a tuple of its
+            values.
         loc: the mean m.
         patterns: the patterns of a mapping in order of precedence, filled in from it; None where one scale is for all.
 
@@ -45,35 +44,6 @@ class Normal:
         [[4.0]]
     """
 
-    scale: Any = 1.0
-    loc: Number = 0.0
-    patterns: tuple[str, ...] | None = static(default=None)
-
-    def __post_init__(self) -> None:
-        # As a dictionary the scales would be sorted by JAX, and the order of precedence lost.
-        if isinstance(self.scale, Mapping):
-            object.__setattr__(self, "patterns", tuple(self.scale.keys()))
-            object.__setattr__(self, "scale", tuple(self.scale.values()))
-        scales: Any = self.scale if isinstance(self.scale, tuple) else (self.scale,)
-        if isinstance(self.scale, tuple) and len(scales) != len(self.patterns or ()):
-            raise ValueError(
-                f"the scales {self.scale} have no patterns; pass a mapping, for instance {{'*bias': 10.0, '*': 1.0}}"
-            )
-        if not scales:
-            raise ValueError("the mapping of scales is empty; give one scale for all, for instance {'*': 1.0}")
-        for name, scale in zip(self.patterns or ("",), scales, strict=True):
-            if not isinstance(scale, Tracer) and not 0.0 < scale < float("inf"):
-                where = f" of {name!r}" if name else ""
-                raise ValueError(
-                    f"the prior scale {scale}{where} is not positive and finite; it is a standard deviation"
-                )
-
-    def check(self, params: Params) -> None:
-        """Raises a ValueError if a pattern matches no leaf, or a leaf no pattern."""
-        if self.patterns is not None:
-            tree.require_matches(self.patterns, params)
-            self._scales(params)
-
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\sum_i \log N(\theta_i \mid m, s_i^2)\), a scalar in nats."""
 
@@ -83,7 +53,7 @@ class Normal:
             away = (x - jnp.asarray(self.loc, x.dtype)) / scale
             return -jnp.sum(away * away) / 2 - x.size * (jnp.log(scale) + _HALF_LOG_2_PI)
 
-        leaves = jax.tree.leaves(jax.tree.map(leaf, params, self._scales(params)))
+        leaves = jax.tree.leaves(jax.tree.map(leaf, params, self.scales(params)))
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
     def gaussian(self, params: Params) -> tuple[Params, Params]:
@@ -94,9 +64,17 @@ class Normal:
         """
         mean = jax.tree.map(lambda x: jnp.full_like(x, self.loc), params)
         precision = jax.tree.map(
-            lambda x, s: jnp.full_like(x, jnp.asarray(s, x.dtype) ** -2), params, self._scales(params)
+            lambda x, s: jnp.full_like(x, jnp.asarray(s, x.dtype) ** -2), params, self.scales(params)
         )
         return mean, precision
+
+    def log_density(self, z: Array) -> Array:
+        """Returns the log density of standard normal weights."""
+        return -z * z / 2 - _HALF_LOG_2_PI
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns standard normal draws."""
+        return jax.random.normal(key, shape, dtype)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         r"""Returns \(m + s_i \varepsilon_i\), a tree like `params`."""
@@ -104,10 +82,4 @@ class Normal:
         def leaf(e: Array, s: Any) -> Array:
             return jnp.asarray(self.loc, e.dtype) + jnp.asarray(s, e.dtype) * e
 
-        return jax.tree.map(leaf, tree.normal(key, params), self._scales(params))
-
-    def _scales(self, params: Params) -> Params:
-        """The scale of each leaf, a tree like `params`."""
-        if self.patterns is None:
-            return jax.tree.map(lambda _: self.scale, params)
-        return tree.by_pattern(dict(zip(self.patterns, self.scale, strict=True)), params)
+        return jax.tree.map(leaf, tree.normal(key, params), self.scales(params))
