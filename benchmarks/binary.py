@@ -21,7 +21,7 @@ import numpy as np
 
 import lamu
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plugged import AtMode
+from lamu.algorithms.discrete.plug_in import AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.rate import Annealed
 

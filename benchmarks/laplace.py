@@ -24,8 +24,8 @@ import numpy as np
 
 import lamu
 from benchmarks.peers import figures
-from lamu.algorithms.post_hoc.at_mode import look_at_mode
 from lamu.algorithms.post_hoc.evidence import Evidence
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights
 from lamu.data.arrays import Arrays
 from lamu.objective import Objective
@@ -88,12 +88,12 @@ def compare(
         def fitted(
             point: Any = point, objective: Any = objective, structure: Any = structure, c: Any = curvature
         ) -> Any:
-            return look_at_mode(structure, point, objective, data, c).posterior(objective, jax.random.key(0))
+            return fit_laplace(structure, point, objective, data, c).posterior(objective, jax.random.key(0))
 
         first, fit = timed(fitted, repeats)
         made = fitted().with_rule(Probit())
         predict = timed(lambda made=made: made.predict(new).mean, repeats)[1]
-        log_evidence = Evidence.of(look_at_mode(structure, point, objective, data, curvature, key), objective)
+        log_evidence = Evidence.of(fit_laplace(structure, point, objective, data, curvature, key), objective)
         values = iter(np.tile(np.linspace(1.0, 20.0, 20), 50))
         again = timed(lambda e=log_evidence, v=values: e(jnp.asarray(next(v))), 10 * repeats)[1]
         row, goals = PEERS.get(label, ("", (None,) * 3))
@@ -111,8 +111,8 @@ def dense_evidence(repeats: int, peers: dict[str, float]) -> None:
     x, y = digits()
     posterior = trained((20,), x[:ROWS], y[:ROWS])
     objective, data = Objective(posterior.model, ROWS), Arrays.of((x[:ROWS], y[:ROWS]))
-    mode = look_at_mode(Dense, posterior, objective, data)
-    first, _ = timed(lambda: Evidence.of(mode, objective).spectrum, 1)
+    mode = fit_laplace(Dense, posterior, objective, data)
+    first, _ = timed(lambda: Evidence.of(mode, objective).fit.spectrum, 1)
     log_evidence = Evidence.of(mode, objective)
     values = iter(np.tile(np.linspace(1.0, 20.0, 20), 50))
     again = timed(lambda: log_evidence(jnp.asarray(next(values))), 10 * repeats)[1]
@@ -203,7 +203,7 @@ def beyond_the_fit() -> float:
     """Returns by how many MiB the process's peak rises from the fit's to the first prediction's, as theirs is taken."""
     posterior, x, y = trained_convnet()
     objective, data = Objective(posterior.model, 10_000), Arrays.of((x[:10_000], y[:10_000]))
-    made = look_at_mode(Layerwise(), posterior, objective, data).posterior(objective, jax.random.key(0))
+    made = fit_laplace(Layerwise(), posterior, objective, data).posterior(objective, jax.random.key(0))
     jax.block_until_ready(made.belief)
     after_fit = peak()
     jax.block_until_ready(made.with_rule(Probit()).predict(x[10_000:]).mean)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import look_at_mode
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.data import Arrays
 from lamu.families import Point
 from lamu.likelihoods import Categorical, Gaussian
@@ -59,7 +59,7 @@ class Case:
         return (self.curvature() + np.eye(len(self.vector)) / scale.scale**2) / TEMPERATURE
 
     def look(self, structure: Any, curvature: Any = None, key: Any = None) -> Any:
-        return look_at_mode(structure, self.point, self.objective, self.rows, curvature, key)
+        return fit_laplace(structure, self.point, self.objective, self.rows, curvature, key)
 
     def posterior(self, structure: Any, curvature: Any = None) -> Posterior:
         return self.look(structure, curvature).posterior(self.objective, jax.random.key(0))

@@ -11,21 +11,21 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plugged import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Binary, PartialBelief, Point
+from lamu.geometry import Accumulation, Straight
 from lamu.natural_rule import (
-    Decay,
     Latent,
     NaturalRule,
     NaturalState,
-    NoDecay,
+    NetworkWeights,
+    ParameterSubset,
     Points,
-    Selected,
-    SelectedLoss,
     Signs,
+    SubsetLoss,
     ZeroTemperature,
     natural_gradient,
 )
@@ -78,7 +78,7 @@ def optimum(temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rule(expectation, rate: float, **changes) -> NaturalRule:
-    made = NaturalRule(Binary, expectation, Decay(), Signs(0.5), Constant(rate), Constant(0.1))
+    made = NaturalRule(NetworkWeights(Signs(0.5)), expectation, Constant(rate), rest_rate=Constant(0.1))
     return replace(made, **changes)
 
 
@@ -88,7 +88,7 @@ def run(algorithm: NaturalRule, steps: int, temperature: float = 1.0, seed: int 
 
     def body(state, t):
         state, info = algorithm.step(jax.random.fold_in(jax.random.key(9), t), state, BATCH, target)
-        return state, (tree.scale(state.natural, target.concentration), info.residual)
+        return state, (state.belief.half_logit, info.residual)
 
     return jax.jit(lambda state: jax.lax.scan(body, state, jnp.arange(steps)))(state)
 
@@ -98,7 +98,7 @@ def test_the_rule_with_every_corner_enumerated_ends_at_the_best_mean_field_belie
     """Likelihood and prior are both divided by T, the entropy is not."""
     expected, exact = optimum(temperature)
     state, (_, residual) = run(rule(Enumeration(), 0.3), 400, temperature)
-    belief = rule(Enumeration(), 0.3).belief(state, objective(temperature))
+    belief = state.belief
     np.testing.assert_allclose(vector(belief.natural().values), expected, atol=1e-9)
     assert residual[-1] < 1e-6 < residual[0]
     # Mean field is no more than that: it is near the exact posterior's mean and not equal to it.
@@ -145,7 +145,7 @@ def relaxed_gradient(tau: float) -> np.ndarray:
 
 def test_relaxed_draws_are_of_the_relaxed_loss_whose_bias_falls_with_the_temperature() -> None:
     rest = {"network": {"layers": {0: {"kernel": None}}}, "likelihood": {}}
-    problem = SelectedLoss(objective(), BATCH, {}, Selected(("*kernel",)), rest)
+    problem = SubsetLoss(objective(), BATCH, {}, ParameterSubset(("*kernel",)), rest)
     belief = Binary(weights(NATURAL))
     by_enumeration = natural_gradient(Enumeration(), jax.random.key(0), belief, problem).gradient
     np.testing.assert_allclose(vector(by_enumeration), exact_gradient(), atol=1e-12)
@@ -216,7 +216,7 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
     @jax.jit
     def noise(key):
         """The very draws of the algorithm: a key for the noise, and one a leaf."""
-        leaves = tree.keys_like(jax.random.split(key)[0], state.natural)
+        leaves = tree.keys_like(jax.random.split(key)[0], state.belief.half_logit)
         return [jax.random.logistic(leaves["layers"][i]["kernel"], layers[i]["kernel"].shape) / 2 for i in range(2)]
 
     noises = [jax.tree.map(np.asarray, noise(jax.random.clone(key))) for key in keys]
@@ -226,7 +226,7 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
     kernels, biases = ([np.asarray(layers[i][name]) for i in range(2)] for name in ("kernel", "bias"))
     natural, biases = by_hand(batches, kernels, biases, noises, 0.005 if relaxed else 0.05, 0.2, 0.5, relaxed)
     for i in range(2):
-        found = np.asarray(state.natural["layers"][i]["kernel"]) * target.concentration
+        found = np.asarray(state.belief.half_logit["layers"][i]["kernel"])
         np.testing.assert_allclose(found, natural[i], rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(state.rest["network"]["layers"][i]["bias"], biases[i], rtol=1e-10, atol=1e-12)
 
@@ -234,17 +234,18 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
 def test_straight_through_and_bayesbinn_differ_by_the_choices_that_the_table_names() -> None:
     one, other = straight_through(0.1, momentum=0.0), bayesbinn(0.1)
     differing = {f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)}
-    assert differing == {"expectation", "decay", "start"}
-    # Where λ starts is a number; the choices of the rule are the other two.
-    assert (one.expectation, one.decay) == (ZeroTemperature(), NoDecay())
-    assert (other.expectation, other.decay) == (Relaxed(0.5, 1, 0.1), Decay())
-    assert one.choices.departures == ("delta at zero temperature", "entropy and decay dropped")
+    assert differing == {"expectation", "geometry", "subject"}
+    # The subjects differ in where λ starts, a number; the choices of the rule are the other two.
+    assert replace(one.subject, begin=other.subject.begin) == other.subject
+    assert (one.expectation, one.geometry) == (ZeroTemperature(), Accumulation())
+    assert (other.expectation, other.geometry) == (Relaxed(0.5, 1, 0.1), Straight())
+    assert one.choices.departures == ("delta at zero temperature", "no forgetting")
     assert isinstance(one.expectation, Points)
     assert isinstance(other.expectation, Points)
-    assert isinstance(one.start, Latent)
+    assert isinstance(one.subject.begin, Latent)
 
 
-@pytest.mark.parametrize("changes", [{"decay": NoDecay()}, {"expectation": ZeroTemperature()}], ids=str)
+@pytest.mark.parametrize("changes", [{"geometry": Accumulation()}, {"expectation": ZeroTemperature()}], ids=str)
 def test_the_rows_in_between_are_legal(changes) -> None:
     target, batches = network_problem()
     algorithm = replace(bayesbinn(0.05), **changes)
@@ -290,15 +291,17 @@ def test_a_belief_learned_before_is_the_prior_and_a_gaussian_with_a_mean_prefers
     for prior, expected in ((Normal(0.5, loc=0.25), 0.25 / 0.5**2), (Normal(0.5), 0.0)):
         target = Objective(replace(MODEL, prior=prior), float(N))
         state = algorithm.init(jax.random.key(0), target, BATCH)
-        state = replace(state, natural=weights(np.full(D, expected / N)))
+        state = replace(state, belief=Binary(weights(np.full(D, expected))))
         empty = replace(BATCH, mask=jnp.zeros(N))
         after, _ = algorithm.step(jax.random.key(1), state, empty, target)
-        np.testing.assert_allclose(vector(after.natural) * N, np.full(D, expected), atol=1e-12)
+        np.testing.assert_allclose(vector(after.belief.half_logit), np.full(D, expected), atol=1e-12)
     first = algorithm.posterior(jax.random.key(0), run(algorithm, 1)[0], objective(), None, None)
     second = Objective(first.model.with_prior(first), float(N))
     state = algorithm.init(jax.random.key(0), second, BATCH)
     after, _ = algorithm.step(jax.random.key(1), state, replace(BATCH, mask=jnp.zeros(N)), second)
-    np.testing.assert_allclose(vector(after.natural) * N, vector(first.belief.factors["network"].half_logit), atol=1e-9)
+    np.testing.assert_allclose(
+        vector(after.belief.half_logit), vector(first.belief.factors["network"].half_logit), atol=1e-9
+    )
 
 
 def test_mistakes_say_what_to_do() -> None:

@@ -12,7 +12,6 @@ from scipy import stats
 
 import lamu
 from lamu import tree
-from lamu.composition import Weighted
 from lamu.data import Batch
 from lamu.expectations import Relaxed
 from lamu.families import Categorical, Gaussian, InverseGamma, Point, Product
@@ -21,7 +20,7 @@ from lamu.mcmc.subsampling import _Tally
 from lamu.objective import Objective
 from lamu.operators import BlockDiagonal, Dense
 from lamu.posterior import Posterior
-from lamu.predictives import GaussianPredictive, Linearised, Mixture
+from lamu.predictives import GaussianPredictive, Linearised, Mixture, Weighted
 from lamu.scores.distances import wasserstein_of_rows
 
 rng = np.random.default_rng(6)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import shutil
 import subprocess
@@ -20,7 +18,6 @@ import pytest
 
 import lamu
 from lamu.record import record
-from lamu.running import checkpoints
 from lamu.running.checkpoints import CheckpointError, Checkpoints
 
 PARAMS = {"w": jnp.linspace(-1.0, 1.0, 6).reshape(2, 3), "b": jnp.asarray(0.1, jnp.float32)}
@@ -129,41 +126,51 @@ def test_a_checkpoint_of_something_else_is_refused(whole: Path, change: Any, sai
 
 def damaged(folder: Path, how: str) -> None:
     place = folder / "step-000000000007"
-    about = json.loads((place / "about.json").read_text())
+    content, arrays = place / "content.json", place / "arrays.npz"
     if how == "arrays gone":
-        shutil.rmtree(place / "arrays")
+        arrays.unlink()
     elif how == "arrays cut":
-        chunk = place / "arrays" / "float32" / "0"
-        chunk.write_bytes(chunk.read_bytes()[:-5])
+        arrays.write_bytes(arrays.read_bytes()[:-5])
+    elif how == "arrays flipped":
+        data = bytearray(arrays.read_bytes())
+        data[len(data) // 2] ^= 1
+        arrays.write_bytes(data)
     elif how == "arrays of another step":
         Checkpoints(folder / "other").save(7, content_of(3.0), extra={"loss": np.arange(7.0)})
-        shutil.rmtree(place / "arrays")
-        os.rename(folder / "other" / place.name / "arrays", place / "arrays")
-    elif how == "about cut":
-        (place / "about.json").write_text((place / "about.json").read_text()[:-5])
-    elif how == "about altered":
-        about["body"]["facts"]["seed"] = 4
-        (place / "about.json").write_text(json.dumps(about))
+        os.replace(folder / "other" / place.name / "arrays.npz", arrays)
+    elif how == "content cut":
+        content.write_text(content.read_text()[:-5])
+    elif how == "content altered":
+        content.write_text(content.read_text().replace('"seed": 3', '"seed": 4'))
     elif how == "foreign":
-        (place / "about.json").write_text("[]")
+        content.write_text("[]")
 
 
 @pytest.mark.parametrize(
-    "how", ["arrays gone", "arrays cut", "arrays of another step", "about cut", "about altered", "foreign"]
+    "how",
+    [
+        "arrays gone",
+        "arrays cut",
+        "arrays flipped",
+        "arrays of another step",
+        "content cut",
+        "content altered",
+        "foreign",
+    ],
 )
-# Orbax reads in an event loop of its own, and closes it before what failed in it is collected.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_damage_is_one_sentence(whole: Path, tmp_path: Path, how: str) -> None:
     folder = shutil.copytree(whole, tmp_path / "run")
     damaged(folder, how)
-    with pytest.raises(CheckpointError, match="is no checkpoint, or was truncated or altered") as raised:
+    with pytest.raises(
+        CheckpointError, match=r"altered|is not a folder that Lamu saved.*; remove .* to use another"
+    ) as raised:
         Checkpoints(folder).restore(7, like=content_of(1.0))
     assert "\n" not in str(raised.value)
 
 
 def test_a_damaged_one_does_not_stop_the_next(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "run")
-    damaged(folder, "about cut")
+    damaged(folder, "content cut")
     Checkpoints(folder).save(8, {"x": 1.0}, 0.7)
     assert Checkpoints(folder).steps() == [8]
 
@@ -173,11 +180,6 @@ def test_what_is_not_there_is_one_sentence(whole: Path, tmp_path: Path) -> None:
         Checkpoints(whole).restore(3, like={})
     with pytest.raises(CheckpointError, match="there is none"):
         Checkpoints(tmp_path / "nowhere").restore(3, like={})
-    folder = shutil.copytree(whole, tmp_path / "run")
-    about = folder / "step-000000000007" / "about.json"
-    about.write_text(json.dumps(json.loads(about.read_text()) | {"format": "lamu-checkpoint-9"}))
-    with pytest.raises(CheckpointError, match="has the format 'lamu-checkpoint-9'"):
-        Checkpoints(folder).restore(7, like={})
 
 
 def test_what_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,21 +205,10 @@ def test_what_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pyt
         Checkpoints(tmp_path, last=0)
 
 
-def test_orbax_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    level = logging.getLogger("absl").level
-    keeper = Checkpoints(tmp_path)
-    keeper.save(1, {"x": jnp.ones(3)})
-    keeper.restore(1, like={"x": jnp.ones(3)})
-    assert capfd.readouterr() == ("", "")
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert logging.getLogger("absl").level == level
-
-
 KILLED = """
     import os, random, signal, sys, time
     from pathlib import Path
     import numpy as np
-    import orbax.checkpoint  # before the fork, which is cheap as long as no backend of JAX runs
     from lamu.running.checkpoints import Checkpoints
 
     moments = random.Random(0)
@@ -252,9 +243,3 @@ def test_a_kill_leaves_a_whole_checkpoint_and_nothing_that_looks_whole(tmp_path:
         following = keeper.steps()[-1] + 1
         keeper.save(following, like, 0.0)
         assert [path.name for path in folder.iterdir()] == [keeper._place(following).name]
-
-
-def test_importing_it_does_not_import_orbax() -> None:
-    source = Path(checkpoints.__file__).read_text()
-    assert "\nimport orbax" not in source
-    assert "\nfrom orbax" not in source

@@ -15,13 +15,13 @@ from scipy.special import logsumexp, softmax
 
 import lamu
 from lamu import composition
-from lamu.composition import Composition, Weighted
+from lamu.composition import Composition
 from lamu.composition.composed import stacking_weights
 from lamu.data import Batch
 from lamu.families import Point
 from lamu.likelihoods import Categorical, Gaussian
 from lamu.posterior import Posterior
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Pooled, Sampled
+from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled, Weighted
 
 RANDOM = np.random.default_rng(2)
 X, Y = RANDOM.normal(size=(40, 2)), RANDOM.normal(size=40)
@@ -40,17 +40,20 @@ def linear(shift: float = 0.0, scale: float = 1.0, evidence: Any = None) -> Post
     return Posterior(model, point, {}, Sampled(), jax.random.key(0), evidence)
 
 
-def test_with_equal_weights_it_is_the_pool() -> None:
+def test_with_equal_weights_it_is_the_plain_average() -> None:
     f = jnp.asarray(RANDOM.normal(size=(2, 3, 5, 3)))
     parts = tuple(Mixture.equal(Categorical(3), {}, each, drawn=True) for each in f)
-    ours, theirs = Weighted(parts, jnp.log(jnp.full(2, 0.5))), Pooled(parts)
-    y = jnp.array([0, 1, 2, 0, 1])
-    for name in ("mean", "aleatoric", "epistemic", "total"):
-        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(ours.log_prob(y), theirs.log_prob(y), rtol=1e-12)
-    for mine, other in zip(ours.left_out(y), theirs.left_out(y), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-12)
-    assert ours.task == "classes"
+    pred, y = Weighted.equal(parts), jnp.array([0, 1, 2, 0, 1])
+    mean = np.mean([part.mean for part in parts], axis=0)
+    np.testing.assert_allclose(pred.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(pred.variance, mean * (1 - mean), rtol=1e-12)
+    np.testing.assert_allclose(pred.aleatoric, np.mean([part.aleatoric for part in parts], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(pred.total, -np.sum(mean * np.log(mean), axis=1), rtol=1e-12)
+    np.testing.assert_allclose(pred.log_prob(y), np.log(mean[np.arange(5), y]), rtol=1e-12)
+    whole = Mixture.equal(Categorical(3), {}, f.reshape(6, 5, 3), drawn=True)  # of as many draws of each
+    np.testing.assert_allclose(pred.log_prob(y), whole.log_prob(y), rtol=1e-12)
+    assert [group.shape for group in pred.left_out(y)] == [(3, 5), (3, 5)]
+    assert pred.task == "classes"
 
 
 def test_parts_of_different_kinds_mix() -> None:

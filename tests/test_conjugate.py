@@ -11,13 +11,12 @@ import pytest
 from scipy import integrate, stats
 
 import lamu
-from lamu import observations
 from lamu.algorithms import conjugate
 from lamu.algorithms.closed_form.svi import svi
 from lamu.data import Arrays
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma
 from lamu.objective import Objective
-from lamu.observations import Bernoulli, Categorical, Exponential, Normal, NormalMean, Poisson, family_of, values_of
+from lamu.observations import Bernoulli, Categorical, Exponential, Normal, NormalMean, Poisson
 from lamu.operators import Scalar
 from lamu.predictives import ClosedForm, Sampled
 from lamu.predictives.conjugate import ConjugateRule
@@ -159,7 +158,7 @@ def test_what_does_not_fit_a_conjugate_model_says_so(counted: Any) -> None:
 
 def test_natural_parameters_there_and_back() -> None:
     belief = NormalGamma(0.3, 0.8, 1.7, 1.2)
-    again = family_of(belief, values_of(belief))
+    again = belief.with_natural(belief.to_natural())
     np.testing.assert_allclose(jax.tree.leaves(again), jax.tree.leaves(belief), rtol=1e-14)
     expected = Beta(2.0, 3.0).log_partition()
-    np.testing.assert_allclose(observations.partition(Beta(1.0, 1.0), values_of(Beta(2.0, 3.0))), expected)
+    np.testing.assert_allclose(Beta(1.0, 1.0).with_natural(Beta(2.0, 3.0).to_natural()).log_partition(), expected)

@@ -29,6 +29,7 @@ TESTED_ELSEWHERE = {
     "lamu.memory": "test_memory",
     "lamu.statistics": "test_statistics",
     "lamu.supports": "test_supports",
+    "lamu.testing": "test_testing",
     "lamu.divergences": "test_divergences",
     "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived",
     "lamu.plots": "test_plots",

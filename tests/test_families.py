@@ -164,14 +164,14 @@ def test_gaussian_has_what_the_base_class_has(structure) -> None:
     """T(θ) pairs with λ in the density, and the retraction is the improved rule's step in (m, S)."""
     q, theta = Gaussian(jnp.array([0.3, -1.0]), structure), jnp.array([1.0, 0.5])
     natural, T = q.natural(), q.statistics(theta)
-    pairs = zip(jax.tree.leaves((natural.first, natural.second)), jax.tree.leaves((T.first, T.second)), strict=True)
+    pairs = zip(jax.tree.leaves(natural.values), jax.tree.leaves(T), strict=True)
     inner = sum(jnp.sum(a * b) for a, b in pairs)
     np.testing.assert_allclose(inner - q.log_partition() - jnp.log(2 * jnp.pi), q.log_prob(theta), rtol=1e-12)
-    np.testing.assert_allclose(q.expectation().natural().first, natural.first, rtol=1e-12)
+    np.testing.assert_allclose(q.expectation().natural().values[0], natural.values[0], rtol=1e-12)
 
     g, H = jnp.array([2.0, -1.0]), jax.tree.map(lambda leaf: -3.0 * leaf, structure)
-    in_mu = type(natural)(g - H.matvec(q.mean), H.scale(0.5))
-    direction = jax.tree.map(lambda a, b: -(a + b), in_mu, natural)
+    in_mu = (g - H.matvec(q.mean), H.scale(0.5))
+    direction = jax.tree.map(lambda a, b: -(a + b), in_mu, natural.values)
 
     found, expected = q.retract(direction, 0.7), gaussian_step(q, g, H, 0.7, Retraction())
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -189,7 +189,7 @@ def test_product_sums_over_its_factors() -> None:
     np.testing.assert_allclose(product.entropy(), rate.entropy() + weights.entropy())
     np.testing.assert_allclose(product.kl(other), rate.kl(other.factors["rate"]) + weights.kl(other.factors["w"]))
     assert product.natural()["rate"].of is Gamma
-    assert float(product.expectation()["w"].second.value) == float(weights.expectation().second.value)
+    assert float(product.expectation()["w"].values[1].value) == float(weights.expectation().values[1].value)
     with pytest.raises(TypeError, match="'held' is a Point, which has no entropy"):
         Product({"held": Point(jnp.zeros(1))}).entropy()
     with pytest.raises(ValueError, match="factors"):
@@ -248,8 +248,10 @@ def test_mixture_is_a_minimal_conditional_exponential_family() -> None:
     blocks = np.asarray(fisher.weights.weights)
     np.testing.assert_allclose(blocks, np.diag(PI[:2]) - np.outer(PI[:2], PI[:2]), atol=1e-10)
     np.testing.assert_allclose(jax.tree.leaves(fisher.weights.components)[0], 0.0, atol=1e-10)
-    np.testing.assert_allclose(fisher.components.first.components.first[0, 0, 0, 0], PI[0] / PRECISIONS[0], rtol=1e-9)
-    np.testing.assert_allclose(fisher.components.first.components.first[0, 0, 1, 0], 0.0, atol=1e-10)
+    np.testing.assert_allclose(
+        fisher.components.values[0].components.values[0][0, 0, 0, 0], PI[0] / PRECISIONS[0], rtol=1e-9
+    )
+    np.testing.assert_allclose(fisher.components.values[0].components.values[0][0, 0, 1, 0], 0.0, atol=1e-10)
 
     third = lambda q: jnp.sum(q.weights * jnp.ravel(q.components.mean) ** 3)  # any function of the belief
     in_mu = jax.grad(lambda m: third(m.family()))(mu)
@@ -257,9 +259,9 @@ def test_mixture_is_a_minimal_conditional_exponential_family() -> None:
     in_natural = jax.grad(lambda n: third(n.family()))(natural)
     np.testing.assert_allclose(in_natural.weights, blocks @ of_weights, rtol=1e-8)
     own = fisher.components
-    first = own.first.components.first[0, 0, 0, 0] * in_mu.components.first[0, 0]
-    first += own.first.components.second.values[0, 0, 0, 0] * in_mu.components.second.values[0, 0]
-    np.testing.assert_allclose(in_natural.components.first[0, 0], first, rtol=1e-8)
+    first = own.values[0].components.values[0][0, 0, 0, 0] * in_mu.components.values[0][0, 0]
+    first += own.values[0].components.values[1].values[0, 0, 0, 0] * in_mu.components.values[1].values[0, 0]
+    np.testing.assert_allclose(in_natural.components.values[0][0, 0], first, rtol=1e-8)
 
 
 def test_joint_kl_bounds_the_kl() -> None:

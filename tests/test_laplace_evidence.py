@@ -18,7 +18,7 @@ from lamu.algorithms import (
     evidence,
     tuned,
 )
-from lamu.algorithms.post_hoc.tuning import scales_by_evidence
+from lamu.algorithms.post_hoc.evidence import scales_by_evidence
 from lamu.families import Point
 from lamu.likelihoods import Gaussian
 from lamu.model import Model

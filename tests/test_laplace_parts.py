@@ -21,8 +21,8 @@ from lamu.algorithms import (
     laplace,
     last_layer,
 )
-from lamu.algorithms.post_hoc.at_mode import look_at_mode
-from lamu.algorithms.post_hoc.positivity import require_positive
+from lamu.algorithms.post_hoc.checks import require_positive
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Scaled
 from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear
@@ -101,7 +101,7 @@ def faults() -> dict[str, Any]:
 @pytest.mark.parametrize("fault", faults())
 def test_broken_twins_are_rejected(fault: str) -> None:
     """The comparison above would see each of them, for the diagonal as for the Kronecker factors."""
-    broken = look_at_mode(Diagonal, HIDDEN.point, faults()[fault], HIDDEN.rows)
+    broken = fit_laplace(Diagonal, HIDDEN.point, faults()[fault], HIDDEN.rows)
     posterior = broken.posterior(faults()[fault], jax.random.key(0))
     assert not np.allclose(np.diag(dense(posterior)), np.diag(HIDDEN.precision()), rtol=1e-3)
 
@@ -312,7 +312,7 @@ def test_a_sub_network_is_the_sub_matrix(tmp_path: Any) -> None:
     of = jax.tree.map(lambda leaf: np.asarray(leaf) > 0.5, HIDDEN.unravel(jnp.asarray(mask, float)))
     model, point = ByMask(of).select(HIDDEN.model, HIDDEN.point)
     objective = replace(HIDDEN.objective, model=model)
-    posterior: Any = look_at_mode(Dense, point, objective, HIDDEN.rows).posterior(objective, jax.random.key(0))
+    posterior: Any = fit_laplace(Dense, point, objective, HIDDEN.rows).posterior(objective, jax.random.key(0))
     sub = np.flatnonzero(mask)
     np.testing.assert_allclose(dense(posterior), S[np.ix_(sub, sub)], **CLOSE)
     J = HIDDEN.jacobian(NEW)[:, :, sub]

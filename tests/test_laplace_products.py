@@ -16,7 +16,7 @@ from lamu.algorithms import (
     laplace,
     map_estimate,
 )
-from lamu.algorithms.post_hoc.at_mode import look_at_mode
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.data import Arrays
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Categorical
@@ -101,7 +101,7 @@ def test_a_kernel_used_at_many_positions(structure: Any) -> None:
     model, rows = Model(ConvNet((2,), widths=(3,)), Categorical(2), Normal(0.7)), Arrays.of((images, y))
     params, state = model.init(jax.random.key(0), rows.full())
     point, objective = Posterior(model, Point(params), state, Sampled(), KEY), Objective(model, 5)
-    posterior: Any = look_at_mode(structure, point, objective, rows).posterior(objective, jax.random.key(0))
+    posterior: Any = fit_laplace(structure, point, objective, rows).posterior(objective, jax.random.key(0))
     vector, unravel = tree.ravel(params["network"])
     outputs = lambda v, x: model.outputs({"network": unravel(v), "likelihood": {}}, state, x[None])[0][0]
     J = jax.vmap(jax.jacrev(outputs), (None, 0))(vector, jnp.asarray(images))

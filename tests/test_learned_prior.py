@@ -14,9 +14,9 @@ from scipy.optimize import minimize_scalar
 
 import lamu
 from lamu.algorithms import adam, laplace, map_estimate
-from lamu.algorithms.post_hoc.at_mode import look_at_mode
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
+from lamu.algorithms.post_hoc.marginal_likelihood import settled
 from lamu.algorithms.post_hoc.mode_polish import Polished
-from lamu.algorithms.post_hoc.unknowns import settled
 from lamu.data import Arrays
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Scaled
@@ -104,8 +104,8 @@ def test_a_widened_mode_is_the_mode_of_the_widened_noise(likelihood: Any, y: Any
     wider = {**params, "likelihood": jax.tree.map(lambda leaf: leaf + np.log(1.7), params["likelihood"])}
     for size, power in ((20.0, 1.0), (35.0, 0.6)):
         objective = Objective(model, size, temperature=0.8, likelihood_power=power)
-        found = look_at_mode(structure, point(model, params), objective, rows).widened(objective, 1.7)
-        again = look_at_mode(structure, point(model, wider), objective, rows)
+        found = fit_laplace(structure, point(model, params), objective, rows).widened(objective, 1.7)
+        again = fit_laplace(structure, point(model, wider), objective, rows)
         assert jax.tree.structure(found) == jax.tree.structure(again)
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
@@ -137,7 +137,7 @@ def test_what_is_known_stays(likelihood: Any) -> None:
     model, rows = Model(Linear(), likelihood, Normal(0.7)), Arrays.of((X, Y))
     params, _ = model.init(jax.random.key(0), rows.full())
     objective = Objective(model, 60)
-    mode = look_at_mode(Dense, point(model, params), objective, rows)
+    mode = fit_laplace(Dense, point(model, params), objective, rows)
     find = lambda mode, objective, rounds=1: Polished(mode, 0.0, 4)
     for held_out in (None, rows):
         same, objective_after = settled(mode, objective, jax.random.key(0), held_out, find)

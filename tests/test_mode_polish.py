@@ -136,18 +136,18 @@ def test_many_weights_have_kronecker_factors_and_few_layers_a_low_rank(caplog: p
 
 def test_a_scale_without_a_finite_evidence_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the scales above 0.3 the evidence is made a NaN; their rows are predicted as well as any."""
-    from lamu.algorithms.post_hoc.at_mode import Mode
+    from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 
-    plain = Mode.posterior
+    plain = LaplaceFit.posterior
 
-    def broken(self: Mode, objective: Any, key: Any) -> Any:
+    def broken(self: LaplaceFit, objective: Any, key: Any) -> Any:
         from dataclasses import replace
 
         posterior = plain(self, objective, key)
         scale = getattr(objective.model.prior, "scale", 1.0)
         return replace(posterior, evidence=posterior.evidence * (jnp.nan if float(scale) > 0.3 else 1.0))
 
-    monkeypatch.setattr(Mode, "posterior", broken)
+    monkeypatch.setattr(LaplaceFit, "posterior", broken)
     model = lamu.Model(Linear(), Bernoulli(), LearnedNormal(1.0))
     options: Any = {**SHORT, "validation": (X[40:], BINARY[40:])}
     posterior: Any = lamu.fit(model, (X[:40], BINARY[:40]), laplace(), **options).posterior
@@ -212,7 +212,7 @@ def test_an_error_after_the_steps_carries_the_fit(monkeypatch: pytest.MonkeyPatc
     def broken(*_: Any) -> Any:
         raise ValueError("the curvature is not to be had")
 
-    monkeypatch.setattr("lamu.algorithms.post_hoc.laplace.look_at_mode", broken)
+    monkeypatch.setattr("lamu.algorithms.post_hoc.laplace.fit_laplace", broken)
     model = lamu.Model(Linear(), Bernoulli())
     with pytest.raises(ValueError, match="not to be had") as caught:
         lamu.fit(model, (X, BINARY), laplace(), **SHORT)

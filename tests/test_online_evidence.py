@@ -15,15 +15,16 @@ from scipy.optimize import minimize
 import lamu
 from lamu import tree
 from lamu.algorithms import OneScale, ScalePerLayer, ScalePerWeight, adam, map_estimate, online_laplace
-from lamu.algorithms.post_hoc.evidence_sums import log_evidence, measured
-from lamu.algorithms.post_hoc.held_noise import HeldDispersions
+from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.fixed_dispersion import FixedDispersion
+from lamu.algorithms.post_hoc.laplace_fit import row_sums
 from lamu.data import Arrays, Batch
 from lamu.likelihoods import Bernoulli, Gaussian, Scaled
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective import Objective
-from lamu.objective.curvature import ExactKronecker, GaussNewton
+from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal, ScaleMixture
 from lamu.rate import Annealed
@@ -33,11 +34,11 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
 Y = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=60)
 DESIGN = np.column_stack([np.ones(60), X])
-CURVATURES = [(Dense, GaussNewton()), (Diagonal, GaussNewton()), (Layerwise(), ExactKronecker())]
+CURVATURES = [(Dense, GaussNewton()), (Diagonal, GaussNewton()), (Layerwise(), GaussNewton())]
 
 
 def sums_at(structure: Any, curvature: Any, objective: Objective, params: Any, x: Any, y: Any) -> Any:
-    return measured(structure, curvature, objective, params, {}, Batch.of(x, y), jax.random.key(1))
+    return row_sums(structure, curvature, evaluated(objective, {}), params, Batch.of(x, y), jax.random.key(1))
 
 
 def linear(weights: np.ndarray) -> Any:
@@ -53,8 +54,8 @@ def test_the_evidence_of_linear_regression_is_the_closed_form(temperature: float
     )
     params = {"network": linear(mode), "likelihood": {}}
     for structure, curvature in (CURVATURES[0], CURVATURES[2]):
-        mean = sums_at(structure, curvature, problem.objective, params, problem.x, problem.y).mean()
-        found = log_evidence(problem.objective, mean, params["network"], problem.objective.model.prior, jnp.zeros(0))
+        sums = sums_at(structure, curvature, problem.objective, params, problem.x, problem.y)
+        found = sums.finish(problem.objective, params, {}).log_evidence(problem.objective)
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
@@ -67,17 +68,15 @@ def small(likelihood: Any = Gaussian(), x: Any = X, y: Any = Y) -> tuple[Objecti
 def test_the_gradient_in_the_precisions_counts_the_weights_that_the_data_hold(structure: Any, curvature: Any) -> None:
     r"""MacKay's \(\tfrac12 D_l - \tfrac12 \delta_l (\lVert m_l \rVert^2 + \operatorname{tr} \Sigma_l)\), a layer."""
     objective, params = small()
-    weights, mean = params["network"], sums_at(structure, curvature, objective, params, X, Y).mean()
-    if isinstance(structure, Layerwise):
-        mean = replace(mean, curvature=mean.curvature.factored())
+    weights = params["network"]
+    mode = sums_at(structure, curvature, objective, params, X, Y).finish(objective, params, {})
 
     def evidence(log_precision: Any) -> Any:
-        scale = jax.tree.map(lambda leaf: jnp.exp(-leaf / 2), log_precision)
-        return log_evidence(objective, mean, weights, LayerwiseNormal(scale), jnp.zeros(0))
+        return mode.log_evidence(objective, jax.tree.map(jnp.exp, log_precision))
 
     start = {"layers": {0: jnp.asarray(0.3), 1: jnp.asarray(-0.8)}}
     found = jax.grad(evidence)(start)
-    h = objective.data_size * np.asarray(mean.curvature.dense(weights))
+    h = objective.data_size * np.asarray(mode.curvature.dense(weights))
     delta = np.concatenate([np.full(tree.dimension(weights["layers"][k]), np.exp(start["layers"][k])) for k in (0, 1)])
     variance, vector = np.diagonal(np.linalg.inv(h + np.diag(delta))), np.asarray(tree.ravel(weights)[0])
     terms = 0.5 - delta * (vector**2 + variance) / 2
@@ -89,11 +88,12 @@ def test_the_gradient_in_the_precisions_counts_the_weights_that_the_data_hold(st
 @pytest.mark.parametrize("likelihood", [Gaussian(), Scaled(Gaussian(), 1.0, 3.0)], ids=["plain", "scaled"])
 def test_a_factor_of_the_noise_is_another_noise(likelihood: Any) -> None:
     objective, params = small(likelihood)
-    weights, prior = params["network"], objective.model.prior
     wide = {**params, "likelihood": jax.tree.map(lambda leaf: leaf + 0.4, params["likelihood"])}
-    mean, other = (sums_at(Dense, GaussNewton(), objective, at, X, Y).mean() for at in (params, wide))
-    found = log_evidence(objective, mean, weights, prior, jnp.full(1, 0.4))
-    np.testing.assert_allclose(found, log_evidence(objective, other, weights, prior, jnp.zeros(0)), rtol=1e-10)
+    mode, other = (
+        sums_at(Dense, GaussNewton(), objective, at, X, Y).finish(objective, at, {}) for at in (params, wide)
+    )
+    found = mode.log_evidence(objective, noise=jnp.exp(jnp.full(1, 0.4)))
+    np.testing.assert_allclose(found, other.log_evidence(objective), rtol=1e-10)
 
 
 @pytest.mark.stress
@@ -103,7 +103,7 @@ def test_rows_that_are_padding_or_weigh_nothing_add_nothing() -> None:
     doubled = replace(batch.padded(70), weight=batch.padded(70).weight * 2.0)
     for structure, curvature in CURVATURES:
         one, two = (
-            measured(structure, curvature, objective, params, {}, b, jax.random.key(1))
+            row_sums(structure, curvature, evaluated(objective, {}), params, b, jax.random.key(1))
             for b in (batch.padded(70), doubled)
         )
         plain = sums_at(structure, curvature, objective, params, X, Y)
@@ -186,7 +186,7 @@ def test_classes_and_batch_statistics() -> None:
     """Without a noise there is none to move."""
     labels = (Y > 0).astype(np.int32)
     for network, structure, kind in (
-        (MLP((3,), "tanh"), Layerwise(), "KroneckerBlocks"),
+        (MLP((3,), "tanh"), Layerwise(), "BlockDiagonal"),
         (MLP((3,), normalise=BatchNorm()), None, "Dense"),
     ):
         algorithm = online_laplace(adam(0.05), structure=structure, burn_in=1, every=1, updates=5)
@@ -201,7 +201,7 @@ def test_the_structure_is_the_richest_that_many_weights_can_have() -> None:
     wide, batch = (256,), Batch.of(X, Y)
     for network, widths, kind in (
         (MLP((3,)), ScalePerWeight(), "Dense"),
-        (MLP(wide), ScalePerLayer(), "KroneckerBlocks"),
+        (MLP(wide), ScalePerLayer(), "KroneckerSums"),
         (MLP(wide), ScalePerWeight(), "Diagonal"),
         (MLP(wide, normalise=BatchNorm()), ScalePerLayer(), "Diagonal"),
     ):
@@ -237,7 +237,7 @@ def test_a_run_that_is_too_short_says_so(caplog: Any) -> None:
 
 def test_held_dispersions_are_those_of_the_base() -> None:
     base, dispersion = Scaled(Gaussian(), 1.0, 2.0), {"log_scale": jnp.array([0.3])}
-    held, f, y = HeldDispersions(base, dispersion), jnp.asarray(X[:, :1]), jnp.asarray(Y)
+    held, f, y = FixedDispersion(base, dispersion), jnp.asarray(X[:, :1]), jnp.asarray(Y)
     assert held.quadratic
     assert held.log_concave
     assert (held.task, held.outputs(Y), held.init(Y)) == ("regression", 1, {})

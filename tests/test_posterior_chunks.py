@@ -19,10 +19,10 @@ from lamu.predictives import (
     GaussianPredictive,
     Linearised,
     Mixture,
-    Pooled,
     Pooling,
     Prepared,
     Sampled,
+    Weighted,
     deferred,
     linearised,
     rows,
@@ -54,10 +54,10 @@ def posterior_of(likelihood: Any, rule: Any, outputs: int = 1, members: int = 0)
 
 CASES = {
     "regression": (posterior_of(NOISE, Sampled()), Mixture),
-    "pooled classes": (posterior_of(CLASSES, Pooling(Sampled()), 3, members=2), Pooled),
+    "pooled classes": (posterior_of(CLASSES, Pooling(Sampled()), 3, members=2), Weighted),
     "linearised classes": (posterior_of(CLASSES, Linearised(), 3), Mixture),
     "linearised outputs": (posterior_of(BOTH, Linearised(), 2), GaussianPredictive),
-    "pooled binary": (posterior_of(LOGIT, Pooling(Linearised()), members=2), Pooled),
+    "pooled binary": (posterior_of(LOGIT, Pooling(Linearised()), members=2), Weighted),
 }
 
 

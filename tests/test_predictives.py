@@ -22,18 +22,17 @@ from lamu.predictives import (
     ClosedForm,
     Deferred,
     GaussianPredictive,
-    IndependentGaussian,
     LaplaceBridge,
     Linearised,
     LinearisedMarginal,
     Mixture,
-    Pooled,
     Pooling,
     Predictive,
     PredictiveRule,
     Probit,
     Sampled,
     TangentDraws,
+    Weighted,
 )
 from lamu.predictives.interface import jackknife, mean_deviations
 from lamu.predictives.mixture import all_but_one
@@ -109,7 +108,7 @@ def test_pooled_is_the_mixture_of_its_members() -> None:
     params = [{"network": model.network.init(jax.random.key(s), X, 1)[0], "likelihood": {}} for s in range(3)]
     belief = Ensemble(Point(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)))
     pred = Pooling(Sampled()).predict(model, belief, {}, X, 3, KEY)
-    assert isinstance(pred, Pooled)
+    assert isinstance(pred, Weighted)
     assert isinstance(pred, Predictive)
     f = jnp.stack([model.outputs(p, {}, X)[0] for p in params])
     whole = Mixture.equal(model.likelihood, {}, f)
@@ -143,9 +142,13 @@ def test_what_is_left_without_a_draw_is_the_predictive_without_it() -> None:
     pred, other = draws_of(0, 5), draws_of(1, 3)
     (left,) = pred.left_out(y)
     np.testing.assert_allclose(left, [without(pred, s).log_prob(y) for s in range(5)], rtol=1e-12)
-    first, second = Pooled((pred, other)).left_out(y)
-    np.testing.assert_allclose(first, [Pooled((without(pred, s), other)).log_prob(y) for s in range(5)], rtol=1e-12)
-    np.testing.assert_allclose(second, [Pooled((pred, without(other, s))).log_prob(y) for s in range(3)], rtol=1e-12)
+    first, second = Weighted.equal((pred, other)).left_out(y)
+    np.testing.assert_allclose(
+        first, [Weighted.equal((without(pred, s), other)).log_prob(y) for s in range(5)], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        second, [Weighted.equal((pred, without(other, s))).log_prob(y) for s in range(3)], rtol=1e-12
+    )
     # A difference from the whole sum would be minus infinity for the second.
     np.testing.assert_allclose(all_but_one(jnp.array([0.0, -200.0])), [-200.0, 0.0])
 
@@ -275,7 +278,7 @@ def test_marginal_outputs_are_the_diagonal_of_the_joint_ones() -> None:
     belief = belief_of(model, 2)
     joint = Linearised().predict(model, belief, {}, X, 1, KEY)
     marginal = LinearisedMarginal().predict(model, belief, {}, X, 1, KEY)
-    assert isinstance(marginal, IndependentGaussian)
+    assert isinstance(marginal, GaussianPredictive)
     for name in ("mean", "variance", "aleatoric", "epistemic"):
         np.testing.assert_allclose(getattr(marginal, name), getattr(joint, name), rtol=1e-9, err_msg=name)
     y = np.random.default_rng(3).normal(size=(7, 2))

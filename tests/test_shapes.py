@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.algorithms.post_hoc import at_mode
-from lamu.algorithms.post_hoc.evaluated import evaluated
+from lamu.algorithms.post_hoc import laplace_fit
+from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.data import Arrays
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
@@ -119,7 +119,7 @@ def test_the_curvature_and_the_energy_share_a_forward_pass(recipe: Any, structur
     batch = lamu.data.Batch.of(jnp.asarray(x), jnp.asarray(y))
     objective = evaluated(Objective(model, 6), {})
     asked = (structure, GaussNewton(), objective, point.mean, batch, jax.random.key(0))
-    assert str(at_mode._batch_at_mode.trace(*asked).jaxpr).count(" tanh ") == 2
+    assert str(laplace_fit.row_sums.trace(*asked).jaxpr).count(" tanh ") == 2
 
 
 @pytest.mark.parametrize("structure", [Dense, Diagonal, Layerwise()], ids=str)
@@ -130,7 +130,7 @@ def test_the_energy_at_the_mode_counts_an_offset_once(recipe: Any, structure: An
     model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Bernoulli(), lamu.priors.Normal(1.0))
     point = lamu.fit(model, data, lamu.algorithms.adam(1e-2), epochs=1, progress=False).posterior
     model, point = recipe().weights.select(model, point)
-    found = at_mode.look_at_mode(structure, point, Objective(model, 6), Arrays.of(data))
+    found = laplace_fit.fit_laplace(structure, point, Objective(model, 6), Arrays.of(data))
     rows = model.log_likelihood(point.mean, {}, Arrays.of(data).full())[0]
     np.testing.assert_allclose(found.likelihood, -jnp.sum(rows), rtol=1e-5)
 

@@ -81,6 +81,7 @@ class CurvatureEveryK:
 
 
 if __name__ == "__main__":
+    lamu.testing.check_algorithm(CurvatureEveryK(every=2))  # every law that it must obey
     x, y = lamu.data.load("diabetes")
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
     exact = lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior.predict(x).mean  # the mean is the mode

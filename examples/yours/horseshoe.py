@@ -60,6 +60,7 @@ def by_quadrature(y, tau):
 
 
 if __name__ == "__main__":
+    lamu.testing.check_prior(Horseshoe(1.0))  # every law that it must obey
     theta, prior = np.array([0.1, 0.3, 2.0, 30.0]), Horseshoe(1.0)
     u = theta**2 / 2
     scaled = np.where(u < 500, np.exp(np.minimum(u, 500)) * special.exp1(np.minimum(u, 500)), 1 / u - 1 / u**2)

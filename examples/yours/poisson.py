@@ -54,6 +54,7 @@ def weights(params):
 
 
 if __name__ == "__main__":
+    lamu.testing.check_likelihood(Poisson())  # every law that it must obey
     f, y = jnp.array([[0.0], [1.0], [2.0]]), jnp.array([0, 2, 9])
     closed_form = stats.poisson.logpmf(np.asarray(y), np.exp(np.asarray(f[:, 0])))
     print("largest error of log p(y | f):", float(np.abs(Poisson().log_prob({}, f, y) - closed_form).max()))

@@ -89,6 +89,7 @@ def flat(params):
 
 
 if __name__ == "__main__":
+    lamu.testing.check_algorithm(SVGD())  # every law that it must obey
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 1)).astype(np.float32)
     y = (0.5 + 2 * x[:, 0] + 0.8 * random.normal(size=60)).astype(np.float32)

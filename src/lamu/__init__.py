@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         scores,
         statistics,
         supports,
+        testing,
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
@@ -101,6 +102,7 @@ __all__ = [
     "simulation_based_calibration",
     "statistics",
     "supports",
+    "testing",
     "tree",
 ]
 

@@ -72,6 +72,11 @@ class ConjugateModel(Target):
         return type(self.observation).__name__
 
     @property
+    def has_outputs(self) -> bool:
+        """θ itself."""
+        return True
+
+    @property
     def support(self) -> Support:
         """The observation's support."""
         return self.observation.support

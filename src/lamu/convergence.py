@@ -15,11 +15,11 @@ import math
 
 from lamu.record import record, static
 
-__all__ = ["FARTHEST_MEAN", "Convergence", "Unconverged"]
+__all__ = ["FARTHEST_MEAN", "LARGEST_R_HAT", "Convergence", "Unconverged"]
 
 FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over coordinates
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
-_R_HAT, _ESS = 1.1, 50.0
+LARGEST_R_HAT, _ESS = 1.1, 50.0
 
 
 class Unconverged(UserWarning):
@@ -100,8 +100,8 @@ class Convergence:
                 f"{math.exp(min(self.precision_error_90 or 0.0, 700.0)):.2f} or more ({math.exp(_PRECISION_90):.2f} is "
                 "the limit)"
             )
-        if _beyond(self.r_hat, _R_HAT):
-            found.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {_R_HAT} is the limit)")
+        if _beyond(self.r_hat, LARGEST_R_HAT):
+            found.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {LARGEST_R_HAT} is the limit)")
         if self.ess is not None and not self.ess >= _ESS:
             found.append(f"the chains hold {self.ess:.0f} effective draws ({_ESS:.0f} is the limit)")
         return tuple(found)

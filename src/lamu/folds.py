@@ -27,6 +27,7 @@ from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
+from lamu.supports import value_of
 
 __all__ = ["FoldedFit", "epochs_of", "fit_folds", "folds_of", "length_of_members"]
 
@@ -120,7 +121,7 @@ def fit_folds(
             options = {**length_of_members(rows.count, max(folds, 2)), **options}
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
-    parts = folds_of(np.asarray(rows.y), folds, seed, stratify=model.has_classes)
+    parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=model.has_classes)
 
     def member(model: Model, k: int, under: str = "") -> Fit:
         held = parts[k]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
-from lamu.convergence import Unconverged
+from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
@@ -23,7 +23,7 @@ from lamu.running.blocks import Block, array_blocks, passes_over, stream_blocks
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
-from lamu.running.forecast import Run, foresee
+from lamu.running.forecast import foresee, measured
 from lamu.running.held_out import Best, posterior_nll, set_aside, validation_nll
 from lamu.running.history import History
 from lamu.running.length import Length
@@ -160,8 +160,7 @@ def fit(
         require_choice(algorithm, objective, example)
     judged = held is not None and not samples  # state by state
     with memory.within(max_memory):
-        whole = Run(algorithm, objective, rows, example, batch_size, length.total, judged, checkpoint is not None)
-        foresee(whole)
+        forecast = foresee(algorithm, objective, rows, example, batch_size, judged, checkpoint is not None)
 
     # On a mesh the steps have everything there; what comes after them has it where it was.
     devices = Devices.of(mesh, algorithm)
@@ -188,8 +187,7 @@ def fit(
         else {},
     )
     like = None if algorithm.traits.length is None else draw_of(held_by, state, objective, example)
-    with memory.within(max_memory):
-        history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
+    history = History(algorithm.traits, like, None if saved.folder is None else saved.folder / "draws")
     if resume:
         state = devices.lay(saved.restore(state, history, best, algorithm, objective, example))
     elif saved.exists:
@@ -237,9 +235,10 @@ def fit(
     interrupted = False
     good = state
     settled = end_of_round(state)
+    blocks = measured(forecast, blocks, state, max_memory) if settled is None else iter(())
     with Progress(length.total, progress) as bar:
         try:
-            for block in _until(blocks if settled is None else iter(()), best):
+            for block in _until(blocks, best):
                 # The block is given the state away; what can be returned after a failure is a copy.
                 good = _copied(state)
                 try:
@@ -295,7 +294,7 @@ def _warn_unconverged(found: Fit, chosen_earlier: bool) -> None:
     measured = found.convergence
     if measured is None or measured.converged or found.interrupted:
         return
-    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > 1.1:
+    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
         return  # `UnreliableChains` has said so
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"

@@ -173,9 +173,10 @@ class Model(Target):
     ) -> tuple[Array, Any]:
         """Returns log p(y_i | x_i, θ) for every row in nats, shape `[batch]`, and the network's new state.
 
-        A batch's offset, `[batch]` or `[batch, outputs]`, is added to f.
+        A batch's offset, `[batch]` or `[batch, outputs]`, is added to f. In evaluation nothing is random, and the key
+        is not used.
         """
-        f, state = self.outputs(params, state, batch.x, key, train, batch.mask)
+        f, state = self.outputs(params, state, batch.x, key if train else None, train, batch.mask)
         return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
@@ -195,13 +196,13 @@ class Model(Target):
         """
         rows = read(data, self.columns)
         if isinstance(rows, Arrays):
-            self.likelihood.check(np.asarray(rows.y))
+            self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return rows
 
     def rows(self, data: Any) -> Arrays:
         """Returns `(x, y)` or a mapping as rows to judge by, which may be of any range."""
         rows = Arrays.of(aligned(data, self.columns))
-        self.likelihood.check(np.asarray(rows.y))
+        self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return rows
 
     def named(self, data: Any) -> Model:
@@ -265,6 +266,11 @@ class Model(Target):
     def identified(self) -> bool:
         """Whether the network is linear in its weights."""
         return self.network.linear
+
+    @property
+    def has_outputs(self) -> bool:
+        """A network has outputs."""
+        return True
 
     @property
     def quadratic(self) -> bool:

@@ -98,7 +98,7 @@ class Posterior:
             ValueError: where they together take more than `lamu.memory.limit()`.
         """
         one = jax.tree.leaves(jax.eval_shape(self.belief.sample, key))
-        size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in one)
+        size = memory.bytes_of(one)
         numbers = sum(math.prod(leaf.shape) for leaf in one)
         instead = f"ask for {max(memory.limit() // max(size, 1), 1):,} at a time"
         memory.demand(n * size, f"a sample of {n:,} draws of {numbers:,} numbers", instead)

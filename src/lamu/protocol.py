@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import jax
+
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
 from lamu.typing import RandomKey
 
-__all__ = ["Adapted", "Algorithm", "Choices", "Info", "Recipe", "Runnable", "Traits", "Wrapper", "runnable"]
+__all__ = [
+    "Adapted",
+    "Algorithm",
+    "Choices",
+    "Info",
+    "Recipe",
+    "Runnable",
+    "Traits",
+    "Wrapper",
+    "require_part",
+    "runnable",
+]
 
 
 @record
@@ -269,6 +282,31 @@ def runnable(algorithm: Algorithm) -> Runnable:
         'mini'
     """
     return algorithm if isinstance(algorithm, Runnable) else Adapted(algorithm)
+
+
+def require_part(of: Any) -> Algorithm:
+    """Returns an algorithm that is to run inside another one, after a check that it can.
+
+    Args:
+        of: what was given.
+
+    Raises:
+        TypeError: for something that is no algorithm, or one that is no pytree.
+
+    Examples:
+        >>> from lamu.protocol import require_part
+        >>> require_part("adam")
+        Traceback (most recent call last):
+            ...
+        TypeError: of='adam' is no algorithm; give for instance adam(1e-2)
+    """
+    if not isinstance(of, Algorithm):
+        raise TypeError(f"of={of!r} is no algorithm; give for instance adam(1e-2)")
+    if jax.tree_util.all_leaves([of]):
+        raise TypeError(
+            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
+        )
+    return of
 
 
 @record

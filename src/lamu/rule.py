@@ -33,12 +33,13 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.departures import Inverse, NoMomentum
 from lamu.expectations import Delta, Expectation
-from lamu.families import ExpectationParameters, Gaussian, NaturalParameters, Point, Product
+from lamu.families import Gaussian, Point, Product
+from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
-from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
+from lamu.objective.curvature import Curvature, NoCurvature, fisher_diagonal
 from lamu.objective.dispersions import dispersion_step
-from lamu.operators import Dense, Diagonal, Scalar, Structure
+from lamu.operators import Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -46,7 +47,7 @@ from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Number, Params, RandomKey
 
-__all__ = ["Rule", "RuleState", "gaussian_step", "natural_step"]
+__all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
 
 _ROWS = 64  # of the example, whose curvature is where the precision starts
 _LEAST = 1e-4  # the least of it: rows of zeros say nothing
@@ -56,7 +57,7 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
     r"""Returns \(\lambda - \rho\,(\nabla_\mu E_q[\ell] + \lambda)\), the rule for a family with constant base measure.
 
     Args:
-        natural: λ, a pytree.
+        natural: λ: natural parameters, those of a product by name, or a tree of values.
         gradient: \(\nabla_\mu E_q[\ell]\), with the same leaves: natural parameters, or expectation parameters, as
             `jax.grad` of a loss written in μ gives them.
         rate: ρ.
@@ -66,13 +67,8 @@ def natural_step(natural: Any, gradient: Any, rate: Any) -> Any:
         >>> natural_step({"first": 1.0}, {"first": -3.0}, 0.5)  # half-way from the old belief to the new information
         {'first': 2.0}
     """
-    if isinstance(natural, NaturalParameters):  # what the family takes as given does not move
-        known = isinstance(gradient, NaturalParameters | ExpectationParameters)
-        values = gradient.values if known else gradient
-        return replace(natural, values=natural_step(natural.values, values, rate))
-    # λ and μ of a Gaussian differ in type only; the gradient may be either.
-    gradient = jax.tree.unflatten(jax.tree.structure(natural), jax.tree.leaves(gradient))
-    return jax.tree.map(lambda old, new: old - tree.cast(rate, old) * (new + old), natural, gradient)
+    # Of the values alone: what a family takes as given does not move.
+    return with_values(natural, Straight().move(values_of(natural), tree.scale(values_of(gradient), -1.0), rate))
 
 
 def gaussian_step(
@@ -96,8 +92,57 @@ def gaussian_step(
         >>> float(q.mean[0]), q.precision.value  # Newton's step; the new precision is the Hessian
         (0.5, 4.0)
     """
-    precision = (geometry or Straight()).move(belief.precision, hessian, rate)
-    return Gaussian(tree.add(belief.mean, precision.solve(gradient), -rate), precision)
+    mean, precision, _ = gaussian_arrow(
+        belief.mean, belief.precision, gradient, hessian, rate, geometry=geometry or Straight(), metric=Inverse()
+    )
+    return Gaussian(mean, precision)
+
+
+def gaussian_arrow(
+    mean: Params,
+    precision: Any,
+    gradient: Params,
+    target: Any,
+    rate: Any,
+    *,
+    geometry: Geometry,
+    metric: Any,
+    precision_rate: Any = None,
+    period: int = 1,
+    count: Any = 1,
+) -> tuple[Params, Any, Params]:
+    r"""Returns mean and precision after one step of the rule, and the direction d of the mean.
+
+    \[ P \leftarrow \mathrm{move}_{\rho_P}(P, H), \qquad d = \mathrm{metric}(P, g), \qquad m \leftarrow m - \rho_m d \]
+
+    Args:
+        mean: m.
+        precision: P, on any scale.
+        gradient: g, on that scale.
+        target: H; None where P stays.
+        rate: \(\rho_m\).
+        geometry: how P moves.
+        metric: how the new P and g make a direction.
+        precision_rate: \(\rho_P\); the rate where it is None.
+        period: how many steps P makes at once, then at the rate \(1 - (1 - \rho_P)^k\).
+        count: the number of the step, from one, for metrics that depend on it.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.departures import Inverse
+        >>> from lamu.geometry import Straight
+        >>> from lamu.operators import Scalar
+        >>> from lamu.rule import gaussian_arrow
+        >>> at = (jnp.zeros(1), Scalar(1.0), jnp.full(1, -2.0), Scalar(4.0))
+        >>> mean, precision, direction = gaussian_arrow(*at, 1.0, geometry=Straight(), metric=Inverse())
+        >>> float(mean[0]), precision.value, float(direction[0])
+        (0.5, 4.0, -0.5)
+    """
+    precision_rate = rate if precision_rate is None else precision_rate
+    if target is not None:
+        precision = geometry.move(precision, target, _of_steps(precision_rate, period))
+    direction = metric.direction(precision, gradient, count, precision_rate)
+    return tree.add(mean, direction, -rate), precision, direction
 
 
 @record
@@ -243,30 +288,13 @@ class Rule(Runnable):
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
         """Returns the state after one step of the rule on a batch."""
-        prior = self.space.conjugate_prior(objective, state.mean)
-        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
-        rate = self.learning_rate(state.count)
-        precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
-        count = state.count + 1
-        at, precision = self._measured(key, state, loss, objective, prior, precision_rate)
-        pull = None
-        if prior is not None:
-            mean, delta = prior
-            pull = delta.matvec(tree.add(state.mean, mean, -1.0))
-        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
-        direction = self.metric.direction(precision, gradient, count, precision_rate)
-        decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
-        return (
-            RuleState(
-                count=count,
-                mean=tree.add(state.mean, direction, -rate),
-                precision=precision,
-                momentum=momentum,
-                rest=dispersion_step(objective, state.rest, at.rest, rate),
-                network_state=at.network_state,
-                outside=self._watch(state.outside, precision, state.mean, count),
-            ),
-            Info(loss=at.value, residual=jnp.sqrt(decrement)),
+        if self.period == 1:
+            return self._step(key, state, batch, objective, self.curvature)
+        again = jax.random.clone(key)  # one of the two is run
+        return jax.lax.cond(
+            state.count % self.period == 0,
+            lambda: self._step(key, state, batch, objective, self.curvature),
+            lambda: self._step(again, state, batch, objective, NoCurvature()),
         )
 
     def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Any, trace: Any) -> Posterior:
@@ -317,25 +345,46 @@ class Rule(Runnable):
         except ValueError as error:  # a family looks at its domain where the values are known
             raise ValueError(self.complaint(state) or str(error)) from error
 
-    def _measured(
-        self, key: RandomKey, state: RuleState, loss: BatchLoss, objective: Objective, prior: Any, rate: Any
-    ) -> tuple[Evaluation, Any]:
-        """Returns value and gradient at this step, and the precision, moved where it is its turn."""
-        belief = self.belief(state, objective)
-
-        def moved() -> tuple[Evaluation, Any]:
-            at = self.expectation.evaluate(key, belief, loss, self.curvature, self.structure)
-            if at.curvature is None:
-                return at, state.precision
-            target = at.curvature if prior is None else _plus(at.curvature, prior[1], state.mean)
-            whole = rate if self.period == 1 else 1 - (1 - rate) ** self.period
-            return replace(at, curvature=None), self.geometry.move(state.precision, target, whole)
-
-        def kept() -> tuple[Evaluation, Any]:
-            again = jax.random.clone(key)  # one of the two is run
-            return self.expectation.evaluate(again, belief, loss, NoCurvature(), self.structure), state.precision
-
-        return moved() if self.period == 1 else jax.lax.cond(state.count % self.period == 0, moved, kept)
+    def _step(
+        self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective, curvature: Curvature
+    ) -> tuple[RuleState, Info]:
+        """Returns the state after one step with this curvature; without one the precision stays."""
+        prior = self.space.conjugate_prior(objective, state.mean)
+        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
+        rate, count = self.learning_rate(state.count), state.count + 1
+        precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
+        at = self.expectation.evaluate(key, self.belief(state, objective), loss, curvature, self.structure)
+        pull, target = None, at.curvature
+        if prior is not None:
+            mean, delta = prior
+            pull = delta.matvec(tree.add(state.mean, mean, -1.0))
+            target = None if target is None else _plus(target, delta, state.mean)
+        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
+        mean, precision, direction = gaussian_arrow(
+            state.mean,
+            state.precision,
+            gradient,
+            target,
+            rate,
+            geometry=self.geometry,
+            metric=self.metric,
+            precision_rate=precision_rate,
+            period=self.period,
+            count=count,
+        )
+        decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
+        return (
+            RuleState(
+                count=count,
+                mean=mean,
+                precision=precision,
+                momentum=momentum,
+                rest=dispersion_step(objective, state.rest, at.rest, rate),
+                network_state=at.network_state,
+                outside=self._watch(state.outside, precision, state.mean, count),
+            ),
+            Info(loss=at.value, residual=jnp.sqrt(decrement)),
+        )
 
     def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
         """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
@@ -356,6 +405,10 @@ class Rule(Runnable):
         return jnp.where((outside == 0) & ~precision.is_positive(like), count, outside)
 
 
+def _of_steps(rate: Any, count: int) -> Any:
+    return rate if count == 1 else 1 - (1 - rate) ** count
+
+
 def _first_rows(batch: Batch) -> Batch:
     """Returns the first rows of the example, enough for a mean over a leaf."""
     return jax.tree.map(lambda leaf: leaf[:_ROWS], batch)
@@ -367,16 +420,12 @@ def _plus(curvature: Any, prior: Any, like: Params) -> Any:
     A full matrix takes in all of a prior, a diagonal its diagonal, which is the fixed point of a mean field. Other
     structures take in independent priors alone.
     """
-    if isinstance(curvature, Dense):
-        return Dense(curvature.matrix + prior.dense(like))
-    if not isinstance(prior, Diagonal) and not isinstance(curvature, Diagonal | Scalar):
+    if not isinstance(prior, Diagonal) and not isinstance(curvature, Dense | Diagonal | Scalar):
         raise TypeError(
             f"a belief of {type(curvature).__name__} precision cannot take in a prior of {type(prior).__name__} "
             "precision; use von(structure=Dense) or laplace(), or ivon(), of which the prior's diagonal is a part"
         )
-    if isinstance(curvature, Structure):
-        return jax.tree.map(jnp.add, curvature, type(curvature).from_diagonal(prior.diagonal(like)))
-    return curvature.add(prior)
+    return curvature.add_prior(prior, like)
 
 
 def _name_of(structure: Any) -> str:

@@ -24,7 +24,6 @@ from lamu.data.batch import Batch
 from lamu.families import ExponentialFamily, Gaussian, Point, Product
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
-from lamu.observations import family_of, values_of
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Prior, gaussian_belief
@@ -90,7 +89,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     whole: Any = first.model.prior if prior is None else prior
     values = _prior_values(whole, beliefs[0], temperature)
     for posterior, belief in zip(posteriors, beliefs, strict=True):
-        values = tree.add(values, values_of(belief))
+        values = tree.add(values, belief.to_natural())
         values = tree.add(values, _prior_values(posterior.model.prior, belief, temperature), -1.0)
     belief = _belief(beliefs[0], values, "the sum of these posteriors without their priors")
     dispersions = [_dispersion(posterior) for posterior in posteriors]
@@ -157,13 +156,13 @@ def remove(
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     words = f"what is left without these {rows.count} rows"
     if isinstance(model, ConjugateModel):
-        new = _belief(belief, tree.add(values_of(belief), _statistics(objective, belief, rows.full()), -1.0), words)
+        new = _belief(belief, tree.add(belief.to_natural(), _statistics(objective, belief, rows.full()), -1.0), words)
         exact = True
     elif isinstance(belief, Gaussian):
         curvature, gradient = _added(objective, posterior, belief, rows)
         precision = tree.add(belief.precision, curvature, -1.0)
         _require_positive(precision, belief.mean, words)
-        new = Gaussian(tree.add(belief.mean, precision.solve(gradient)), precision)
+        new = belief.moved(precision, gradient, -1.0)
         exact = model.network.linear and model.likelihood.quadratic and not jax.tree.leaves(_dispersion(posterior))
     else:
         raise TypeError(
@@ -206,7 +205,7 @@ def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: 
 def _statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
     r"""Returns \(\sum_i w_i t(y_i) / T\), the gradient in μ of what is linear in μ."""
     observation: Any = objective.model.observation
-    nothing = jax.tree.map(jnp.zeros_like, values_of(belief))
+    nothing = jax.tree.map(jnp.zeros_like, belief.to_natural())
     factor = objective.likelihood_power / objective.temperature
     return jax.grad(lambda mu: factor * batch.total(observation.log_likelihood(mu, batch.y)))(nothing)
 
@@ -257,7 +256,7 @@ def _shared_temperature(posteriors: Sequence[Posterior]) -> Number:
 def _additive(posterior: Posterior) -> Any:
     """Returns the belief about the weights, if its natural parameters can be added."""
     belief = weights_belief(posterior)
-    if not isinstance(belief, Gaussian | ExponentialFamily):
+    if not isinstance(belief, ExponentialFamily):
         raise TypeError(f"{type(belief).__name__} beliefs cannot be added; fit with conjugate(), laplace() or ivon()")
     return belief
 
@@ -265,16 +264,17 @@ def _additive(posterior: Posterior) -> Any:
 def _prior_values(prior: Any, belief: Any, temperature: Number) -> Any:
     """Returns the natural parameters of a prior to the power 1/T, in the structure of the belief."""
     if isinstance(belief, Gaussian):
-        known = gaussian_belief(prior, belief.mean)
-        if known is None:
+        gaussian = gaussian_belief(prior, belief.mean)
+        if gaussian is None:
             raise TypeError(f"the prior {type(prior).__name__} is not Gaussian, and the belief is")
-        precision = _in_structure(type(belief.precision), known)
-        return values_of(Gaussian(known.mean, precision.scale(1.0 / temperature)))
-    if not (isinstance(prior, Belief) and type(prior.belief) is type(belief)):
+        precision = _in_structure(type(belief.precision), gaussian)
+        return Gaussian(gaussian.mean, precision.scale(1.0 / temperature)).to_natural()
+    known: Any = prior.belief if isinstance(prior, Belief) else None
+    if type(known) is not type(belief):
         raise TypeError(
             f"the prior {type(prior).__name__} is no {type(belief).__name__}; give Belief({type(belief).__name__}(...))"
         )
-    return tree.scale(values_of(prior.belief), 1.0 / temperature)
+    return tree.scale(known.to_natural(), 1.0 / temperature)
 
 
 def _in_structure(structure: Any, prior: Gaussian) -> Any:
@@ -290,10 +290,9 @@ def _in_structure(structure: Any, prior: Gaussian) -> Any:
 def _belief(like: Any, values: Any, words: str) -> Any:
     """Returns the belief with these natural parameters, or says why there is none."""
     if isinstance(like, Gaussian):
-        _require_positive(values.second.scale(-2.0), like.mean, words)
-        return values.gaussian()
+        _require_positive(values[1].scale(-2.0), like.mean, words)
     try:
-        return family_of(like, values)
+        return like.with_natural(values)
     except ValueError as error:
         raise ValueError(f"{words} is no belief ({error}); subtract only what was added") from None
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["StoreError", "read", "write"]
+__all__ = ["StoreError", "read", "read_content", "write"]
 
 FORMAT = "lamu-store-1"
 _CONTENT, _ARRAYS, _SUMS = "content.json", "arrays.npz", "checksums.json"
@@ -105,25 +105,59 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
             ...
         lamu.store.StoreError: there is no folder 'no such folder'
     """
+    body = _body(path)
+    path = Path(path)
+    if not _is_whole(path, _ARRAYS):
+        raise _altered(path)
+    with np.load(path / _ARRAYS, allow_pickle=False) as archive:
+        arrays = {name: archive[f"a{index}"] for index, name in enumerate(body["arrays"])}
+    return body["content"], arrays
+
+
+def read_content(path: str | os.PathLike[str]) -> Any:
+    """Reads the JSON data of a folder that `write` made, after checking it, and leaves the arrays alone.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        StoreError: as `read` does.
+
+    Examples:
+        >>> import numpy as np, tempfile, pathlib
+        >>> from lamu import store
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "run"
+        >>> store.read_content(store.write(folder, {"answer": 42}, {"x": np.arange(3)}))
+        {'answer': 42}
+    """
+    return _body(path)["content"]
+
+
+def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(path)
     if not path.is_dir():
         raise StoreError(f"there is no folder {str(path)!r}")
     for name in (_SUMS, _CONTENT, _ARRAYS):
         if not (path / name).is_file():
             raise StoreError(f"{str(path)!r} is not a folder that Lamu saved: {name} is missing")
-    try:
-        sums = json.loads((path / _SUMS).read_bytes())
-        whole = all(_sum(path / name) == sums[name] for name in (_CONTENT, _ARRAYS))
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{str(path / _SUMS)!r} cannot be read: the folder is truncated or altered") from error
-    if not whole:
-        raise StoreError(f"{str(path)!r} was truncated or altered after it was saved: a checksum does not match")
+    if not _is_whole(path, _CONTENT):
+        raise _altered(path)
     body = json.loads((path / _CONTENT).read_bytes())
     if body.get("format") != FORMAT:
         raise StoreError(f"{str(path)!r} has the format {body.get('format')!r}; this version reads {FORMAT!r}")
-    with np.load(path / _ARRAYS, allow_pickle=False) as archive:
-        arrays = {name: archive[f"a{index}"] for index, name in enumerate(body["arrays"])}
-    return body["content"], arrays
+    return body
+
+
+def _is_whole(path: Path, name: str) -> bool:
+    """Whether a file has the checksum that was written beside it."""
+    try:
+        return _sum(path / name) == json.loads((path / _SUMS).read_bytes())[name]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{str(path / _SUMS)!r} cannot be read: the folder is truncated or altered") from error
+
+
+def _altered(path: Path) -> StoreError:
+    return StoreError(f"{str(path)!r} was truncated or altered after it was saved: a checksum does not match")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -31,6 +32,7 @@ __all__ = [
     "Support",
     "TwoClasses",
     "UnitInterval",
+    "value_of",
 ]
 
 
@@ -531,3 +533,17 @@ class Rankings(Support):
         y = np.asarray(y)
         whole = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
         return np.broadcast_to(whole, y.shape)
+
+
+def value_of(y: Any) -> Any:
+    """Returns the targets themselves, where rows bring more than them.
+
+    Args:
+        y: targets, or arrays by name with `"value"` among them.
+
+    Examples:
+        >>> from lamu.supports import value_of
+        >>> value_of({"value": [3.0], "trials": [5.0]}), value_of([1.0])
+        ([3.0], [1.0])
+    """
+    return y["value"] if isinstance(y, Mapping) and "value" in y else y

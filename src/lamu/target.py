@@ -84,7 +84,8 @@ class Target(ABC):
             params: the free parameters.
             state: the state.
             batch: the rows.
-            key: for what is random in a row's density; None in evaluation.
+            key: for what is random in a row's density: layers in training; in evaluation the draws of a target that
+                estimates the density, such as a bound over latent variables. None where a fixed function is asked for.
             train: training mode.
         """
 
@@ -136,6 +137,11 @@ class Target(ABC):
     def has_rows(self) -> bool:
         """Whether rows carry the information, so that their Fisher information and their number mean something."""
         return True
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether a row's density is that of targets given outputs f (`outputs`, `likelihood`)."""
+        return False
 
     @property
     def transforms(self) -> bool:

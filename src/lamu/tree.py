@@ -23,6 +23,8 @@ from lamu.typing import Array, Number, Params, PyTree, RandomKey
 __all__ = [
     "add",
     "average",
+    "average_over",
+    "broadcast",
     "by_pattern",
     "cast",
     "dimension",
@@ -74,6 +76,26 @@ def scale(a: Params, factor: Number) -> Params:
     return jax.tree.map(lambda x: cast(factor, x) * x, a)
 
 
+def broadcast(prefix: PyTree, like: Params) -> Params:
+    """Returns a vector like another from a tree that begins like it, whose numbers stand for all that is below.
+
+    Args:
+        prefix: a number, or a tree of numbers and arrays that may stop anywhere.
+        like: the vector.
+
+    Raises:
+        ValueError: for a tree that is no prefix of the vector.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import tree
+        >>> tree.broadcast({"w": 2.0}, {"w": {"bias": jnp.zeros(1), "kernel": jnp.zeros(2)}})["w"]["kernel"].tolist()
+        [2.0, 2.0]
+    """
+    spread = lambda number, leaf: jnp.broadcast_to(jnp.asarray(number, jnp.result_type(leaf)), jnp.shape(leaf))
+    return jax.tree.map(lambda number, below: jax.tree.map(lambda leaf: spread(number, leaf), below), prefix, like)
+
+
 def dot(a: Params, b: Params) -> Array:
     """Returns the inner product ⟨a, b⟩ over all leaves, a scalar (zero for a tree without leaves).
 
@@ -103,6 +125,25 @@ def average(stacked: PyTree) -> PyTree:
     # A network's state may hold integers (counters).
     floating = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0) if floating(leaf) else leaf[0], stacked)
+
+
+def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, draws: int) -> PyTree:
+    """Returns the average of a function of a key over some keys, one after the other; of the key itself for one draw.
+
+    Args:
+        function: what is averaged.
+        key: the key, into which the number of the draw is folded.
+        draws: how many keys.
+
+    Examples:
+        >>> import jax
+        >>> from lamu.tree import average_over
+        >>> 0.0 < float(average_over(lambda key: jax.random.uniform(key), jax.random.key(0), 8)) < 1.0
+        True
+    """
+    if draws == 1:
+        return function(key)
+    return average(jax.lax.map(lambda i: function(jax.random.fold_in(key, i)), jnp.arange(draws)))
 
 
 def zeros_like(a: Params) -> Params:

@@ -30,6 +30,7 @@ from lamu.families import (
     ExponentialFamily,
     Family,
     Gamma,
+    Gaussian,
     InverseGamma,
     MatrixNormal,
     NaturalParameters,
@@ -39,11 +40,12 @@ from lamu.families import (
     VonMises,
     Wishart,
 )
+from lamu.operators import Dense, Diagonal
 from lamu.record import record
 from lamu.rule import natural_step
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
-vocabulary("exponential", "circular curved grid")
+vocabulary("exponential", "batches circular curved grid")
 
 RATE, COUNT = 0.3, 4000
 keys = lambda: jax.random.split(jax.random.key(2), 2)
@@ -99,6 +101,16 @@ class Simplex(Line):
         self.logpdf = lambda theta: constant + np.log(theta) @ (np.asarray(concentration) - 1.0)
 
 
+class Space(Line):
+    """A normal vector: trapezoidal sums over a box."""
+
+    def __init__(self, mean: np.ndarray, precision: np.ndarray) -> None:
+        self.logpdf = stats.multivariate_normal(mean, np.linalg.inv(precision)).logpdf
+        line = np.linspace(-12.0, 12.0, 121)
+        self.points = np.stack(np.meshgrid(*[line] * len(mean)), axis=-1).reshape(-1, len(mean))
+        self.weights = np.full(len(self.points), (line[1] - line[0]) ** len(mean))
+
+
 class PlaneOfMeanAndPrecision(Line):
     def __init__(self, location: float, count: float, shape: float, rate: float) -> None:
         log, z = np.meshgrid(np.linspace(-18.0, 6.0, 161), np.linspace(-9.0, 9.0, 61))
@@ -149,10 +161,12 @@ class OfMatrixNormal:
 # Rows: a family, one member, another, and the reference.
 
 
-def family(cls: Any, fields: dict, other: dict, reference: Callable[..., Any], traits: str = "grid") -> Row:
-    made = {name: jnp.asarray(value) for name, value in fields.items()}
-    another = {name: jnp.asarray(value) for name, value in other.items()}
-    return row("exponential", cls.__name__, cls, traits, fields=made, other=another, reference=reference)
+def family(
+    cls: Any, fields: dict, other: dict, reference: Callable[..., Any], traits: str = "batches grid", name: str = ""
+) -> Row:
+    as_arrays = lambda values: jax.tree.map(jnp.asarray, values, is_leaf=lambda node: isinstance(node, list))
+    made, another = as_arrays(fields), as_arrays(other)
+    return row("exponential", name or cls.__name__, cls, traits, fields=made, other=another, reference=reference)
 
 
 ROUND, TILTED = np.array([[1.5, 0.4], [0.4, 0.8]]), np.array([[0.9, -0.3], [-0.3, 2.0]])
@@ -181,7 +195,7 @@ inverse_gamma = family(
     {"shape": 6.5, "scale": 1.3},
     {"shape": 5.4, "scale": 2.0},
     lambda shape, scale: over_positive(stats.invgamma(shape, scale=scale)),
-    "grid long",
+    "batches grid long",
 )
 beta = family(
     Beta,
@@ -190,14 +204,14 @@ beta = family(
     lambda alpha, beta: over_unit(stats.beta(alpha, beta)),
 )
 dirichlet = family(
-    Dirichlet, {"concentration": [2.5, 1.7, 3.2]}, {"concentration": [1.8, 4.0, 2.2]}, Simplex, "grid long"
+    Dirichlet, {"concentration": [2.5, 1.7, 3.2]}, {"concentration": [1.8, 4.0, 2.2]}, Simplex, "batches grid long"
 )
 von_mises = family(
     VonMises,
     {"location": 0.8, "concentration": 2.3},
     {"location": -0.5, "concentration": 1.1},
     lambda location, concentration: over_circle(stats.vonmises(concentration, loc=location)),
-    "grid circular",
+    "batches grid circular",
 )
 normal_gamma = family(
     NormalGamma,
@@ -206,21 +220,36 @@ normal_gamma = family(
     PlaneOfMeanAndPrecision,
 )
 wishart = family(
-    Wishart, {"degrees": 6.5, "scale_inverse": ROUND}, {"degrees": 4.2, "scale_inverse": TILTED}, OfWishart, ""
+    Wishart, {"degrees": 6.5, "scale_inverse": ROUND}, {"degrees": 4.2, "scale_inverse": TILTED}, OfWishart, "batches"
 )
 normal_wishart = family(
     NormalWishart,
     {"location": [0.6, -0.3], "count": 2.0, "degrees": 6.5, "scale_inverse": ROUND},
     {"location": [0.1, 0.4], "count": 1.4, "degrees": 5.2, "scale_inverse": TILTED},
     OfNormalWishart,
-    "long",
+    "batches long",
 )
 matrix_normal = family(
     MatrixNormal,
     {"mean": [[0.6, -0.3, 1.0], [0.2, 0.8, -0.5]], "row_precision": ROUND, "column_precision": WIDE},
     {"mean": [[0.1, 0.4, 0.7], [-0.4, 0.3, 0.0]], "row_precision": TILTED, "column_precision": WIDE},
     OfMatrixNormal,
-    "curved",
+    "batches curved",
+)
+gaussian = family(
+    Gaussian,
+    {"mean": np.array([0.6]), "precision": Diagonal(np.array([1.6]))},
+    {"mean": np.array([-0.3]), "precision": Diagonal(np.array([0.7]))},
+    lambda mean, precision: Space(mean, np.diag(precision.values)),
+    name="Gaussian Diagonal",
+)
+gaussian_dense = family(
+    Gaussian,
+    {"mean": np.array([0.6, -0.3]), "precision": Dense(jnp.asarray(ROUND))},
+    {"mean": np.array([0.1, 0.4]), "precision": Dense(jnp.asarray(TILTED))},
+    lambda mean, precision: Space(mean, precision.matrix),
+    "grid",
+    name="Gaussian Dense",
 )
 
 
@@ -232,7 +261,7 @@ def member(row: Row, which: str = "fields") -> Any:
 
 
 def reference(row: Row, which: str = "fields") -> Any:
-    return row.extras["reference"](**{name: np.asarray(value) for name, value in row.extras[which].items()})
+    return row.extras["reference"](**jax.tree.map(np.asarray, row.extras[which]))
 
 
 def points(row: Row) -> Any:
@@ -299,7 +328,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 SOUND = {row.extras["reference"]: row.subject for row in (
     bernoulli, binary, categorical, poisson, exponential, gamma, inverse_gamma, beta, dirichlet, von_mises,
-    normal_gamma, wishart, normal_wishart, matrix_normal,
+    normal_gamma, wishart, normal_wishart, matrix_normal, gaussian, gaussian_dense,
 )}  # fmt: skip
 
 
@@ -532,7 +561,8 @@ def retraction_is_the_straight_step_to_first_order(row: Row) -> None:
 def retraction_stays_in_the_domain(row: Row) -> None:
     """Ten steps as long as one likes, in any direction, each of them checked by the family itself."""
     direction = np.random.default_rng(1).normal(size=(10, flat(member(row).natural().values).size))
-    unravel = ravel_pytree(member(row).natural().values)[1]
+    turned = lambda leaf: (leaf + leaf.T) / 2 if leaf.ndim == 2 and leaf.shape[0] == leaf.shape[1] else leaf
+    unravel = lambda d: jax.tree.map(turned, ravel_pytree(member(row).natural().values)[1](d))
     run = jax.jit(lambda q, d: q.retract(unravel(d), 3.0))
     q = member(row)
     for d in direction:
@@ -574,12 +604,12 @@ def draw_depends_on_key_and_index_alone(row: Row) -> None:
     assert len(np.unique(rows_of(many), axis=0)) > 1, "draws differ from one another"
 
 
-@law("exponential")
+@law("exponential", when="batches")
 def batches_are_sums_of_members(row: Row) -> None:
     """A tree of two leaves with two members each: values are sums, λ and μ stacked, and draws of the same shapes."""
     q, p = member(row), member(row, "other")
     pair = jax.tree.map(lambda a, b: jnp.stack([a, b]), q, p)
-    fields = {name: {"a": getattr(pair, name), "b": getattr(pair, name)} for name in row.extras["fields"]}
+    fields = {name: jax.tree.map(lambda x: {"a": x, "b": x}, getattr(pair, name)) for name in row.extras["fields"]}
     both = row.subject(**fields)
     found = jax.jit(lambda q: (q.entropy(), q.log_partition(), q.expectation().values, q.sample(jax.random.key(0))))
     entropy, log_partition, mu, theta = found(both)
@@ -598,7 +628,7 @@ def batches_are_sums_of_members(row: Row) -> None:
 
 @law("exponential")
 def float32_beside_float64(row: Row) -> None:
-    low = row.subject(**{name: value.astype(jnp.float32) for name, value in row.extras["fields"].items()})
+    low = row.subject(**jax.tree.map(lambda value: value.astype(jnp.float32), row.extras["fields"]))
     questions = ("natural", "expectation", "log_partition", "entropy")
     found = jax.jit(lambda q: {name: QUESTIONS[name](q, q, None) for name in questions})(low)
     theta = jax.jit(lambda q: q.sample(keys()[0]))(low)

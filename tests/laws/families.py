@@ -7,6 +7,7 @@ A minimal exponential row's subject is the class of the belief, called with mean
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,7 +17,16 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from lamu import rule, tree
-from lamu.families import Draws, Ensemble, ExpectationGaussian, Family, Gaussian, NaturalGaussian, Point, Product
+from lamu.families import (
+    Draws,
+    Ensemble,
+    ExpectationParameters,
+    Family,
+    Gaussian,
+    NaturalParameters,
+    Point,
+    Product,
+)
 from lamu.operators import Dense, DenseBlocks, Diagonal, Scalar
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin, vocabulary
@@ -183,40 +193,50 @@ def kl_is_zero_only_at_equality(row: Row) -> None:
     coordinates, at = chart(row, q.natural())
     for direction in np.eye(coordinates.size):
         for step in (1e-2, -1e-2):
-            assert q.kl(at(coordinates + step * direction).gaussian()) > 1e-7
+            assert q.kl(at(coordinates + step * direction).family()) > 1e-7
     assert q.kl(belief(row, SECOND)) > 1e-3
     assert q.kl(belief(row, FIRST, AWAY)) > 1e-3
 
 
 def tuple_of(parameters: Any) -> Any:
     """Natural and expectation parameters are two types; as tuples they pair."""
-    return (parameters.first, parameters.second)
+    return parameters.values
+
+
+def natural_of(q: Any, first: Any, second: Any) -> NaturalParameters:
+    return NaturalParameters((first, second), (), type(q))
+
+
+def expectation_of(q: Any, first: Any, second: Any) -> ExpectationParameters:
+    return ExpectationParameters((first, second), (), type(q))
 
 
 def chart(row: Row, natural: Any) -> tuple[jax.Array, Any]:
     """Independent coordinates of λ, the off-diagonal entries of a symmetric matrix once, and the way back."""
-    first, take = ravel_pytree(natural.first)
-    if isinstance(natural.second, DenseBlocks):
+    head, tail = natural.values
+    first, take = ravel_pytree(head)
+    if isinstance(tail, DenseBlocks):
         return chart_of_blocks(natural)
-    if not isinstance(natural.second, Dense):
-        second, take_second = ravel_pytree(natural.second)
-        at = lambda c: type(natural)(take(c[: first.size]), take_second(c[first.size :]))
+    if not isinstance(tail, Dense):
+        second, take_second = ravel_pytree(tail)
+        at = lambda c: replace(natural, values=(take(c[: first.size]), take_second(c[first.size :])))
         return jnp.concatenate([first, second]), at
     size = first.size
     upper = np.triu_indices(size)
 
     def at(c: jax.Array) -> Any:
         half = jnp.zeros((size, size)).at[upper].set(c[size:])
-        return type(natural)(take(c[:size]), Dense((half + half.T) / 2))
+        return replace(natural, values=(take(c[:size]), Dense((half + half.T) / 2)))
 
-    twice = 2.0 * natural.second.matrix - jnp.diag(jnp.diagonal(natural.second.matrix))
+    twice = 2.0 * tail.matrix - jnp.diag(jnp.diagonal(tail.matrix))
     return jnp.concatenate([first, twice[upper]]), at
 
 
 def chart_of_blocks(natural: Any) -> tuple[jax.Array, Any]:
     """The same, of the matrices of all leaves."""
-    first, take = ravel_pytree(natural.first)
-    matrices, structure = jax.tree.flatten(natural.second)
+    head, tail = natural.values
+    first, take = ravel_pytree(head)
+    matrices, structure = jax.tree.flatten(tail)
     uppers = [np.triu_indices(len(matrix)) for matrix in matrices]
     ends = np.cumsum([first.size, *(len(upper[0]) for upper in uppers)])
 
@@ -225,7 +245,8 @@ def chart_of_blocks(natural: Any) -> tuple[jax.Array, Any]:
             jnp.zeros_like(matrix).at[upper].set(c[start:end])
             for matrix, upper, start, end in zip(matrices, uppers, ends[:-1], ends[1:], strict=True)
         ]
-        return type(natural)(take(c[: first.size]), structure.unflatten([(half + half.T) / 2 for half in halves]))
+        second = structure.unflatten([(half + half.T) / 2 for half in halves])
+        return replace(natural, values=(take(c[: first.size]), second))
 
     twice = [
         (2.0 * matrix - jnp.diag(jnp.diagonal(matrix)))[upper] for matrix, upper in zip(matrices, uppers, strict=True)
@@ -237,14 +258,14 @@ def chart_of_blocks(natural: Any) -> tuple[jax.Array, Any]:
 def natural_parameters_are_as_defined(row: Row) -> None:
     """λ = (S m, −S/2), in the structure."""
     found, S = belief(row).natural(), row.extras["keep"](FIRST)
-    np.testing.assert_allclose(flat(found.first), S @ flat(MEAN), **CLOSE)
-    np.testing.assert_allclose(found.second.dense(MEAN), -S / 2, **CLOSE)
+    np.testing.assert_allclose(flat(found.values[0]), S @ flat(MEAN), **CLOSE)
+    np.testing.assert_allclose(found.values[1].dense(MEAN), -S / 2, **CLOSE)
 
 
 def believed(parameters: Any) -> Any:
     """The belief, which there must be."""
     try:
-        return parameters.gaussian()
+        return parameters.family()
     except ValueError as error:
         raise AssertionError(str(error)) from None
 
@@ -274,7 +295,7 @@ def gradient_of_the_log_partition_is_the_expectation(row: Row) -> None:
 def gradient_of_the_entropy_is_minus_natural(row: Row) -> None:
     """∇_μ H = −λ, with every entry of a symmetric matrix counted as it stands."""
     q = belief(row)
-    gradient = jax.grad(lambda mu: again(q, mu.gaussian()).entropy())(q.expectation())
+    gradient = jax.grad(lambda mu: again(q, mu.family()).entropy())(q.expectation())
     compare(tuple_of(gradient), jax.tree.map(jnp.negative, tuple_of(q.natural())))
 
 
@@ -288,7 +309,7 @@ def fisher_matrix_is_the_hessian_of_the_log_partition(row: Row) -> None:
     """The Fisher matrix as the curvature of KL; both positive definite in independent coordinates of λ."""
     q = belief(row, SMALL, PLANE)
     coordinates, at = chart(row, q.natural())
-    fisher = jax.hessian(lambda c: q.kl(at(c).gaussian()))(coordinates)
+    fisher = jax.hessian(lambda c: q.kl(at(c).family()))(coordinates)
     hessian = jax.hessian(lambda c: at(c).log_partition())(coordinates)
     np.testing.assert_allclose(hessian, fisher, rtol=1e-8, atol=1e-9)
     assert np.linalg.eigvalsh(hessian).min() > 1e-3
@@ -299,13 +320,13 @@ def natural_step_is_the_mirror_step(row: Row) -> None:
     """The step minimises ⟨∇_μ(E ℓ − H), μ⟩ + KL(q_μ ‖ q) / ρ: its gradient vanishes, and it is a minimum nearby."""
     q, rate = belief(row), 0.3
     loss = jax.tree.map(jnp.negative, tuple_of(belief(row, THIRD, AWAY).natural()))  # ∇_μ E ℓ of a Gaussian ℓ
-    gradient = type(q.natural())(*loss)
+    gradient = replace(q.natural(), values=loss)
     stepped = row.extras["natural_step"](q.natural(), gradient, rate)
     stepped = believed(stepped)
     slope = jax.tree.map(jnp.add, loss, tuple_of(q.natural()))  # ∇_μ (E ℓ − H), since ∇_μ H = −λ
 
     def mirror(mu: Any) -> jax.Array:
-        return tree.dot(slope, tuple_of(mu)) + mu.gaussian().kl(q) / rate
+        return tree.dot(slope, tuple_of(mu)) + mu.family().kl(q) / rate
 
     mu = stepped.expectation()
     for leaf in jax.tree.leaves(jax.grad(mirror)(mu)):
@@ -326,7 +347,7 @@ def gaussian_step_is_the_natural_step(row: Row) -> None:
     A, b = jnp.asarray(THIRD), jnp.asarray(np.linspace(-1.0, 2.0, D))
 
     def expected_loss(mu: Any) -> jax.Array:
-        other = mu.gaussian()
+        other = mu.family()
         m = ravel_pytree(other.mean)[0]
         covariance = jnp.linalg.inv(other.precision.dense(other.mean))
         return (m @ A @ m + jnp.sum(A * covariance)) / 2 + b @ m
@@ -335,7 +356,7 @@ def gaussian_step_is_the_natural_step(row: Row) -> None:
     H = row.extras["build"](THIRD)
     in_mu = jax.grad(expected_loss)(q.expectation())
     compare(tuple_of(in_mu), (tree.add(g, H.matvec(MEAN), -1.0), H.scale(0.5)))
-    by_natural = row.extras["natural_step"](q.natural(), type(q.natural())(*tuple_of(in_mu)), rate).gaussian()
+    by_natural = row.extras["natural_step"](q.natural(), replace(q.natural(), values=tuple_of(in_mu)), rate).family()
     by_gaussian = row.extras["gaussian_step"](q, g, H, rate)
     compare((by_gaussian.mean, by_gaussian.precision), (by_natural.mean, by_natural.precision))
 
@@ -493,8 +514,8 @@ VALUES = {
     "natural": lambda q, theta: tuple_of(q.natural()),
     "expectation": lambda q, theta: tuple_of(q.expectation()),
     "log_partition": lambda q, theta: q.natural().log_partition(),
-    "from natural": lambda q, theta: q.natural().gaussian().mean,
-    "from expectation": lambda q, theta: q.expectation().gaussian().mean,
+    "from natural": lambda q, theta: q.natural().family().mean,
+    "from expectation": lambda q, theta: q.expectation().family().mean,
     "sample": lambda q, theta: q.sample(jax.random.key(6)),
     "draws": lambda q, theta: q.draws(jax.random.key(6), 2),
 }
@@ -525,7 +546,11 @@ def batches_of_beliefs(row: Row) -> None:
 
 def broken(base: Any, name: str, **methods: Any) -> Any:
     """A class that differs from the sound one in the given methods, and goes through JAX as that one does."""
+    methods = {key: classmethod(f) if key in CLASSMETHODS else f for key, f in methods.items()}
     return record(type(f"{base.__name__}{name}", (base,), {"__module__": __name__, **methods}))
+
+
+CLASSMETHODS = ("from_natural", "from_expectation", "partition")
 
 
 def words(fault: str) -> str:
@@ -534,19 +559,6 @@ def words(fault: str) -> str:
 
 def twin_of(of: Row, fault: str, laws: str, **methods: Any) -> None:
     twin(of, fault, laws, broken(of.subject, of.name.replace(" ", "") + words(fault), **methods))
-
-
-def natural_twin(of: Row, fault: str, laws: str, **methods: Any) -> None:
-    """A Gaussian whose natural parameters are of a broken class."""
-    cls = broken(NaturalGaussian, of.name.replace(" ", "") + words(fault), **methods)
-    natural = lambda q: cls(*tuple_of(Gaussian.natural(q)))
-    twin_of(of, fault, laws, natural=natural)
-
-
-def expectation_twin(of: Row, fault: str, laws: str, **methods: Any) -> None:
-    """A Gaussian whose expectation parameters are of a broken class."""
-    cls = broken(ExpectationGaussian, of.name.replace(" ", "") + words(fault), **methods)
-    twin_of(of, fault, laws, expectation=lambda q: cls(*tuple_of(Gaussian.expectation(q))))
 
 
 density = "log_prob_is_scipys density_integrates_to_one"
@@ -594,63 +606,65 @@ twin_of(
     dense,
     "natural parameters with the other sign",
     "natural_parameters_are_as_defined natural_and_back gradient_of_the_log_partition_is_the_expectation",
-    natural=lambda q: NaturalGaussian(q.precision.matvec(q.mean), q.precision.scale(0.5)),
+    natural=lambda q: natural_of(q, q.precision.matvec(q.mean), q.precision.scale(0.5)),
 )
 twin_of(
     diagonal,
     "mean for S m",
     "natural_parameters_are_as_defined natural_and_back gradient_of_the_entropy_is_minus_natural",
-    natural=lambda q: NaturalGaussian(q.mean, q.precision.scale(-0.5)),
+    natural=lambda q: natural_of(q, q.mean, q.precision.scale(-0.5)),
 )
 twin_of(
     diagonal,
     "covariance for second moment",
     "expectation_and_back gradient_of_the_log_partition_is_the_expectation kl_is_the_bregman_divergence",
-    expectation=lambda q: ExpectationGaussian(q.mean, Diagonal(q.precision.variance(q.mean))),
+    expectation=lambda q: expectation_of(q, q.mean, Diagonal(q.precision.variance(q.mean))),
 )
 twin_of(
     scalar,
     "second moment a coordinate",
     "expectation_and_back gradient_of_the_log_partition_is_the_expectation",
-    expectation=lambda q: ExpectationGaussian(q.mean, Scalar(Gaussian.expectation(q).second.value / D)),
+    expectation=lambda q: expectation_of(q, q.mean, Scalar(Gaussian.expectation(q).values[1].value / D)),
 )
 twin_of(
     dense,
     "off-diagonal entries counted twice",
     "expectation_and_back gradient_of_the_log_partition_is_the_expectation",
-    expectation=lambda q: ExpectationGaussian(
+    expectation=lambda q: expectation_of(
+        q,
         q.mean,
         Dense(
-            2.0 * Gaussian.expectation(q).second.matrix - jnp.diag(jnp.diagonal(Gaussian.expectation(q).second.matrix))
+            2.0 * Gaussian.expectation(q).values[1].matrix
+            - jnp.diag(jnp.diagonal(Gaussian.expectation(q).values[1].matrix))
         ),
     ),
 )
-natural_twin(
+twin_of(
     dense,
     "partition without the determinant",
     "gradient_of_the_log_partition_is_the_expectation kl_is_the_bregman_divergence"
     " fisher_matrix_is_the_hessian_of_the_log_partition",
-    log_partition=lambda natural: tree.dot(natural.first, natural.gaussian().mean) / 2,
+    partition=lambda cls, values, given: tree.dot(values[0], cls.from_natural(values, given).mean) / 2,
 )
-natural_twin(
+twin_of(
     diagonal,
     "half of the quadratic dropped",
     "gradient_of_the_log_partition_is_the_expectation fisher_matrix_is_the_hessian_of_the_log_partition",
-    log_partition=lambda natural: (
-        NaturalGaussian.log_partition(natural) + tree.dot(natural.first, natural.gaussian().mean) / 2
+    partition=lambda cls, values, given: (
+        Gaussian.partition(values, given) + tree.dot(values[0], cls.from_natural(values, given).mean) / 2
     ),
 )
-natural_twin(
+twin_of(
     scalar,
     "minus for plus two",
     "natural_and_back",
-    gaussian=lambda natural: Gaussian(natural.second.scale(-1.0).solve(natural.first), natural.second.scale(-1.0)),
+    from_natural=lambda cls, values, given: cls(values[1].scale(-1.0).solve(values[0]), values[1].scale(-1.0)),
 )
-expectation_twin(
+twin_of(
     dense,
     "second moment for covariance",
     "expectation_and_back gradient_of_the_entropy_is_minus_natural",
-    gaussian=lambda mu: Gaussian(mu.first, Dense(jnp.linalg.inv(mu.second.matrix))),
+    from_expectation=lambda cls, values, given: cls(values[0], Dense(jnp.linalg.inv(values[1].matrix))),
 )
 twin_of(
     dense,

@@ -99,10 +99,10 @@ def statistics(belief: Any) -> Callable[[Any], Any]:
 
 def coordinates(gradient: Any) -> jax.Array:
     """The gradient in the coordinates of `statistics`: an off-diagonal entry counts twice in the trace."""
-    if isinstance(getattr(gradient, "second", None), Dense):
-        matrix = gradient.second.matrix
+    if gradient.of is Gaussian and isinstance(gradient.values[1], Dense):
+        first, matrix = gradient.values[0], gradient.values[1].matrix
         twice = matrix + matrix.T - jnp.diag(jnp.diagonal(matrix))
-        return jnp.concatenate([ravel_pytree(gradient.first)[0], twice[np.triu_indices(len(matrix))]])
+        return jnp.concatenate([ravel_pytree(first)[0], twice[np.triu_indices(len(matrix))]])
     return ravel_pytree(gradient)[0]
 
 
@@ -240,7 +240,7 @@ def expected(problem: Problem) -> Callable[[Any], Any]:
     at = lambda q: jax.vmap(lambda point: q.log_prob(unravel(point)))(points)
 
     def of(mu: Any) -> Any:
-        q = mu.gaussian() if isinstance(problem.belief, Gaussian) else mu.family()
+        q = mu.family()
         return jnp.sum(w * jnp.exp(at(q) - at(problem.belief)) * losses)
 
     return of
@@ -617,7 +617,8 @@ class Included:
 scaled = lambda factor: another(gradient=lambda at: jax.tree.map(lambda leaf: factor * leaf, at.gradient))
 exact, root = "agrees_with_the_integral", "error_falls_with_the_root_of_the_draws"
 kept = "gradient_is_of_the_type_of_the_natural_parameters"
-bend = another(gradient=lambda at: replace(at.gradient, second=at.gradient.second.scale(0.5)))
+halved = lambda first, second: (first, second.scale(0.5))
+bend = another(gradient=lambda at: replace(at.gradient, values=halved(*at.gradient.values)))
 twin_of(analytic, "gradient in λ", exact, in_natural, ("binary",))
 twin_of(nodes, "at the mean", exact, lambda sound, *rest: Delta().gradient(*rest), ("line",))
 twin_of(nodes, "half of the Hessian's half", f"{exact} price_is_the_hessian_on_polynomials", bend)
@@ -631,7 +632,7 @@ twin_of(
 twin_of(corner, "gradient in λ", exact, in_natural)
 twin_of(delta, "a little away", "agrees_with_its_definition", lambda sound, *rest: GaussHermite(2).gradient(*rest))
 twin_of(delta, "at a draw", "key_is_not_used", lambda sound, *rest: MonteCarlo(1).gradient(*rest))
-twin_of(delta, "values alone", kept, another(gradient=lambda at: (at.gradient.first, at.gradient.second)))
+twin_of(delta, "values alone", kept, another(gradient=lambda at: at.gradient.values))
 twin_of(hessians, "draws of half the width", "unbiased", narrow)
 twin_of(hessians, "one draw for all", root, lambda sound, *rest: MonteCarlo(1).gradient(*rest))
 twin_of(implicit, "gradient in λ", "unbiased", in_natural, ("gamma",))

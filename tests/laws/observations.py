@@ -6,6 +6,7 @@ weighted targets, written out in NumPy; and `predictive`, SciPy's distribution o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -28,9 +29,6 @@ from lamu.observations import (
     NormalMean,
     Observation,
     Poisson,
-    family_of,
-    partition,
-    values_of,
 )
 from lamu.operators import Scalar
 from lamu.predictives.conjugate import ConjugatePredictive
@@ -216,11 +214,13 @@ def the_affine_form_is_the_density(row: Row) -> None:
 def a_belief_is_its_natural_parameters(row: Row) -> None:
     """There and back; and the network of the model is θ itself, from the prior's mean on."""
     prior = row.extras["prior"]
-    for one, other in zip(jax.tree.leaves(family_of(prior, values_of(prior))), jax.tree.leaves(prior), strict=True):
+    for one, other in zip(jax.tree.leaves(prior.with_natural(prior.to_natural())), jax.tree.leaves(prior), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
     y = jnp.asarray(row.extras["y"], float)[:2]
-    log_h, t = jax.value_and_grad(lambda T: row.subject.log_likelihood(T, y)[0])(tree.scale(values_of(prior), 0.0))
-    expected = partition(prior, tree.add(values_of(prior), t)) - partition(prior, values_of(prior)) + log_h
+    log_h, t = jax.value_and_grad(lambda T: row.subject.log_likelihood(T, y)[0])(tree.scale(prior.to_natural(), 0.0))
+    natural = prior.natural()
+    after = replace(natural, values=tree.add(natural.values, t))
+    expected = after.log_partition() - natural.log_partition() + log_h
     np.testing.assert_allclose(row.subject.log_prob_under(prior, y)[0], expected, rtol=1e-12)
     model = lamu.ConjugateModel(row.subject, prior)
     targets = jnp.asarray(row.extras["y"])
@@ -244,8 +244,8 @@ def one_pass_is_the_textbooks_posterior(row: Row) -> None:
 def temperature_divides_likelihood_and_prior_alike(row: Row) -> None:
     """λ/T for the posterior's λ; the power of the likelihood, where given, scales the data alone."""
     prior, y, T = row.extras["prior"], row.extras["y"], 0.8
-    found = values_of(fitted(row, temperature=T, likelihood_power=0.5).belief.factors["network"])
-    expected = tree.scale(values_of(row.extras["textbook"](prior, y, np.full(N, 0.5))), 1 / T)
+    found = fitted(row, temperature=T, likelihood_power=0.5).belief.factors["network"].to_natural()
+    expected = tree.scale(row.extras["textbook"](prior, y, np.full(N, 0.5)).to_natural(), 1 / T)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 

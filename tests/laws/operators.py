@@ -428,6 +428,18 @@ def trace_solve_is_the_trace(row: Row) -> None:
 
 
 @law("operators")
+def tangent_covariance_is_the_product(row: Row) -> None:
+    """J S⁻¹ Jᵀ of two rows with three outputs, and the diagonals alone."""
+    jacobian = np.random.default_rng(1).normal(size=(2, 3, D))
+    expected = np.einsum("nkd,de,nle->nkl", jacobian, np.linalg.inv(kept(row)), jacobian)
+    tangents = jax.vmap(jax.vmap(unravel))(jnp.asarray(jacobian))
+    for op in (operator(row), operator(row).factored()):
+        np.testing.assert_allclose(op.tangent_covariance(tangents, marginal=False), expected, **CLOSE)
+        variances = op.tangent_covariance(tangents, marginal=True)
+        np.testing.assert_allclose(variances, np.einsum("nkk->nk", expected), **CLOSE)
+
+
+@law("operators")
 def sandwich_is_the_product(row: Row) -> None:
     """Δ S⁻¹ Δ for an indefinite Δ of the same structure (of dense blocks beside one that is curved)."""
     other = row.extras.get("delta", row)
@@ -679,6 +691,14 @@ twin_of(
     "the same key always",
     "sample_has_the_covariance",
     sample=lambda op, key, like: Diagonal.sample(op, jax.random.clone(key_once), like),
+)
+twin_of(
+    diagonal,
+    "tangents without the inverse",
+    "tangent_covariance_is_the_product",
+    tangent_covariance=lambda op, jacobian, marginal: Diagonal.tangent_covariance(
+        Diagonal(op.variance(op.values)), jacobian, marginal
+    ),
 )
 twin_of(diagonal, "sign of logdet", "logdet_is_slogdet", logdet=lambda op, like: -Diagonal.logdet(op, like))
 twin_of(

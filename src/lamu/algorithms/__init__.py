@@ -5,7 +5,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
-from lamu.algorithms.discrete.plugged import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import AtMean, AtMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.ensembles.diversity import Anchors, Bootstrap, Seeds
@@ -25,7 +25,7 @@ from lamu.algorithms.optimisers.newton import newton
 from lamu.algorithms.optimisers.rmsprop import rmsprop
 from lamu.algorithms.optimisers.sam import sam
 from lamu.algorithms.optimisers.sgd import sgd
-from lamu.algorithms.post_hoc.evidence import Evidence, evidence
+from lamu.algorithms.post_hoc.evidence import Evidence, evidence, tuned
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.algorithms.post_hoc.last_layer import last_layer
 from lamu.algorithms.post_hoc.neural_linear import neural_linear
@@ -33,7 +33,6 @@ from lamu.algorithms.post_hoc.online_laplace import online_laplace
 from lamu.algorithms.post_hoc.prior_scales import OneScale, ScalePerLayer, ScalePerWeight
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
 from lamu.algorithms.post_hoc.subnetwork import ByMask, LargestVariance
-from lamu.algorithms.post_hoc.tuning import tuned
 from lamu.algorithms.table import registry
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam

@@ -39,7 +39,7 @@ from lamu.temperatures import choose_temperature
 
 __all__ = ["Request", "fingerprint", "learning_rows", "table_fingerprint", "train"]
 
-_PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "flax", "optax", "scikit-learn", "pandas")
+_PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "pandas")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,5 @@ would move with other rows.
 from lamu.composition.composed import Composition, average, load_composition, stack
 from lamu.composition.resampling import bootstrap
 from lamu.composition.sandwich_estimate import sandwich
-from lamu.composition.weighted import Weighted
 
-__all__ = ["Composition", "Weighted", "average", "bootstrap", "load_composition", "sandwich", "stack"]
+__all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich", "stack"]

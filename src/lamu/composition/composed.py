@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, store
-from lamu.composition.weighted import Weighted
-from lamu.predictives import Predictive
+from lamu.predictives import Predictive, Weighted
 from lamu.record import decode, encode, record
 from lamu.typing import RandomKey
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.batch import Batch
+from lamu.data.incomplete import Incomplete
 from lamu.data.precision import refuse_lost
 from lamu.data.spelling import nearest
+from lamu.data.wording import listed
 from lamu.record import record
 from lamu.typing import Array
 
@@ -27,13 +29,17 @@ _KEYS = ("x", "y", "weight", "offset", "mask")
 class Arrays:
     r"""N rows in memory: inputs, targets, a weight a row and, where there is one, an offset.
 
+    Targets are one array, or arrays by name: what a row brings beside its value (`{"value", "trials"}`), or all that a
+    target without inputs observes.
+
     `Arrays.of` is the way in: it checks everything once, so that no later code has to. Floating inputs keep their dtype
     (float64 only where JAX has 64 bits enabled), whole numbers and truth values become the default float. Whole targets
     stay whole (int32, or int64), floating targets take the dtype of x.
 
     Attributes:
         x: inputs `[N, ...]`, floating.
-        y: targets `[N]` or `[N, outputs]`.
+        y: targets `[N]` or `[N, outputs]`, or a dictionary of arrays `[N, ...]` by name, of which one that may have
+            missing entries is an `Incomplete`.
         weight: what a row counts, `[N]`, of the dtype of x; ones unless given.
         offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`, of the dtype
             of x; None where there is none.
@@ -59,9 +65,10 @@ class Arrays:
 
         Args:
             data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset` and `mask`, or an
-                `Arrays`, returned as is. Targets alone, for a model without inputs, come as one array or a mapping
-                without `x`, and x is then `[N, 0]`. A row whose mask is zero is no data: it is left out here, before
-                anything in it is looked at, so that N is the number of the others.
+                `Arrays`, returned as is. y is an array or a mapping of arrays by name. Targets alone, for a model
+                without inputs, come as one array or a mapping without `x`, and x is then `[N, 0]`. A row whose mask is
+                zero is no data: it is left out here, before anything in it is looked at, so that N is the number of the
+                others.
 
         Returns:
             The rows, on the default device.
@@ -102,16 +109,55 @@ class Arrays:
         return data if isinstance(data, Arrays) else cls._read(data, refuse_lost)
 
     @classmethod
-    def _read(cls, data: Any, look: Callable[..., None] | None = None) -> Arrays:
+    def named(cls, data: Any, names: Sequence[str], missing: bool = False) -> Arrays:
+        """Returns the data of a target that has no inputs and observes arrays by name.
+
+        Args:
+            data: a mapping of arrays `[N, ...]` with these names and, optionally, `weight` and `mask`; for a single
+                name the array alone will do; or an `Arrays`, returned as is.
+            names: the names that the target observes.
+            missing: whether NaN is a missing entry; then each array comes as an `Incomplete`.
+
+        Raises:
+            TypeError: if `data` is none of these, or an array holds something else than numbers.
+            ValueError: as for `of`, for a name that is lacking, or one that the target does not know.
+
+        Examples:
+            >>> from lamu.data import Arrays
+            >>> rows = Arrays.named({"height": [1.8, float("nan")], "weight": [1.0, 2.0]}, ["height"], missing=True)
+            >>> rows.y["height"].observed.tolist(), rows.weight.tolist()
+            ([True, False], [1.0, 2.0])
+        """
+        if isinstance(data, Arrays):
+            return data
+        if not isinstance(data, Mapping):
+            if len(names) != 1:
+                raise TypeError(f"data is a {type(data).__name__}; pass a mapping with the keys {listed(names)}")
+            data = {names[0]: data}
+        beside = ("weight", "mask")
+        for key in data:
+            if key not in (*names, *beside):
+                raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), (*names, *beside))}")
+        lacking = [name for name in names if name not in data]
+        if lacking:
+            raise ValueError(f"data lacks {listed(lacking)}, which the target observes; pass {listed(names)}")
+        observed = {name: data[name] for name in names}
+        return cls._read({"y": observed, **{key: data[key] for key in beside if key in data}}, missing=missing)
+
+    @classmethod
+    def _read(cls, data: Any, look: Callable[..., None] | None = None, missing: bool = False) -> Arrays:
         given = _parts(data)
-        y = _numbers("y", given["y"])
-        x = _numbers("x", given["x"]) if "x" in given else _no_inputs(y)
-        if x.ndim == 0 or y.ndim == 0:
-            raise ValueError(
-                "x and y need a leading axis of rows, but one of them is a single number; pass arrays [N, ...]"
-            )
-        if len(x) != len(y):
-            raise ValueError(f"x has {len(x)} rows and y has {len(y)}; pass one target a row of x")
+        y = {name: _numbers(name, part) for name, part in _targets(given["y"]).items()}
+        first = next(iter(y.values()))
+        x = _numbers("x", given["x"]) if "x" in given else _no_inputs(first)
+        for part in (x, *y.values()):
+            if part.ndim == 0:
+                raise ValueError(
+                    "x and y need a leading axis of rows, but one of them is a single number; pass arrays [N, ...]"
+                )
+        for name, part in y.items():
+            if len(part) != len(x):
+                raise ValueError(f"x has {len(x)} rows and {name} has {len(part)}; pass one target a row of x")
         if len(x) == 0:
             raise ValueError("x and y have no rows; pass at least one")
         beside = {name: _numbers(name, given[name]) for name in _KEYS[2:] if given.get(name) is not None}
@@ -124,27 +170,34 @@ class Arrays:
             )
         if mask is not None:
             real = _real_rows(mask, len(x))
-            x, y = x[real], y[real]
+            x, y = x[real], {name: part[real] for name, part in y.items()}
             weight, offset = (None if leaf is None else leaf[real] for leaf in (weight, offset))
-        if (x.size == 0 and "x" in given) or y.size == 0:
-            raise ValueError(f"x has the shape {x.shape} and y {y.shape}; pass at least one input and one target a row")
+        empty = [name for name, part in y.items() if part.size == 0]
+        if (x.size == 0 and "x" in given) or empty:
+            name = empty[0] if empty else "y"
+            shape = y.get(name, first).shape
+            raise ValueError(
+                f"x has the shape {x.shape} and {name} {shape}; pass at least one input and one target a row"
+            )
         if look is not None:
             look("x", x)
-            look("y", y, target=True)
+            for name, part in y.items():
+                look(name, part, target=True)
         x = _on_device("x", x, x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float))
-        y = _on_device("y", y, x.dtype if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y))
+        read = {name: _target(name, part, x.dtype, missing) for name, part in y.items()}
+        targets = dict(zip(given["y"], read.values(), strict=True)) if isinstance(given["y"], Mapping) else read["y"]
         offset = None if offset is None else _on_device("offset", offset, x.dtype)
         if weight is None:
-            return cls(x=x, y=y, weight=jax.device_put(np.ones(len(x), x.dtype)), offset=offset)
+            return cls(x=x, y=targets, weight=jax.device_put(np.ones(len(x), x.dtype)), offset=offset)
         weight = _on_device("weight", weight, x.dtype)
         if bool(jnp.any(weight < 0)) or not bool(jnp.any(weight > 0)):
             raise ValueError(f"weights must not be negative nor all zero; the smallest is {float(jnp.min(weight)):g}")
-        return cls(x=x, y=y, weight=weight, offset=offset)
+        return cls(x=x, y=targets, weight=weight, offset=offset)
 
     @property
     def count(self) -> int:
         """The number of rows N."""
-        return self.y.shape[0]
+        return self.weight.shape[0]
 
     def take(self, chosen: Any) -> Arrays:
         """Returns some of the rows, by their indices `[n]`."""
@@ -262,6 +315,24 @@ def _parts(data: Any) -> Mapping[str, Any]:
     raise TypeError(f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys {_named()}")
 
 
+def _targets(y: Any) -> dict[str, Any]:
+    """Returns targets by the name that a message calls them."""
+    if not isinstance(y, Mapping):
+        return {"y": y}
+    if not y:
+        raise ValueError("y is a mapping without arrays; pass at least one")
+    return {f"y[{name!r}]": part for name, part in y.items()}
+
+
+def _target(name: str, part: Any, dtype: Any, missing: bool) -> Any:
+    """Returns targets on the device; with what is missing, where that is allowed."""
+    dtype = dtype if jnp.issubdtype(part.dtype, jnp.floating) else _whole(name, part)
+    if not missing:
+        return _on_device(name, part, dtype)
+    known = Incomplete.of(np.asarray(part))
+    return Incomplete(_on_device(name, known.value, dtype), jax.device_put(known.observed))
+
+
 def _no_inputs(y: Any) -> np.ndarray:
     """Returns the inputs of data that are targets alone."""
     dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
@@ -308,14 +379,14 @@ def _numbers(name: str, values: Any) -> Any:
     return array
 
 
-def _whole(y: Any) -> Any:
+def _whole(name: str, y: Any) -> Any:
     """Returns the dtype of whole targets: 32 bits, or 64 where they came so and JAX allows it."""
     wide = jnp.iinfo(y.dtype).bits == 64 if y.dtype != bool else False
     dtype = jax.dtypes.canonicalize_dtype(np.int64) if wide or y.dtype == np.uint32 else np.dtype(np.int32)
     largest = jnp.iinfo(dtype).max
     if y.dtype != bool and (int(y.max()) > largest or int(y.min()) < -largest):
         raise ValueError(
-            f"y has whole numbers beyond {dtype}, up to {int(y.max())}; number classes from 0, and give others "
+            f"{name} has whole numbers beyond {dtype}, up to {int(y.max())}; number classes from 0, and give others "
             "as floats"
         )
     return dtype

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.record import record
@@ -23,7 +24,8 @@ class Batch:
 
     Attributes:
         x: inputs, leading axis `batch`.
-        y: targets, leading axis `batch`.
+        y: targets, leading axis `batch`: an array, or arrays by name, such as `{"value", "trials"}`. An array that may
+            have missing entries is a `lamu.data.Incomplete`.
         mask: one or zero for each row, floating.
         weight: the weight of each row, floating.
         offset: a known part of the linear predictor (the log of an exposure), added to f and in its units, `[batch]` or
@@ -45,7 +47,7 @@ class Batch:
     @classmethod
     def of(cls, x: Any, y: Any, offset: Any = None) -> Batch:
         """Returns a batch of real rows of weight one."""
-        x, y = jnp.asarray(x), jnp.asarray(y)
+        x, y = jnp.asarray(x), jax.tree.map(jnp.asarray, y)
         dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
         ones = jnp.ones(x.shape[0], dtype)
         return cls(x=x, y=y, mask=ones, weight=ones, offset=None if offset is None else jnp.asarray(offset, dtype))
@@ -63,7 +65,7 @@ class Batch:
 
         return Batch(
             x=pad(self.x, self.x[:1]),
-            y=pad(self.y, self.y[:1]),
+            y=jax.tree.map(lambda leaf: pad(leaf, leaf[:1]), self.y),
             mask=pad(self.mask, jnp.zeros_like(self.mask[:1])),
             weight=pad(self.weight, self.weight[:1]),
             offset=None if self.offset is None else pad(self.offset, self.offset[:1]),

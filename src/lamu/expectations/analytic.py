@@ -9,7 +9,8 @@ import jax
 
 from lamu.expectations.estimate import Estimate
 from lamu.expectations.fisher import require_exponential
-from lamu.families import ExpectationParameters, Gaussian, NaturalGaussian, NaturalParameters
+from lamu.families import Product
+from lamu.families.exponential import symmetric, values_of, with_values
 from lamu.operators import Dense
 from lamu.record import record
 from lamu.typing import RandomKey
@@ -26,7 +27,7 @@ class Analytic:
     gradient is the data's natural parameter with a minus sign.
 
     Raises:
-        TypeError: for a belief that is no exponential family.
+        TypeError: for a belief that is neither of an exponential family nor a product of such.
 
     Source: Khan & Lin (2017), section 3; Khan & Rue (2021), section 5.1.
 
@@ -39,6 +40,8 @@ class Analytic:
         (0.75, 3.0)
     """
 
+    departure = ""
+
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns the expected loss and its gradient in μ; the key is not used.
 
@@ -47,14 +50,11 @@ class Analytic:
             belief: q.
             loss: the expected loss, from `belief.expectation()` to a number.
         """
-        if isinstance(belief, Gaussian):
-            value, gradient = jax.value_and_grad(loss)(belief.expectation())
-            second = gradient.second
-            if isinstance(second, Dense):  # what is written in one half of a symmetric matrix belongs to both
-                second = Dense((second.matrix + second.matrix.T) / 2)
-            return Estimate(value, NaturalGaussian(gradient.first, second))
-        require_exponential(belief, "Analytic()")
+        if not isinstance(belief, Product):
+            require_exponential(belief, "Analytic()")
         mu = belief.expectation()
-        at = lambda values: loss(ExpectationParameters(values, mu.given, mu.of))
-        value, gradient = jax.value_and_grad(at)(mu.values)
-        return Estimate(value, NaturalParameters(gradient, mu.given, mu.of))
+        value, gradient = jax.value_and_grad(lambda values: loss(with_values(mu, values)))(values_of(mu))
+        # What is written in one half of a symmetric matrix belongs to both.
+        halves = lambda node: Dense(symmetric(node.matrix)) if isinstance(node, Dense) else node
+        gradient = jax.tree.map(halves, gradient, is_leaf=lambda node: isinstance(node, Dense))
+        return Estimate(value, with_values(belief.natural(), gradient))

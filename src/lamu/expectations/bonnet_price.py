@@ -9,7 +9,7 @@ import jax
 
 from lamu import tree
 from lamu.expectations.estimate import Estimate
-from lamu.families import Gaussian, NaturalGaussian
+from lamu.families import Gaussian, NaturalParameters
 from lamu.typing import Params
 
 __all__ = ["at_point", "in_expectation"]
@@ -29,4 +29,5 @@ def in_expectation(belief: Gaussian, value: Any, gradient: Params, hessian: Any)
     Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
     Hessian's diagonal, which is what its operator holds.
     """
-    return Estimate(value, NaturalGaussian(tree.add(gradient, hessian.matvec(belief.mean), -1.0), hessian.scale(0.5)))
+    values = (tree.add(gradient, hessian.matvec(belief.mean), -1.0), hessian.scale(0.5))
+    return Estimate(value, NaturalParameters(values, belief.given, type(belief)))

@@ -46,6 +46,8 @@ class Enumeration:
 
     most: int = static(default=65_536)
 
+    departure = ""
+
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Bernoulli | Binary | Categorical):

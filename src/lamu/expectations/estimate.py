@@ -36,7 +36,12 @@ class Estimator(Protocol):
 
     `Expectation` is the same choice for the mean loss of a network on a batch, with curvature in an operator and the
     network's state; an estimator knows nothing of networks, and is for any exponential family.
+
+    Attributes:
+        departure: what it changes about the rule, in words; empty for nothing.
     """
+
+    departure: str | Any
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns the expected loss and its gradient in the expectation parameters.

@@ -47,6 +47,8 @@ class GaussHermite:
 
     points: int = static(default=32)
 
+    departure = ""
+
     def __post_init__(self) -> None:
         if not isinstance(self.points, int) or self.points < 1:
             raise ValueError(f"a quadrature rule needs at least one node a dimension, not {self.points!r}")

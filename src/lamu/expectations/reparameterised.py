@@ -61,6 +61,8 @@ class Reparameterised:
     draws: int = static(default=1)
     sampler: Sampler = Independent()
 
+    departure = ""
+
     def __post_init__(self) -> None:
         require_draws(self.draws)
         self.sampler.require(self.draws)

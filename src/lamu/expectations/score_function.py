@@ -16,7 +16,6 @@ from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.reparameterised import require_draws
 from lamu.expectations.samplers import Independent, Sampler
 from lamu.families import Gaussian, NaturalParameters
-from lamu.operators import Scalar
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
 
@@ -56,6 +55,8 @@ class ScoreFunction:
     draws: int = static(default=16)
     control: Control = Constant()
     sampler: Sampler = Independent()
+
+    departure = ""
 
     def __post_init__(self) -> None:
         require_draws(self.draws)
@@ -103,16 +104,13 @@ def _scores(belief: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
 def _gaussian_scores(belief: Gaussian) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Returns the same for a Gaussian, with scores around its mean, where nothing cancels."""
     structure: Any = type(belief.precision)
-    spread = Gaussian(tree.zeros_like(belief.mean), belief.precision).expectation().second
+    spread = structure.second_moment(belief.precision, belief.mean)
 
     def at_draw(theta: Any) -> tuple[Any, Any]:
         away = tree.add(theta, belief.mean, -1.0)
         pull = belief.precision.matvec(away)
-        square = structure.from_outer(away, away)
-        if structure is Scalar:  # its statistic is the sum of squares, and its constructors keep the mean
-            square = square.scale(float(tree.dimension(away)))
         bend = jax.tree.map(jnp.subtract, structure.from_outer(pull, pull), belief.precision)
-        return (away, jax.tree.map(jnp.subtract, square, spread)), (pull, bend.scale(0.5))
+        return (away, jax.tree.map(jnp.subtract, structure.statistic(away), spread)), (pull, bend.scale(0.5))
 
     def finished(sums: Any) -> Any:
         pull, half = sums

@@ -7,7 +7,7 @@ from lamu.families.draws import Draws
 from lamu.families.ensemble import Ensemble
 from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
 from lamu.families.gamma import Exponential, Gamma, InverseGamma
-from lamu.families.gaussian import ExpectationGaussian, Gaussian, NaturalGaussian
+from lamu.families.gaussian import Gaussian
 from lamu.families.interface import Family
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
@@ -27,7 +27,6 @@ __all__ = [
     "Dirichlet",
     "Draws",
     "Ensemble",
-    "ExpectationGaussian",
     "ExpectationMixture",
     "ExpectationParameters",
     "Exponential",
@@ -38,7 +37,6 @@ __all__ = [
     "InverseGamma",
     "MatrixNormal",
     "Mixture",
-    "NaturalGaussian",
     "NaturalMixture",
     "NaturalParameters",
     "NormalGamma",

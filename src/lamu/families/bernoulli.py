@@ -116,6 +116,12 @@ class Binary(ExponentialFamily):
         return theta
 
     @property
+    def mode(self) -> Params:
+        """The more probable value of every weight, +1 or −1."""
+        sign = lambda half: jnp.where(half >= 0, jnp.ones_like(half), -jnp.ones_like(half))
+        return jax.tree.map(sign, self.half_logit)
+
+    @property
     def mean(self) -> Params:
         r"""\(\tanh\lambda\)."""
         return jax.tree.map(jnp.tanh, self.half_logit)

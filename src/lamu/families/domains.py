@@ -12,6 +12,8 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.operators import Dense, Diagonal
+from lamu.operators.retraction import retracted
 from lamu.typing import Array, Number
 
 __all__ = ["Domain", "Positive", "PositiveDefinite", "Real"]
@@ -57,8 +59,7 @@ class Real(Domain):
 class Positive(Domain):
     r"""Numbers above a floor, zero unless the belief says otherwise.
 
-    With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\), which is
-    \(\tfrac12 s + (s + \rho d)^2 / (2 s)\) and so never below \(s/2\) (Lin, Schmidt & Khan 2020).
+    With s the distance from the floor, the step is \(s + \rho d + \rho^2 d^2 / (2 s)\) and so never below \(s/2\).
     """
 
     above: Callable[[Any], float] | None = None
@@ -69,8 +70,8 @@ class Positive(Domain):
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
         """Returns the second-order retraction."""
-        step = tree.cast(rate, value) * direction
-        return value + step + step**2 / (2.0 * (value - self.floor(belief)))
+        floor = self.floor(belief)
+        return floor + retracted(Diagonal(value - floor), Diagonal(direction), rate).values
 
     def _fault(self, value: np.ndarray, belief: Any) -> str | None:
         floor = self.floor(belief)
@@ -86,8 +87,9 @@ class PositiveDefinite(Domain):
 
     def retract(self, value: Array, direction: Array, rate: Number, belief: Any) -> Array:
         """Returns the second-order retraction."""
-        step = tree.cast(rate, value) * (direction + jnp.swapaxes(direction, -1, -2)) / 2.0
-        return value + step + step @ jnp.linalg.solve(value, step) / 2.0
+        symmetric = (direction + jnp.swapaxes(direction, -1, -2)) / 2.0
+        member = lambda s, d: retracted(Dense(s), Dense(d), rate).matrix
+        return jnp.vectorize(member, signature="(n,n),(n,n)->(n,n)")(value, symmetric)
 
     def _fault(self, value: np.ndarray, belief: Any) -> str | None:
         if value.ndim < 2 or value.shape[-1] != value.shape[-2]:

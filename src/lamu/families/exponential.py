@@ -112,6 +112,14 @@ class ExponentialFamily(abc.ABC):
 
     # The mathematics that follows from them.
 
+    def with_natural(self, values: Any) -> Any:
+        """Returns the belief of this family with natural parameters of other values.
+
+        Args:
+            values: λ, a tree like `to_natural()`.
+        """
+        return type(self).from_natural(values, self.given)
+
     def natural(self) -> NaturalParameters:
         """Returns λ."""
         return NaturalParameters(self.to_natural(), self.given, type(self))
@@ -167,7 +175,7 @@ class ExponentialFamily(abc.ABC):
         """
         natural = self.natural()
         gradient = jax.grad(lambda values: type(self).partition(values, natural.given))
-        return jax.jvp(gradient, (natural.values,), (_values(direction),))[1]
+        return jax.jvp(gradient, (natural.values,), (values_of(direction),))[1]
 
     def retract(self, direction: Any, rate: Number) -> Any:
         r"""Returns the belief after the step \(\lambda + \rho d\), bent so that it cannot leave the domain.
@@ -183,9 +191,9 @@ class ExponentialFamily(abc.ABC):
 
         Source: Lin, Schmidt & Khan (2020), "Handling the positive-definite constraint in the Bayesian learning rule".
         """
-        natural, d = self.natural(), _values(direction)
+        natural, d = self.natural(), values_of(direction)
         if self.unbounded:
-            return type(self).from_natural(tree.add(natural.values, d, rate), natural.given)
+            return self.with_natural(tree.add(natural.values, d, rate))
         at = lambda values: _fields(type(self).from_natural(values, natural.given))
         fields, tangent = jax.jvp(at, (natural.values,), (d,))
         moved = {
@@ -296,6 +304,21 @@ class ExpectationParameters:
             ) from None
 
 
+def values_of(parameters: Any) -> Any:
+    """Returns the values of natural or expectation parameters, or of a tree of them; other trees as they are."""
+    return jax.tree.map(lambda node: node.values if _known(node) else node, parameters, is_leaf=_known)
+
+
+def with_values(parameters: Any, values: Any) -> Any:
+    """Returns the parameters, or the tree of them, with other values."""
+    put = lambda node, part: dataclasses.replace(node, values=part) if _known(node) else part
+    return jax.tree.map(put, parameters, values, is_leaf=_known)
+
+
+def _known(node: Any) -> bool:
+    return isinstance(node, NaturalParameters | ExpectationParameters)
+
+
 def total(function: Callable[..., Array], *trees: Any) -> Array:
     """Returns the sum of a function over all members of all leaves, for log-partitions."""
     leaves = jax.tree.leaves(jax.tree.map(lambda *xs: jnp.sum(function(*xs)), *trees))
@@ -317,11 +340,6 @@ def apart(leaf: Any, count: int, *trees: Any) -> tuple[Any, ...]:
     structure = jax.tree.structure(trees[0])
     made = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
     return tuple(jax.tree.unflatten(structure, [parts[i] for parts in made]) for i in range(count))
-
-
-def _values(parameters: Any) -> Any:
-    known = isinstance(parameters, NaturalParameters | ExpectationParameters)
-    return parameters.values if known else parameters
 
 
 def _fields(belief: Any) -> dict[str, Any]:

@@ -21,7 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu.families.categorical import Categorical
-from lamu.families.gaussian import ExpectationGaussian, Gaussian, NaturalGaussian
+from lamu.families.exponential import ExpectationParameters, NaturalParameters
+from lamu.families.gaussian import Gaussian
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -189,12 +190,12 @@ class NaturalMixture:
     """
 
     weights: Any
-    components: NaturalGaussian
+    components: NaturalParameters
 
     def family(self) -> Mixture:
         """Returns the same belief by weights, means and precisions."""
         logits = Categorical.from_natural(self.weights, ()).logits
-        return Mixture(logits, jax.vmap(lambda component: component.gaussian())(self.components))
+        return Mixture(logits, jax.vmap(lambda component: component.family())(self.components))
 
 
 @record
@@ -210,15 +211,15 @@ class ExpectationMixture:
         >>> from lamu.families import Gaussian, Mixture
         >>> from lamu.operators import Diagonal
         >>> belief = Mixture(jnp.zeros(2), Gaussian(jnp.array([[-3.0], [3.0]]), Diagonal(jnp.ones((2, 1)))))
-        >>> belief.expectation().components.first.tolist()
+        >>> belief.expectation().components.values[0].tolist()
         [[-1.5], [1.5]]
     """
 
     weights: Any
-    components: ExpectationGaussian
+    components: ExpectationParameters
 
     def family(self) -> Mixture:
         """Returns the same belief by weights, means and precisions."""
         logits = Categorical.from_expectation(self.weights, ()).logits
-        unweigh = lambda pi, mu: jax.tree.map(lambda leaf: leaf / pi, mu).gaussian()
+        unweigh = lambda pi, mu: jax.tree.map(lambda leaf: leaf / pi, mu).family()
         return Mixture(logits, jax.vmap(unweigh)(jax.nn.softmax(logits), self.components))

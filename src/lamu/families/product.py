@@ -40,6 +40,35 @@ class Product:
         """The factors' means."""
         return {name: factor.mean for name, factor in self.factors.items()}
 
+    def to_natural(self) -> dict[str, Any]:
+        """Returns the values of the factors' natural parameters, by name."""
+        return {name: method() for name, method in self._each("to_natural").items()}
+
+    def with_natural(self, values: Mapping[str, Any]) -> Product:
+        """Returns the product of the same families with natural parameters of other values.
+
+        Args:
+            values: λ, a tree like `to_natural()`.
+        """
+        return Product({name: method(values[name]) for name, method in self._each("with_natural").items()})
+
+    def fisher_product(self, direction: Mapping[str, Any]) -> dict[str, Any]:
+        r"""Returns \(F v\), whose blocks are the factors' own.
+
+        Args:
+            direction: v, a tree like `to_natural()`.
+        """
+        return {name: method(direction[name]) for name, method in self._each("fisher_product").items()}
+
+    def retract(self, direction: Mapping[str, Any], rate: Any) -> Product:
+        r"""Returns the product after the step \(\lambda + \rho d\) of every factor, which cannot leave the domain.
+
+        Args:
+            direction: d, a tree like `to_natural()`.
+            rate: ρ.
+        """
+        return Product({name: method(direction[name], rate) for name, method in self._each("retract").items()})
+
     def natural(self) -> dict[str, Any]:
         """Returns the natural parameters of every factor, by name."""
         return {name: method() for name, method in self._each("natural").items()}

@@ -1,4 +1,8 @@
-r"""How a precision moves from S towards its target H: along the straight line of the rule, or bent to stay positive."""
+r"""How the rule moves: a precision S towards its target H, or λ towards \(-\nabla_\mu E_q[\ell]\).
+
+Along the straight line of the rule, bent to stay positive, or without forgetting. With \(\lambda_2 = -\tfrac12 S\) and
+\(\nabla_{\mu_2} E_q[\ell] = \tfrac12 H\) the two are one step.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 
 from lamu import tree
-from lamu.operators import Operator
+from lamu.operators.retraction import retracted
 from lamu.record import record
 
-__all__ = ["Accumulation", "Geometry", "Retraction", "Straight"]
+__all__ = ["Accumulation", "FamilyGeometry", "Geometry", "Retraction", "Straight"]
 
 
 @runtime_checkable
@@ -29,8 +33,23 @@ class Geometry(Protocol):
         """Returns the precision after one step of the given rate towards the target.
 
         Args:
-            precision: S, an operator linear in its leaves.
+            precision: S, or natural parameters λ: a tree that is linear in its leaves.
             target: H, of the same structure; it need not be positive.
+            rate: ρ.
+        """
+        ...
+
+
+@runtime_checkable
+class FamilyGeometry(Geometry, Protocol):
+    """An arrow for beliefs of any exponential family too."""
+
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief after one step of the given rate towards other natural parameters.
+
+        Args:
+            belief: q, of an exponential family or a product of such families.
+            target: λ′, a tree like `belief.to_natural()`.
             rate: ρ.
         """
         ...
@@ -54,9 +73,13 @@ class Straight:
     departure = ""
     stays_positive = False
 
-    def move(self, precision: Operator, target: Operator, rate: Any) -> Operator:
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns (1 − ρ) S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision, target)
+
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief of (1 − ρ) λ + ρ λ′."""
+        return belief.with_natural(self.move(belief.to_natural(), target, rate))
 
 
 @record
@@ -82,14 +105,11 @@ class Retraction:
 
     def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns the retracted precision."""
-        delta = jax.tree.map(lambda s, h: h - s, precision, target)
-        bend = precision.sandwich(delta)
+        return retracted(precision, jax.tree.map(lambda s, h: h - s, precision, target), rate)
 
-        def moved(s: Any, d: Any, b: Any) -> Any:
-            rho = tree.cast(rate, s)
-            return s + rho * d + rho**2 / 2 * b
-
-        return jax.tree.map(moved, precision, delta, bend)
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief after the family's own retraction along λ′ − λ."""
+        return belief.retract(tree.add(target, belief.to_natural(), -1.0), rate)
 
 
 @record
@@ -111,6 +131,10 @@ class Accumulation:
     departure = "no forgetting"
     stays_positive = False
 
-    def move(self, precision: Operator, target: Operator, rate: Any) -> Operator:
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns S + ρ H."""
         return jax.tree.map(lambda s, h: s + tree.cast(rate, s) * h, precision, target)
+
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief of λ + ρ λ′."""
+        return belief.with_natural(self.move(belief.to_natural(), target, rate))

@@ -11,7 +11,6 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.geometry.arrows import Geometry, Straight
-from lamu.operators import Dense, Diagonal
 from lamu.record import record
 from lamu.typing import Array, Number, Params
 
@@ -65,7 +64,7 @@ class Bounded:
 
     def move(self, precision: Any, target: Any, rate: Any) -> Any:
         """Returns the precision after the largest share of the base's step that the bound allows."""
-        like = _space(precision)
+        like = precision.some_vector()
         before = precision.logdet(like)
 
         def divergence(share: Any) -> Array:
@@ -159,24 +158,6 @@ def largest_share(divergence: Callable[[Any], Array], epsilon: Number) -> Array:
         return jax.lax.fori_loop(0, steps, halved, (jnp.zeros_like(whole), jnp.ones_like(whole)))[0]
 
     return jax.lax.cond(whole <= bound, lambda: jnp.ones_like(whole), search)
-
-
-def _space(precision: Any) -> Params:
-    """A vector of the space that a precision acts on, as far as it knows it."""
-    if isinstance(precision, Diagonal):
-        return precision.values
-    if isinstance(precision, Dense):
-        return jnp.diagonal(precision.matrix)
-    leaves = jax.tree.leaves(precision)
-    if len(leaves) == 1 and jnp.ndim(leaves[0]) == 0:
-        return jnp.asarray(leaves[0])
-    space = getattr(precision, "space", None)
-    if space is None:
-        raise TypeError(
-            f"Bounded() needs to know the space of a {type(precision).__name__} precision to take its determinant; use "
-            "it with Diagonal, Dense or Scalar"
-        )
-    return space
 
 
 def _require_positive(epsilon: Any) -> None:

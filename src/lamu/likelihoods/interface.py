@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.promotion import lenient
-from lamu.supports import Classes, Support
+from lamu.supports import Classes, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Likelihood"]
@@ -25,6 +25,10 @@ class Likelihood:
     one value a row (classes, binary, one-output regression), `[batch, outputs]` for regression with several outputs.
     Log densities are in nats, one a row. `params` are the dispersion parameters, unconstrained (an empty dictionary
     where there are none). Methods accept any floating dtype and return that of `f`.
+
+    Where a row brings more than a value, `y` is a dictionary of arrays with the value under `"value"`:
+    `lamu.fit(model, (x, {"value": times, "censored": status}), ...)`. A draw of `sample` is the value alone, so
+    `log_prob` takes that too, as a row of which nothing more is known.
 
     A likelihood of one's own inherits from this class, is a `lamu.record.record`, and names its `support`. Then it
     defines one of two things, and everything else follows:
@@ -89,7 +93,8 @@ class Likelihood:
         """Returns the width that the network's output must have: one for each value of a row, or for each class."""
         if isinstance(self.support, Classes):
             return self.support.number
-        return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[1]
+        value = value_of(y)
+        return 1 if jnp.ndim(value) == 1 else jnp.shape(value)[1]
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | f] in the target's shape; for classes the probabilities `[batch, classes]`."""
@@ -154,9 +159,10 @@ class Likelihood:
     def check(self, y: Any) -> None:
         """Raises a ValueError, in one sentence, if the targets cannot be of this likelihood; before any compute.
 
+        A likelihood whose rows bring more than a value (`y["trials"]`) checks that too.
         Unless overridden, they must be in the support.
         """
-        self.support.check(y, self.name)
+        self.support.check(value_of(y), self.name)
 
     @property
     def task(self) -> str:

@@ -1,4 +1,4 @@
-"""What speaks against draws, in plain words; by NumPy alone, so that every run can afford it."""
+"""What speaks against draws, in plain words; without ArviZ, so that every run can afford it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from lamu import tree
-from lamu.convergence import Convergence
+from lamu.convergence import LARGEST_R_HAT, Convergence
 from lamu.density import Density
 
 __all__ = ["UnreliableChains", "complaints", "mixing", "split_r_hat"]
 
 _FEWEST = 100  # draws a chain; fewer say little of how a chain moves
-_REFUSES, _TAKES_ALL, _DIVERGES, _DISAGREE, _EXCHANGES = 0.01, 0.999, 0.01, 1.1, 0.02
+_REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
 _MOST = 10_000  # coordinates looked at
 _MOST_MIXED = 256  # of them for an effective sample size
 _LONGER = "take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
@@ -101,7 +101,7 @@ def split_r_hat(values: Any) -> np.ndarray:
         One number a coordinate, `[...]`; infinite where halves stand still in different places, one where all do in
         the same.
 
-    Source: Gelman et al. (2013), section 11.4; ArviZ's, in `diagnose`, is by ranks.
+    Source: Gelman et al. (2013), section 11.4, by NumPyro; that of `diagnose` is by ranks, by ArviZ.
 
     Examples:
         >>> import numpy as np
@@ -109,14 +109,10 @@ def split_r_hat(values: Any) -> np.ndarray:
         >>> float(split_r_hat(np.stack([np.arange(10.0) % 2, 5 + np.arange(10.0) % 2]))) > 2
         True
     """
-    values = np.asarray(values, np.float64)
-    half = values.shape[1] // 2
-    halves = np.concatenate([values[:, :half], values[:, -half:]])
-    within = halves.var(axis=1, ddof=1).mean(axis=0)
-    between = halves.mean(axis=1).var(axis=0, ddof=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.sqrt((half - 1) / half + between / within)
-    return np.where(within > 0, ratio, np.where(between > 0, np.inf, 1.0))
+    from numpyro.diagnostics import split_gelman_rubin
+
+    ratio = split_gelman_rubin(np.asarray(values, np.float64))
+    return np.where(np.isnan(ratio), 1.0, ratio)
 
 
 def _coordinates(leaves: list[Any]) -> np.ndarray:
@@ -190,7 +186,7 @@ def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: 
         largest = float(split_r_hat(statistics["log_density"]))
     if model.identified:
         largest = max(largest, float(np.max(split_r_hat(values), initial=0.0)))
-    if largest <= _DISAGREE:
+    if largest <= LARGEST_R_HAT:
         return []
     return [
         f"the chains did not mix (R-hat {largest:.2f}, which should be below 1.01): they have not forgotten where they "

@@ -4,8 +4,21 @@ The limit is what may be held at once beside what there already is. Nothing is m
 sizes are computed before, work is cut into chunks that fit, and what cannot be cut is refused.
 """
 
-from lamu.memory.limits import at_least, budget, demand, free, given, limit, parse, shown, within
+from lamu.memory.limits import at_least, budget, demand, free, limit, parse, shown, within
 from lamu.memory.process import most_held
-from lamu.memory.programs import peak
+from lamu.memory.programs import bytes_of, held_by, largest_array
 
-__all__ = ["at_least", "budget", "demand", "free", "given", "limit", "most_held", "parse", "peak", "shown", "within"]
+__all__ = [
+    "at_least",
+    "budget",
+    "bytes_of",
+    "demand",
+    "free",
+    "held_by",
+    "largest_array",
+    "limit",
+    "most_held",
+    "parse",
+    "shown",
+    "within",
+]

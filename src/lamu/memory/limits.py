@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-__all__ = ["at_least", "budget", "demand", "free", "given", "limit", "parse", "shown", "within"]
+__all__ = ["at_least", "budget", "demand", "free", "limit", "parse", "shown", "within"]
 
 # Larger chunks are no faster: they fall out of the cache.
 _LARGEST_CHUNK = 64 * 2**20
@@ -85,18 +85,6 @@ def limit() -> int:
     """
     known = _limit.get()
     return known if known is not None else max(int(_lately_free() * _SHARE_OF_FREE), 1)
-
-
-def given() -> bool:
-    """Returns whether somebody has set a limit, who then wants to know what work takes.
-
-    Examples:
-        >>> from lamu import memory
-        >>> with memory.within("1GB"):
-        ...     memory.given()
-        True
-    """
-    return _limit.get() is not None
 
 
 def budget() -> int:

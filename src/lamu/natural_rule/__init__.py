@@ -1,40 +1,43 @@
-r"""The rule in λ itself, for a belief that has no better coordinates: one natural parameter a weight.
+r"""The rule in λ itself, for any exponential family or product of such families.
 
-\[ \lambda \leftarrow (1 - \rho)\,\lambda - \rho\,\big( \kappa\, \nabla_\mu E_q[\bar\ell] - \lambda_0 / T \big) \]
+\[ \lambda \leftarrow (1 - \rho)\,\lambda + \rho\,\big( \lambda_0 / T - \kappa\, \nabla_\mu E_q[\bar\ell] \big) \]
 
 with \(\bar\ell\) the mean negative log likelihood, \(\kappa = N/T\), and λ₀ the natural parameters of the prior, which
-is conjugate and enters exactly (`docs/scale.md`). As a Gaussian's precision is kept a row, S = κ P, so is λ:
+is conjugate and enters exactly (`docs/scale.md`). An algorithm is a choice for each symbol:
 
-\[ \lambda = \kappa \Lambda, \qquad
-   \Lambda \leftarrow \Lambda - \rho\,\big( \nabla_\mu E_q[\bar\ell] + \Lambda - \lambda_0 / N \big) \]
-
-κ is left in one place, the belief under which E_q is taken. An algorithm is a choice for each symbol:
-
-| algorithm | q | E_q | Λ − λ₀/N | posterior |
-|---|---|---|---|---|
-| straight-through | Bernoulli on ±1 | delta at zero temperature, θ = sign λ | dropped | the point sign λ |
-| BayesBiNN | Bernoulli on ±1 | relaxed | kept | q |
-| the rule, exactly | Bernoulli on ±1 | enumerated, or by score functions | kept | q |
+| algorithm | q, of what | E_q | the arrow | ρ | posterior |
+|---|---|---|---|---|---|
+| conjugate Bayes | the prior's family, θ of a conjugate model | known in μ | straight | 1, λ₀ the last posterior | q |
+| SVI | the same | known in μ | straight | falls | q |
+| straight-through | Bernoulli on ±1, a network's kernels | delta at zero temperature | no forgetting | free | sign λ |
+| BayesBiNN | the same | relaxed | straight | free | q |
+| the rule, exactly | the same | enumerated, or by score functions | straight | free | q |
 
 Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside it.
 """
 
 from lamu.natural_rule.algorithm import NaturalRule, NaturalState
-from lamu.natural_rule.parts import Decay, Latent, NoDecay, Signs
-from lamu.natural_rule.points import Points, ZeroTemperature, natural_gradient, signs
-from lamu.natural_rule.selected import Selected, SelectedLoss
+from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
+from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
+from lamu.natural_rule.gradient import natural_gradient
+from lamu.natural_rule.network_weights import Latent, NetworkWeights, Signs, Start
+from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
+from lamu.natural_rule.subject import Subject
 
 __all__ = [
-    "Decay",
+    "ConjugateLoss",
+    "ConjugateParameters",
     "Latent",
     "NaturalRule",
     "NaturalState",
-    "NoDecay",
+    "NetworkWeights",
+    "ParameterSubset",
     "Points",
-    "Selected",
-    "SelectedLoss",
     "Signs",
+    "Start",
+    "Streamed",
+    "Subject",
+    "SubsetLoss",
     "ZeroTemperature",
     "natural_gradient",
-    "signs",
 ]

@@ -20,6 +20,4 @@ def require_activation(name: str) -> None:
 
 def initial_weights(activation: str) -> Any:
     """Returns the initialiser of kernels: He normals for the rectifiers, Glorot (Xavier) normals for tanh."""
-    from flax import nnx
-
-    return nnx.initializers.xavier_normal() if activation == "tanh" else nnx.initializers.he_normal()
+    return jax.nn.initializers.glorot_normal() if activation == "tanh" else jax.nn.initializers.he_normal()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
 from typing import Any
 
 import jax
@@ -23,8 +22,8 @@ __all__ = ["MLP", "Linear", "floating", "require_normaliser", "require_widths"]
 class MLP(Network):
     r"""A multilayer perceptron, \(f(x) = W_L\, a(\dots a(W_1 x + b_1) \dots) + b_L\).
 
-    Inputs of any shape are flattened. The layers are Flax NNX's `Linear`; parameters stand at `layers/i/kernel` and
-    `layers/i/bias`. Kernels start as He normals for the rectifiers, Glorot (Xavier) normals for tanh, biases at zero.
+    Inputs of any shape are flattened. Parameters stand at `layers/i/kernel` and `layers/i/bias`. Kernels start as He
+    normals for the rectifiers, Glorot (Xavier) normals for tanh, biases at zero.
 
     With a normaliser a hidden layer is \(a(\mathrm{norm}_i(W_i h))\), without a bias of its own: the normaliser has
     one. Its parameters and state stand at `norms/i/...`.
@@ -88,14 +87,14 @@ class MLP(Network):
         """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
         layers, hidden, norms = _layers(params, x), _flat(x, params), {}
         for index, layer in enumerate(layers[:-1]):
-            hidden = layer(hidden)
+            hidden = _dense(layer, hidden)
             if self.normalise is not None:
                 norm, before = params["norms"][index], state["norms"][index]
                 hidden, norms[index] = self.normalise.apply(norm, before, hidden, train, mask)
             hidden = ACTIVATIONS[self.activation](hidden)
             if self.dropout is not None:
                 hidden = self.dropout.apply(hidden, None if key is None else jax.random.fold_in(key, index))
-        return layers[-1](hidden), state if self.normalise is None else {"norms": norms}
+        return _dense(layers[-1], hidden), state if self.normalise is None else {"norms": norms}
 
 
 @record
@@ -129,7 +128,7 @@ class Linear(Network):
     ) -> tuple[Array, Any]:
         """Returns W x + b of shape `[batch, outputs]`, and the state unchanged."""
         (layer,) = _layers(params, x)
-        return layer(_flat(x, params)), state
+        return _dense(layer, _flat(x, params)), state
 
 
 def require_widths(widths: tuple[Any, ...]) -> None:
@@ -152,30 +151,26 @@ def floating(x: Array) -> Any:
 
 
 def _init(key: RandomKey, sizes: tuple[int, ...], biases: tuple[bool, ...], activation: str, dtype: Any) -> Params:
-    from flax import nnx
-
-    draw, rngs = initial_weights(activation), nnx.Rngs(params=key)
-    layers = [
-        nnx.Linear(inputs, outputs, use_bias=bias, kernel_init=draw, param_dtype=dtype, rngs=rngs)
-        for (inputs, outputs), bias in zip(itertools.pairwise(sizes), biases, strict=True)
-    ]
-    return {"layers": {index: nnx.to_pure_dict(nnx.state(layer)) for index, layer in enumerate(layers)}}
-
-
-@cache
-def _definition(inputs: int, outputs: int, bias: bool) -> Any:
-    from flax import nnx
-
-    return nnx.graphdef(nnx.eval_shape(lambda: nnx.Linear(inputs, outputs, use_bias=bias, rngs=nnx.Rngs(0))))
+    draw, layers, used = initial_weights(activation), {}, 0
+    for index, (shape, bias) in enumerate(zip(itertools.pairwise(sizes), biases, strict=True)):
+        layers[index] = {"kernel": draw(jax.random.fold_in(key, used), shape, dtype)}
+        used += 1
+        if bias:
+            layers[index]["bias"] = jnp.zeros(shape[1], dtype)
+            used += 1  # Flax's `Linear` takes a key for the bias too, and the same weights are to come of the same key
+    return {"layers": layers}
 
 
-def _layers(params: Params, x: Array) -> list[Any]:
-    from flax import nnx
-
+def _layers(params: Params, x: Array) -> list[Params]:
     parts = [params["layers"][index] for index in range(len(params["layers"]))]
     if parts[0]["kernel"].shape[0] != _inputs(x):
         raise ValueError(f"inputs have {_inputs(x)} features, the network was made for {parts[0]['kernel'].shape[0]}")
-    return [nnx.merge(_definition(*part["kernel"].shape, "bias" in part), nnx.State(dict(part))) for part in parts]
+    return parts
+
+
+def _dense(layer: Params, hidden: Array) -> Array:
+    outputs = jnp.matmul(hidden, layer["kernel"])
+    return outputs + jnp.reshape(layer["bias"], (1, -1)) if "bias" in layer else outputs
 
 
 def _flat(x: Array, params: Params) -> Array:

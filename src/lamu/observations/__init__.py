@@ -1,7 +1,7 @@
 """Observations: what a conjugate belief sees, one formula each."""
 
 from lamu.observations.coins import Bernoulli, Categorical
-from lamu.observations.interface import Observation, family_of, partition, values_of
+from lamu.observations.interface import Observation
 from lamu.observations.normal import MultivariateNormal, Normal, NormalMean
 from lamu.observations.rates import Exponential, Poisson
 
@@ -14,7 +14,4 @@ __all__ = [
     "NormalMean",
     "Observation",
     "Poisson",
-    "family_of",
-    "partition",
-    "values_of",
 ]

@@ -11,19 +11,20 @@ formula says it all, `log_density`: its value at T = 0 is log h, its gradient t.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.families import Gaussian
+from lamu import tree
 from lamu.likelihoods.interface import Likelihood
 from lamu.promotion import lenient
 from lamu.supports import Classes, Real
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Observation", "family_of", "partition", "values_of"]
+__all__ = ["Observation"]
 
 
 class Observation(Likelihood, ABC):
@@ -92,15 +93,15 @@ class Observation(Likelihood, ABC):
             belief: the posterior belief about θ.
             y: targets, `[batch, ...]`.
         """
-        values = values_of(belief)
-        nothing = jax.tree.map(jnp.zeros_like, values)
-        y = y.astype(jnp.result_type(*jax.tree.leaves(values)))
+        natural = belief.natural()
+        nothing = tree.zeros_like(natural.values)
+        y = y.astype(jnp.result_type(*jax.tree.leaves(nothing)))
 
         def one(y: Array) -> Array:
             log_h, t = jax.value_and_grad(self.log_density)(nothing, y)
-            return partition(belief, jax.tree.map(jnp.add, values, t)) + log_h
+            return replace(natural, values=tree.add(natural.values, t)).log_partition() + log_h
 
-        return jax.vmap(one)(y) - partition(belief, values)
+        return jax.vmap(one)(y) - natural.log_partition()
 
     def information(self, params: Params, f: Array) -> Array:
         """Raises a TypeError: θ is no output of a network that could be linearised."""
@@ -147,53 +148,6 @@ class Observation(Likelihood, ABC):
             raise TypeError(f"{type(self).__name__} has no cdf, which is for regression; use mean, the probabilities")
         with lenient():
             return self.distribution(params, f).cdf(y)
-
-
-def values_of(belief: Any) -> Any:
-    """Returns the natural parameters of a belief, a tree of arrays like its statistics.
-
-    Examples:
-        >>> from lamu.families import Beta
-        >>> from lamu.observations import values_of
-        >>> [float(value) for value in values_of(Beta(2.0, 3.0))]
-        [1.0, 2.0]
-    """
-    natural = belief.natural()
-    return natural if isinstance(belief, Gaussian) else natural.values
-
-
-def family_of(like: Any, values: Any) -> Any:
-    """Returns the belief of given natural parameters.
-
-    Args:
-        like: a belief of the family.
-        values: the natural parameters, as `values_of` returns them.
-
-    Examples:
-        >>> from lamu.families import Beta
-        >>> from lamu.observations import family_of, values_of
-        >>> float(family_of(Beta(2.0, 3.0), values_of(Beta(4.0, 5.0))).beta)
-        5.0
-    """
-    if isinstance(like, Gaussian):
-        return values.gaussian()
-    return type(like).from_natural(values, like.given)
-
-
-def partition(like: Any, values: Any) -> Array:
-    r"""Returns \(A(\lambda)\) so that \(e^A\) is the integral of \(e^{\langle\lambda, T\rangle}\), up to a constant.
-
-    Args:
-        like: a belief of the family.
-        values: λ.
-
-    Examples:
-        >>> from lamu.families import Gamma
-        >>> from lamu.observations import partition, values_of
-        >>> round(float(partition(Gamma(1.0, 1.0), values_of(Gamma(3.0, 1.0)))), 4)  # log Γ(3)
-        0.6931
-    """
-    return values.log_partition() if isinstance(like, Gaussian) else type(like).partition(values, like.given)
 
 
 def require_numbers(y: Any, name: str, dimensions: int = 1) -> np.ndarray:

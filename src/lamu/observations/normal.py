@@ -57,8 +57,9 @@ class NormalMean(Observation):
     def log_density(self, statistics: Any, y: Array) -> Array:
         """Returns the quadratic with E[θ] and E[θ²] in it."""
         s = jnp.asarray(self.scale, y.dtype)
-        (square,) = jax.tree.leaves(statistics.second)
-        away = y**2 - 2 * y * statistics.first + square.reshape(())
+        first, second = statistics
+        (square,) = jax.tree.leaves(second)
+        away = y**2 - 2 * y * first + square.reshape(())
         return -away / (2 * s**2) - jnp.log(s) - _LOG_2PI / 2
 
     def distribution(self, params: Params, f: Array) -> Any:

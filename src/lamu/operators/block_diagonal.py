@@ -117,10 +117,41 @@ class BlockDiagonal(Operator):
             raise TypeError(f"a {type(other).__name__} has no blocks; add a BlockDiagonal, a Diagonal or a Scalar")
         return type(self)(self._map(_sum, other.blocks))
 
+    def add_diagonal(self, values: Params) -> BlockDiagonal:
+        """Returns S plus what every block can hold of its part of a diagonal."""
+        return type(self)(self._map(lambda block, part: block.add_diagonal(part), values))
+
+    def spectrum(self) -> PyTree:
+        """Returns the blocks' eigenvalues."""
+        return self._map(lambda block: block.spectrum())
+
+    @property
+    def per_output(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the only block keeps one matrix an output."""
+        blocks = self._leaves(lambda block: block)
+        return len(blocks) == 1 and blocks[0].per_output
+
+    def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
+        """Returns J S⁻¹ Jᵀ of every row, the sum over the blocks."""
+        return reduce(jnp.add, self._leaves(lambda block, part: block.tangent_covariance(part, marginal), jacobian))
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
+        """Returns that of the only block; None where there are several."""
+        blocks = self._leaves(lambda block: block)
+        return blocks[0].feature_covariance(features, outputs, marginal) if len(blocks) == 1 else None
+
+    def by_leaf(self, numbers: PyTree) -> list[tuple[Operator, list[int]]]:
+        """Returns what the blocks fall apart into."""
+        return [each for found in self._leaves(lambda block, part: block.by_leaf(part), numbers) for each in found]
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether every block is positive definite."""
         signs = self._map(lambda block, part: block.is_positive(part), like)
         return reduce(jnp.logical_and, jax.tree.leaves(signs), jnp.asarray(True))
+
+    def _leaves(self, function: Callable[..., Any], *rest: PyTree) -> list[Any]:
+        layout = jax.tree.structure(self.blocks, is_leaf=is_operator)
+        return [function(*each) for each in zip(*map(layout.flatten_up_to, (self.blocks, *rest)), strict=True)]
 
     def _map(self, function: Callable[..., Any], *rest: PyTree) -> PyTree:
         return jax.tree.map(function, self.blocks, *rest, is_leaf=is_operator)
@@ -158,6 +189,18 @@ class DenseBlocks(BlockDiagonal):
     """
 
     @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the sum of the squares of the leaves' sizes."""
+        return sum(Dense.numbers_held(leaf) for leaf in jax.tree.leaves(like))
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        """Returns log det(S + Δ), a leaf by its eigenvalues where it has one number."""
+        if spectrum is None:
+            return super().logdet_plus(precision, like)
+        numbers = jax.tree.map(lambda p, below: jax.tree.map(lambda _: p, below), precision, like)
+        return _total(self._map(lambda block, *part: block.logdet_plus(*part), numbers, like, spectrum))
+
+    @classmethod
     def from_diagonal(cls, diagonal: Params) -> DenseBlocks:
         """Returns diag(diagonal)."""
         return cls(jax.tree.map(Dense.from_diagonal, diagonal))
@@ -186,6 +229,15 @@ class DenseBlocks(BlockDiagonal):
     def from_outer(cls, u: Params, v: Params) -> DenseBlocks:
         """Returns the blocks of the symmetric part of u vᵀ."""
         return cls(jax.tree.map(Dense.from_outer, u, v))
+
+    @classmethod
+    def statistic(cls, theta: Params) -> DenseBlocks:
+        """Returns the blocks of θ θᵀ."""
+        return cls.from_outer(theta, theta)
+
+    def second_moment(self, like: Params) -> DenseBlocks:
+        """Returns the blocks of S⁻¹."""
+        return DenseBlocks(self._map(lambda block, part: block.second_moment(part), like))
 
 
 def _total(terms: PyTree) -> Array:

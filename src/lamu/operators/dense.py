@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, Structure, is_number
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = ["Cholesky", "Dense"]
 
@@ -19,7 +19,7 @@ _LARGEST = 20_000  # coordinates: 1.6 GB in single precision
 
 
 @record
-class Dense(Operator):
+class Dense(Structure):
     r"""The operator of a symmetric matrix, in the coordinates of `lamu.tree.ravel`.
 
     Solving, sampling and determinants factor the matrix, at a cost of \(D^3 / 3\): use `factored()` to pay once.
@@ -73,6 +73,16 @@ class Dense(Operator):
         outer = jnp.outer(tree.ravel(u)[0], tree.ravel(v)[0])
         return cls((outer + outer.T) / 2)
 
+    @classmethod
+    def statistic(cls, theta: Params) -> Dense:
+        """Returns θ θᵀ."""
+        return cls.from_outer(theta, theta)
+
+    def second_moment(self, like: Params) -> Dense:
+        """Returns S⁻¹."""
+        # Of the symmetric part, so that a gradient in a symmetric matrix is symmetric.
+        return Dense(jnp.linalg.inv((self.matrix + self.matrix.T) / 2))
+
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
         vector, unravel = tree.ravel(v)
@@ -96,7 +106,30 @@ class Dense(Operator):
 
     def logdet(self, like: Params) -> Array:
         """Returns log det S."""
-        return self.factored().logdet(like)
+        return _logdet(self.matrix)
+
+    def add_prior(self, precision: Operator, like: Params) -> Dense:
+        """Returns S plus all of a prior's precision."""
+        return Dense(self.matrix + precision.dense(like).astype(self.matrix.dtype))
+
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the square of the dimension."""
+        return super().numbers_held(like) ** 2
+
+    def some_vector(self) -> Array:
+        """Returns the diagonal."""
+        return jnp.diagonal(self.matrix)
+
+    def spectrum(self) -> Array:
+        """Returns the eigenvalues."""
+        return jnp.linalg.eigvalsh((self.matrix + self.matrix.T) / 2)
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        """Returns log det(S + Δ): by the eigenvalues for one number, else by a factorisation."""
+        if spectrum is None or not is_number(precision):
+            return super().logdet_plus(precision, like)
+        return jnp.sum(jnp.log(spectrum + tree.cast(precision, spectrum)))
 
     def diagonal(self, like: Params) -> Params:
         """Returns the diagonal of S."""
@@ -145,6 +178,8 @@ class Cholesky(Operator):
     """
 
     root: Array
+
+    layered = True
 
     def matvec(self, v: Params) -> Params:
         """Returns L Lᵀ v."""
@@ -199,6 +234,46 @@ class Cholesky(Operator):
         """Returns factor · S, for a positive factor."""
         return Cholesky(self.root * jnp.sqrt(jnp.asarray(factor, self.root.dtype)))
 
+    def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
+        """Returns J S⁻¹ Jᵀ, by one triangular solve for the Jacobians of all rows."""
+        flat = jax.vmap(jax.vmap(lambda a: tree.ravel(a)[0]))(jacobian)
+        rows, outputs, size = flat.shape
+        white = solve_triangular(self.root, flat.reshape(rows * outputs, size).T, lower=True)
+        return _squared(jnp.moveaxis(white.reshape(size, rows, outputs), 0, 1), marginal)
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
+        """Returns the same with the columns φ ⊗ I."""
+        rows, width = features.shape
+        eye = jnp.eye(outputs, dtype=features.dtype)
+        columns = (features.T[:, None, :, None] * eye[None, :, None, :]).reshape(width * outputs, rows * outputs)
+        white = solve_triangular(self.root, columns, lower=True).reshape(-1, rows, outputs)
+        return _squared(jnp.moveaxis(white, 0, 1), marginal)
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether the factor exists: where it does not, it is NaN."""
         return jnp.all(jnp.diagonal(self.root) > 0)
+
+
+@jax.custom_jvp
+def _logdet(matrix: Array) -> Array:
+    return _logdet_and_root(matrix)[0]
+
+
+@_logdet.defjvp
+def _logdet_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # The derivative is the inverse; that of a Cholesky factor would cost three times as much.
+    value, root = _logdet_and_root(primals[0])
+    inverse = cho_solve((root, True), jnp.eye(root.shape[0], dtype=root.dtype))
+    return value, jnp.sum(inverse * tangents[0])
+
+
+def _logdet_and_root(matrix: Array) -> tuple[Array, Array]:
+    root = jnp.linalg.cholesky((matrix + matrix.T) / 2)
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(root))), root
+
+
+def _squared(white: Array, marginal: bool) -> Array:
+    """Vᵀ V of every row, for V `[N, D, K]`, or its diagonal."""
+    if marginal:
+        return jnp.sum(white**2, axis=1)
+    return jnp.einsum("ndk,ndl->nkl", white, white, precision=jax.lax.Precision.HIGHEST)

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, Structure
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = ["Diagonal"]
 
 
 @record
-class Diagonal(Operator):
+class Diagonal(Structure):
     r"""The operator \(S = \mathrm{diag}(s)\), where s has the shape of the parameters.
 
     Attributes:
@@ -31,6 +31,8 @@ class Diagonal(Operator):
     """
 
     values: Params
+
+    layered = True
 
     @classmethod
     def from_diagonal(cls, diagonal: Params) -> Diagonal:
@@ -57,6 +59,15 @@ class Diagonal(Operator):
     def from_outer(cls, u: Params, v: Params) -> Diagonal:
         """Returns diag(u v)."""
         return cls(jax.tree.map(jnp.multiply, u, v))
+
+    @classmethod
+    def statistic(cls, theta: Params) -> Diagonal:
+        """Returns θ², coordinate by coordinate."""
+        return cls.from_outer(theta, theta)
+
+    def second_moment(self, like: Params) -> Diagonal:
+        """Returns 1 / s."""
+        return Diagonal(self.variance(like))
 
     def matvec(self, v: Params) -> Params:
         """Returns s v."""
@@ -105,6 +116,29 @@ class Diagonal(Operator):
     def scale(self, factor: Number) -> Diagonal:
         """Returns diag(factor · s)."""
         return Diagonal(tree.scale(self.values, factor))
+
+    def some_vector(self) -> Params:
+        """Returns s."""
+        return self.values
+
+    def spectrum(self) -> Params:
+        """Returns s."""
+        return self.values
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
+        """Returns the variances of the outputs, between which there is no covariance."""
+        variances = tree.ravel(self.variance(self.values))[0].reshape(features.shape[1], outputs)
+        return jnp.matmul(features**2, variances, precision=jax.lax.Precision.HIGHEST)
+
+    def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[None, None, Array]:
+        """Returns 1 / s as a matrix, of a kernel or of a bias (one row)."""
+        values = 1 / tree.ravel(self.values)[0]
+        return None, None, values.reshape(outputs, -1).T if outputs_first else values.reshape(-1, outputs)
+
+    def by_leaf(self, numbers: PyTree) -> list[tuple[Operator, list[int]]]:
+        """Returns a diagonal a leaf."""
+        pairs = zip(jax.tree.leaves(self.values), jax.tree.leaves(numbers), strict=True)
+        return [(Diagonal([values]), [number]) for values, number in pairs]
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every s is positive."""

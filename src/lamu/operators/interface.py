@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu import tree
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["Operator", "Structure", "is_operator"]
+__all__ = ["Operator", "Structure", "is_number", "is_operator", "layer_shapes"]
 
 
 @runtime_checkable
@@ -23,9 +26,12 @@ class Operator(Protocol):
 
     Attributes:
         per_output: whether it keeps one matrix an output of a layer.
+        layered: whether a prediction takes it, as a block, layer by layer: by `layer_inverse`, or by the Jacobian of
+            its own leaves.
     """
 
     per_output: bool = False
+    layered: bool = False
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
@@ -89,6 +95,116 @@ class Operator(Protocol):
         """
         raise TypeError(f"a {type(self).__name__} cannot hold its sum with a {type(other).__name__}; add them as Dense")
 
+    def add_diagonal(self, values: Params) -> Operator:
+        """Returns S + diag(values), or of the diagonal what the structure can hold: a Kronecker product its mean.
+
+        Raises:
+            TypeError: if this structure cannot hold even that.
+        """
+        from lamu.operators.diagonal import Diagonal
+
+        return self.add(Diagonal(values))
+
+    def add_prior(self, precision: Operator, like: Params) -> Operator:
+        """Returns S plus a prior's precision: of a full matrix all of it, of every other structure its diagonal.
+
+        Args:
+            precision: the prior's.
+            like: a vector of the space.
+        """
+        return self.add_diagonal(precision.diagonal(like))
+
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns how many numbers an operator of this structure holds, for `memory_estimate`.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return sum(math.prod(np.shape(leaf)) for leaf in jax.tree.leaves(like))
+
+    def some_vector(self) -> Params:
+        """Returns a vector of the space, as far as the operator knows it.
+
+        Raises:
+            TypeError: if it does not.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} does not know the space that it acts on; take the structure Diagonal or Dense"
+        )
+
+    def spectrum(self) -> PyTree:
+        """Returns the eigenvalues of S, in a tree of blocks.
+
+        Raises:
+            TypeError: if they cannot be had.
+        """
+        raise TypeError(
+            f"the eigenvalues of a {type(self).__name__} are not known; take Dense, DenseBlocks or Diagonal"
+        )
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        r"""Returns \(\log\det(S + \operatorname{diag}\delta)\), where many coordinates may share one number.
+
+        Args:
+            precision: δ, a tree of numbers and arrays that is a prefix of the space.
+            like: a vector of the space.
+            spectrum: what `spectrum` returns; where it is given, and the eigenvectors do not depend on δ, nothing is
+                factored.
+        """
+        return self.add_diagonal(tree.broadcast(precision, like)).logdet(like)
+
+    def preconditioner(self, like: Params) -> Operator:
+        """Returns S factored, or, where a solve is not cheap even so, an operator near S of which it is."""
+        return self.factored()
+
+    def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
+        r"""Returns \(J S^{-1} J^\top\) of every row, `[rows, outputs, outputs]`, or its diagonal, `[rows, outputs]`.
+
+        Args:
+            jacobian: J, leaves `[rows, outputs, ...]`.
+            marginal: whether the diagonal is enough.
+        """
+
+        def of_row(jacobian: Params) -> Array:
+            spread = jax.vmap(self.solve)(jacobian)
+            if marginal:
+                return jax.vmap(tree.dot)(jacobian, spread)
+            covariance = jax.vmap(lambda a: jax.vmap(lambda b: tree.dot(a, b))(spread))(jacobian)
+            return (covariance + covariance.T) / 2
+
+        return jax.vmap(of_row)(jacobian)
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
+        r"""Returns the same for a last layer, \(J = \phi^\top \otimes I\), or None where the Jacobian is needed.
+
+        Args:
+            features: φ, `[rows, in]`, the bias's one first.
+            outputs: how many there are.
+            marginal: whether variances are enough; they are also what operators without correlations of outputs return.
+        """
+        return None
+
+    def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array | None, Array | None, Array] | None:
+        """Returns S⁻¹ of one layer's weights: bases of inputs and outputs, and its eigenvalues in them, `[in, out]`.
+
+        Args:
+            outputs: how many outputs the layer has.
+            outputs_first: whether the kernel's coordinates run over the outputs first.
+
+        Returns:
+            The three, a basis None where it is the coordinates' own; None for an operator of no such form.
+        """
+        return None
+
+    def by_leaf(self, numbers: PyTree) -> list[tuple[Operator, list[int]]]:
+        """Returns the operators that S falls apart into, each with the numbers of its leaves.
+
+        Args:
+            numbers: a tree like the space, with the leaves' numbers.
+        """
+        return [(self, jax.tree.leaves(numbers))]
+
     def renewed(self) -> Operator:
         """Returns the operator with factors that are of its own curvature; itself, unless it may put them off."""
         return self
@@ -106,6 +222,10 @@ class Structure(Operator, Protocol):
     arrives through the class's constructors, each of which keeps what the structure can hold (`Dense` everything,
     `Diagonal` the diagonal, `Scalar` the mean of the diagonal). A Cholesky factor is an operator and no structure.
     """
+
+    def add_diagonal(self, values: Params) -> Structure:
+        """Returns S plus what the structure keeps of a diagonal."""
+        return jax.tree.map(jnp.add, self, type(self).from_diagonal(values))
 
     @classmethod
     def from_diagonal(cls, diagonal: Params) -> Structure:
@@ -126,6 +246,47 @@ class Structure(Operator, Protocol):
     def from_outer(cls, u: Params, v: Params) -> Structure:
         r"""Returns the symmetric part of the outer product, \(\tfrac12 (u v^\top + v u^\top)\)."""
         ...
+
+    # What makes N(m, S⁻¹) an exponential family: λ₂ = −S/2 pairs with T₂(θ) leaf by leaf.
+
+    @classmethod
+    def statistic(cls, theta: Params) -> Structure:
+        r"""Returns T₂(θ): \(\theta\theta^\top\), or as much of it as S knows."""
+        ...
+
+    def second_moment(self, like: Params) -> Structure:
+        r"""Returns \(E[T_2(\theta)]\) under N(0, S⁻¹); of such a moment, the precision S again."""
+        ...
+
+
+def layer_shapes(like: Params) -> list[tuple[int, int]]:
+    """Returns inputs and outputs of every kernel, one more input for its bias.
+
+    Args:
+        like: a vector of the space, or its shapes.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators.interface import layer_shapes
+        >>> layer_shapes({"bias": jnp.zeros(2), "kernel": jnp.zeros((3, 2))})
+        [(4, 2)]
+    """
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(like)]
+    return [(math.prod(shape[:-1]) + 1, shape[-1]) for shape in shapes if len(shape) > 1]
+
+
+def is_number(precision: PyTree) -> bool:
+    """Returns whether a prefix of the space is one number, for all coordinates.
+
+    Args:
+        precision: a tree of numbers and arrays.
+
+    Examples:
+        >>> from lamu.operators.interface import is_number
+        >>> is_number(2.0), is_number({"w": 2.0})
+        (True, False)
+    """
+    return jax.tree_util.all_leaves([precision]) and jnp.ndim(precision) == 0
 
 
 def is_operator(node: Any) -> bool:

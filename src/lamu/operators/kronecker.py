@@ -128,6 +128,14 @@ class Kronecker(Operator):
         """
         return Kronecker(self.input_factor, self.output_factor, _sum(self.shift, identity_of(other)))
 
+    def add_diagonal(self, values: Params) -> Kronecker:
+        """Returns S plus the mean of a diagonal times the identity."""
+        return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
+
+    def spectrum(self) -> Array:
+        """Returns the eigenvalues, `[in, out]`."""
+        return self.factored().eigenvalues
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether every eigenvalue is positive."""
         return self.factored().is_positive(like)
@@ -154,6 +162,8 @@ class KroneckerEigen(Operator):
     input_basis: Array
     output_basis: Array
     eigenvalues: Array
+
+    layered = True
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
@@ -228,6 +238,29 @@ class KroneckerEigen(Operator):
         """
         shifted = _sum(self.eigenvalues, tree.cast(identity_of(other), self.eigenvalues))
         return KroneckerEigen(self.input_basis, self.output_basis, jnp.asarray(shifted))
+
+    def add_diagonal(self, values: Params) -> KroneckerEigen:
+        """Returns S plus the mean of a diagonal times the identity."""
+        return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
+
+    def spectrum(self) -> Array:
+        """Returns the eigenvalues, `[in, out]`."""
+        return self.eigenvalues
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
+        """Returns the covariance of the outputs, the features rotated first."""
+        rotated = jnp.matmul(features, self.input_basis, precision=_EXACT) ** 2
+        inner = jnp.matmul(rotated, 1 / self.eigenvalues, precision=_EXACT)
+        basis = self.output_basis
+        if marginal:
+            return jnp.matmul(inner, (basis**2).T, precision=_EXACT)
+        return jnp.einsum("nj,kj,lj->nkl", inner, basis, basis, precision=_EXACT)
+
+    def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array, Array, Array]:
+        """Returns the bases of inputs and outputs, and 1 / e between them."""
+        if outputs_first:
+            return self.output_basis, self.input_basis, 1 / self.eigenvalues.T
+        return self.input_basis, self.output_basis, 1 / self.eigenvalues
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every eigenvalue is positive, and no basis a NaN."""

@@ -15,10 +15,10 @@ from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.factored_apart import FactoredApart
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.kronecker import Kronecker
 from lamu.operators.kronecker_leading import leading
-from lamu.operators.scalar import Scalar
+from lamu.operators.weight_sharing import Expand, Sharing
 from lamu.record import record, static
 from lamu.typing import Params
 
@@ -49,9 +49,8 @@ class KroneckerBlocks(BlockDiagonal):
         Raises:
             TypeError: if a block cannot hold the sum.
         """
-        if isinstance(other, Diagonal):
-            other = BlockDiagonal(self._map(_kept, other.values))
-        return KroneckerBlocks(super().add(other).blocks)
+        added = self.add_diagonal(other.values) if isinstance(other, Diagonal) else super().add(other)
+        return KroneckerBlocks(added.blocks)
 
     def leading(self, rank: int) -> BlockDiagonal:
         """Returns the operator factored, with no more than `rank` eigenvectors of each factor (see `leading`)."""
@@ -68,6 +67,7 @@ class Layerwise:
         diagonal: a path pattern, or several, of leaves that get a diagonal whatever they are, for instance
             `"embedding/*"`.
         rank: how many eigenvectors of each factor are kept (`leading`); None for all.
+        sharing: what becomes of the positions at which a kernel is used: `Expand()` or `Reduce()`.
 
     Raises:
         ValueError: for a rank that is not a positive integer.
@@ -82,6 +82,7 @@ class Layerwise:
 
     diagonal: Any = static(default=())
     rank: int | None = static(default=None)
+    sharing: Sharing = static(default=Expand())
 
     def __post_init__(self) -> None:
         patterns = (self.diagonal,) if isinstance(self.diagonal, str) else tuple(self.diagonal)
@@ -103,6 +104,14 @@ class Layerwise:
         tree.require_matches(self.diagonal, like)
         paths = tree.paths(like)
         return [i for i, path in enumerate(paths) if any(tree.matches(path, each) for each in self.diagonal)]
+
+    def numbers_held(self, like: Params) -> int:
+        """Returns how many numbers the factors and the diagonals of such a precision are.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return sum(rows**2 + columns**2 for rows, columns in layer_shapes(like)) + Diagonal.numbers_held(like)
 
     def from_diagonal(self, diagonal: Params) -> FactoredApart:
         """Returns the operator without curvature: the mean of the diagonal a layer, for its shift."""
@@ -136,9 +145,3 @@ def _start(node: Any) -> Kronecker | Diagonal:
     zero = lambda size: jnp.zeros((size, size), kernel.dtype)
     outputs = kernel.shape[-1]
     return Kronecker(zero(kernel.size // outputs + extra), zero(outputs), jnp.mean(tree.ravel(values)[0]))
-
-
-def _kept(block: Operator, part: Params) -> Operator:
-    if isinstance(block, Kronecker):
-        return Scalar(jnp.mean(tree.ravel(part)[0]))
-    return Diagonal(part)

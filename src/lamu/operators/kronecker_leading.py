@@ -119,6 +119,14 @@ class KroneckerLeading(Operator):
         plus = lambda values: values + tree.cast(identity_of(other), values)
         return KroneckerLeading(self.input_basis, self.output_basis, plus(self.eigenvalues), plus(self.rest))
 
+    def add_diagonal(self, values: Params) -> KroneckerLeading:
+        """Returns S plus the mean of a diagonal times the identity."""
+        return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
+
+    def spectrum(self) -> tuple[Array, Array]:
+        """Returns e, and c."""
+        return self.eigenvalues, self.rest
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether every eigenvalue is positive, and no basis a NaN."""
         finite = jnp.isfinite(jnp.sum(self.input_basis)) & jnp.isfinite(jnp.sum(self.output_basis))

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.operators.dense import Dense
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, is_number
 from lamu.operators.scalar import Scalar
 from lamu.operators.scaled import Scaled
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = ["LowRank", "LowRankEigen", "LowRankOf"]
 
@@ -146,6 +146,19 @@ class LowRank(Operator):
             f"a {type(other).__name__} is no low rank plus a diagonal; add a LowRank, a Diagonal or a Scalar"
         )
 
+    def spectrum(self) -> Array:
+        """Returns the eigenvalues of U Uᵀ, `[rank]`: those of S that are not zero, where d is."""
+        flat = jax.vmap(lambda u: tree.ravel(u)[0])(self.root)
+        return jnp.linalg.eigvalsh(flat @ flat.T)
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        """Returns log det(S + Δ): for a d of zeros and one number by the eigenvalues, else by a factorisation."""
+        if spectrum is None or not is_number(precision):
+            return super().logdet_plus(precision, like)
+        number = jnp.asarray(precision, spectrum.dtype)
+        others = tree.dimension(like) - spectrum.shape[0]
+        return jnp.sum(jnp.log(spectrum + number)) + others * jnp.log(number)
+
     def compress(self, rank: int) -> LowRank:
         r"""Returns the nearest \(U U^\top\) of a lower rank, with the diagonal of S kept.
 
@@ -213,6 +226,14 @@ class LowRankOf:
 
     def __str__(self) -> str:
         return f"low-rank ({self.rank}) plus diagonal"
+
+    def numbers_held(self, like: Params) -> int:
+        """Returns the size of the vectors that Lanczos's method and the columns take.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return 4 * self.rank * Diagonal.numbers_held(like)
 
     def from_diagonal(self, diagonal: Params) -> LowRankEigen:
         """Returns diag(diagonal), with columns of zeros, factored."""

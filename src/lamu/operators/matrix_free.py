@@ -11,11 +11,11 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, is_number
 from lamu.operators.lanczos import lanczos, quadrature
 from lamu.operators.scalar import Scalar
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = ["MatrixFree", "MatrixFreeOf", "Products"]
 
@@ -61,6 +61,14 @@ class MatrixFreeOf:
         for name in ("tolerance", "iterations", "probes", "steps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)!r} does no work; give a positive number")
+
+    def numbers_held(self, like: Params) -> int:
+        """Returns the size of the diagonal.
+
+        Args:
+            like: a vector of the space, or its shapes.
+        """
+        return Diagonal.numbers_held(like)
 
     def __str__(self) -> str:
         return "matrix-free"
@@ -197,6 +205,26 @@ class MatrixFree(Operator):
             raise TypeError(f"a {type(other).__name__} cannot be added to a matrix-free precision; add a Diagonal")
         values = tree.add(self.values, other.diagonal(self.values))
         return MatrixFree(self.of, self.held, self.factor, values, self.how, self.nodes, self.weights)
+
+    def spectrum(self) -> Array:
+        """Returns the nodes of H's quadrature, in the place of its eigenvalues."""
+        return self.factored().nodes
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        """Returns an estimate of log det(S + δ I) for a d of zeros, from the quadrature.
+
+        Raises:
+            TypeError: for more than one number.
+        """
+        if not is_number(precision):
+            raise TypeError("a matrix-free evidence is a function of one precision for all weights; give a number")
+        known = self.factored()
+        values = jnp.maximum(known.nodes, 0) * jnp.asarray(self.factor, known.nodes.dtype)
+        return jnp.sum(known.weights * jnp.log(values + jnp.asarray(precision, values.dtype)))
+
+    def preconditioner(self, like: Params) -> Diagonal:
+        """Returns the diagonal of S."""
+        return Diagonal(self.diagonal(like))
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether the diagonal that is added is positive, as H is known to be no less than zero."""

@@ -16,11 +16,11 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from lamu import tree
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, is_number, layer_shapes
 from lamu.operators.kronecker import as_matrix
 from lamu.operators.scalar import Scalar
 from lamu.record import record
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
 __all__ = ["OutputBlocks", "OutputCholesky", "OutputEigen"]
 
@@ -137,6 +137,21 @@ class OutputBlocks(_PerOutput):
         added = as_matrix(diagonal, (width, outputs))[0].astype(self.matrices.dtype)
         return OutputBlocks(self.matrices + jax.vmap(jnp.diag)(added.T))
 
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the square of the inputs for each output."""
+        return sum(columns * rows**2 for rows, columns in layer_shapes(like))
+
+    def spectrum(self) -> Array:
+        """Returns every output's eigenvalues, `[out, in]`."""
+        return jnp.linalg.eigvalsh((self.matrices + jnp.swapaxes(self.matrices, 1, 2)) / 2)
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        """Returns log det(S + Δ): by the eigenvalues for one number, else by factorisations."""
+        if spectrum is None or not is_number(precision):
+            return super().logdet_plus(precision, like)
+        return jnp.sum(jnp.log(spectrum + tree.cast(precision, spectrum)))
+
     def is_positive(self, like: Params) -> Array:
         """Returns whether every matrix has a Cholesky factor."""
         return self.factored().is_positive(like)
@@ -203,6 +218,11 @@ class OutputCholesky(_PerOutput):
     def scale(self, factor: Number) -> OutputCholesky:
         """Returns factor · S, for a positive factor."""
         return OutputCholesky(self.roots * jnp.sqrt(jnp.asarray(factor, self.roots.dtype)))
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
+        """Returns the variances of the outputs, between which there is no covariance."""
+        one = lambda root: jnp.sum(solve_triangular(root, features.T, lower=True) ** 2, axis=0)
+        return jax.lax.map(one, self.roots).T
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether the factors exist: where one does not, it is NaN."""
@@ -291,6 +311,19 @@ class OutputEigen(_PerOutput):
             raise TypeError(f"a {type(other).__name__} has no basis in common with this; add a Diagonal or a Scalar")
         added = jnp.mean(as_matrix(other.values, self._shape())[0], axis=0, keepdims=True)
         return OutputEigen(self.basis, self.eigenvalues + added.astype(self.eigenvalues.dtype))
+
+    @classmethod
+    def numbers_held(cls, like: Params) -> int:
+        """Returns the sizes of basis and eigenvalues."""
+        return sum(rows**2 + rows * columns for rows, columns in layer_shapes(like))
+
+    def spectrum(self) -> Array:
+        """Returns the eigenvalues, `[in, out]`."""
+        return self.eigenvalues
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
+        """Returns the variances of the outputs, between which there is no covariance."""
+        return jnp.matmul(jnp.matmul(features, self.basis, precision=_EXACT) ** 2, 1 / self.eigenvalues)
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether every eigenvalue is positive, and the basis no NaN."""

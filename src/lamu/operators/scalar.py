@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.operators.interface import Operator
+from lamu.operators.interface import Operator, Structure
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -16,7 +16,7 @@ __all__ = ["Scalar"]
 
 
 @record
-class Scalar(Operator):
+class Scalar(Structure):
     r"""The operator \(S = s I\).
 
     Its constructors keep the mean of the diagonal, which is the projection that leaves the trace unchanged.
@@ -57,6 +57,15 @@ class Scalar(Operator):
     def from_outer(cls, u: Params, v: Params) -> Scalar:
         """Returns ⟨u, v⟩ divided by the dimension."""
         return cls(tree.dot(u, v) / max(tree.dimension(u), 1))
+
+    @classmethod
+    def statistic(cls, theta: Params) -> Scalar:
+        """Returns ‖θ‖²."""
+        return cls(tree.dot(theta, theta))
+
+    def second_moment(self, like: Params) -> Scalar:
+        """Returns D / s."""
+        return Scalar(tree.dimension(like) / self.value)
 
     def matvec(self, v: Params) -> Params:
         """Returns s v."""
@@ -106,6 +115,10 @@ class Scalar(Operator):
     def scale(self, factor: Number) -> Scalar:
         """Returns factor · s I."""
         return Scalar(self.value * tree.cast(factor, self.value))
+
+    def some_vector(self) -> Params:
+        """Returns a vector of one coordinate."""
+        return jnp.asarray(self.value)
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether s is positive."""

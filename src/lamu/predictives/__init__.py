@@ -5,16 +5,16 @@ from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
 from lamu.predictives.deferred import Deferred
 from lamu.predictives.gaussian import GaussianPredictive
-from lamu.predictives.independent import IndependentGaussian
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal
 from lamu.predictives.mixture import Mixture
-from lamu.predictives.pooled import Pooled, Pooling
+from lamu.predictives.pooling import Pooling
 from lamu.predictives.propagated import Propagated
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import Sampled
 from lamu.predictives.student import StudentPredictive, StudentRule
 from lamu.predictives.tangent_draws import TangentDraws
+from lamu.predictives.weighted import Weighted
 
 __all__ = [
     "ClassProbabilities",
@@ -23,12 +23,10 @@ __all__ = [
     "ConjugateRule",
     "Deferred",
     "GaussianPredictive",
-    "IndependentGaussian",
     "LaplaceBridge",
     "Linearised",
     "LinearisedMarginal",
     "Mixture",
-    "Pooled",
     "Pooling",
     "Predictive",
     "PredictiveRule",
@@ -39,4 +37,5 @@ __all__ = [
     "StudentPredictive",
     "StudentRule",
     "TangentDraws",
+    "Weighted",
 ]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.bisection import bisect
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
 from lamu.predictives.interface import Predictive, Prepared
@@ -128,14 +129,8 @@ class ConjugatePredictive(Predictive):
             lower = jnp.where(self.cdf(lower) > probability, 2 * lower, lower)
             return lower, jnp.where(self.cdf(upper) < probability, 2 * upper, upper)
 
-        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = (ends[0] + ends[1]) / 2
-            low = self.cdf(middle) < probability
-            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
-
         ends = jax.lax.fori_loop(0, 60, reach, (-one, one))
-        lower, upper = jax.lax.fori_loop(0, 120, halve, ends)
-        return (lower + upper) / 2
+        return bisect(lambda y: self.cdf(y) < probability, ends, steps=120)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws of all rows: θ, the same for all rows, then targets."""

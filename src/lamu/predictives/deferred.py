@@ -195,11 +195,13 @@ class Deferred(Predictive):
             raise TypeError(
                 "a deferred prediction cannot be asked inside a compiled function; ask its chunks(), one by one"
             )
-        y = y if isinstance(y, jax.Array) else np.asarray(y)
-        if y.ndim == 0 or len(y) != self.x.shape[0]:
-            raise ValueError(
-                f"the targets have the shape {y.shape} and the prediction {self.x.shape[0]} rows; give one target a row"
-            )
+        y = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), y)
+        for shape in map(jnp.shape, jax.tree.leaves(y)):
+            if not shape or shape[0] != self.x.shape[0]:
+                raise ValueError(
+                    f"the targets have the shape {shape} and the prediction {self.x.shape[0]} rows; give one target a "
+                    "row"
+                )
         return y
 
 
@@ -253,8 +255,7 @@ def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
     def arrays(x: Array, offset: Array | None) -> list[Array]:
         return [leaf for leaf in jax.tree.leaves(prepared.at(x, offset)) if isinstance(leaf, jax.Array)]
 
-    found = jax.eval_shape(arrays, *_some((x, offset), rows))
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found)
+    return memory.bytes_of(jax.eval_shape(arrays, *_some((x, offset), rows)))
 
 
 @once_a_shape

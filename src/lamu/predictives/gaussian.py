@@ -1,4 +1,4 @@
-"""A predictive in closed form: a normal distribution for each row."""
+"""A predictive in closed form: a normal distribution for each row, joint or independent between its outputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
+from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive
 from lamu.predictives.rows import drawn, row_keys
 from lamu.record import record
 from lamu.supports import Real, Support
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["GaussianPredictive"]
 
@@ -24,7 +25,8 @@ class GaussianPredictive(Predictive):
 
     Attributes:
         centre: E[y], `[N]` for one output, `[N, K]` for several.
-        covariance: Cov[y] between the outputs of a row, `[N, K, K]`.
+        covariance: Cov[y] between the outputs of a row, `[N, K, K]`; where they are independent their variances, in
+            the shape of `centre`.
         noise: the part of the variances that is noise, in the shape of `centre`.
 
     Examples:
@@ -39,6 +41,22 @@ class GaussianPredictive(Predictive):
     covariance: Array
     noise: Array
 
+    @classmethod
+    def independent(
+        cls, likelihood: Likelihood, dispersion: Params, mean: Array, variance: Array
+    ) -> GaussianPredictive:
+        """Returns the predictive of a quadratic likelihood for independent normal outputs.
+
+        Args:
+            likelihood: p(y | f), whose mean is affine in f, output by output.
+            dispersion: its parameters.
+            mean: `[N, K]`.
+            variance: `[N, K]`.
+        """
+        centre, slope = jax.jvp(lambda f: likelihood.mean(dispersion, f), (mean,), (jnp.ones_like(mean),))
+        noise = likelihood.variance(dispersion, mean)
+        return cls(centre, slope**2 * variance.reshape(centre.shape) + noise, noise)
+
     @property
     def support(self) -> Support:
         """Real numbers."""
@@ -52,6 +70,8 @@ class GaussianPredictive(Predictive):
     @property
     def variance(self) -> Array:
         """Var[y] of every output."""
+        if self._is_independent:
+            return self.covariance
         return jnp.diagonal(self.covariance, axis1=-2, axis2=-1).reshape(self.centre.shape)
 
     @property
@@ -66,6 +86,10 @@ class GaussianPredictive(Predictive):
 
     def log_prob(self, y: Any) -> Array:
         """Returns the joint log density of a row's outputs in nats, shape `[N]`."""
+        if self._is_independent:
+            away = (jnp.asarray(y).astype(self.centre.dtype).reshape(self.centre.shape) - self.centre) ** 2
+            each = -(away / self.covariance + jnp.log(self.covariance) + math.log(2 * math.pi)) / 2
+            return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
         rows, outputs = self.covariance.shape[:2]
         away = (jnp.asarray(y).astype(self.centre.dtype) - self.centre).reshape(rows, outputs)
         root = jnp.linalg.cholesky(self.covariance)
@@ -79,12 +103,20 @@ class GaussianPredictive(Predictive):
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, correlated between a row's outputs and independent between rows."""
-        rows, outputs = self.covariance.shape[:2]
-        root = jnp.linalg.cholesky(self.covariance)
-        normal = lambda key: jax.random.normal(key, (outputs,), self.centre.dtype)
+        rows, shape = (
+            self.centre.shape[0],
+            self.centre.shape[1:] if self._is_independent else self.covariance.shape[1:2],
+        )
+        normal = lambda key: jax.random.normal(key, shape, self.centre.dtype)
+        root = self.std if self._is_independent else jnp.linalg.cholesky(self.covariance)
 
         def draw(key: RandomKey) -> Array:
-            away = jnp.einsum("nkl,nl->nk", root, jax.vmap(normal)(row_keys(key, rows, first)))
+            z = jax.vmap(normal)(row_keys(key, rows, first))
+            away = root * z if self._is_independent else jnp.einsum("nkl,nl->nk", root, z)
             return self.centre + away.reshape(self.centre.shape)
 
         return drawn(draw, jax.random.split(key, n))
+
+    @property
+    def _is_independent(self) -> bool:
+        return self.covariance.ndim == self.centre.ndim

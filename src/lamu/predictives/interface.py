@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
+from lamu.bisection import bisect
 from lamu.supports import Support
 from lamu.typing import Array, RandomKey, Rows
 
@@ -169,14 +170,8 @@ class Predictive(ABC):
         lower = jnp.maximum(lower, self.support.lower - room)
         upper = jnp.minimum(upper, self.support.upper + room)
         steps = 60 if self.mean.dtype == jnp.float64 else 30
-
-        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = (ends[0] + ends[1]) / 2
-            low = self.cdf(middle) < probability
-            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
-
-        lower, upper = jax.lax.fori_loop(0, steps, halve, (lower, upper))
-        return jnp.round(upper) + 0.0 if self.support.discrete else (lower + upper) / 2
+        found = bisect(lambda y: self.cdf(y) < probability, (lower, upper), steps)
+        return jnp.round(found) + 0.0 if self.support.discrete else found
 
     def prediction_set(self, level: float = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.

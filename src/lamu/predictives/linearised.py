@@ -14,7 +14,6 @@ from lamu.families import Gaussian, Product
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
 from lamu.predictives.gaussian import GaussianPredictive
-from lamu.predictives.independent import IndependentGaussian
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import Mixture
 from lamu.predictives.rows import in_chunks
@@ -186,7 +185,7 @@ def _averaged(
     if spread.ndim == 2 and width == 1:
         spread = spread[:, :, None]
     if likelihood.quadratic and spread.ndim == 2:
-        return IndependentGaussian.of(likelihood, dispersion, mean, spread)
+        return GaussianPredictive.independent(likelihood, dispersion, mean, spread)
     closed = likelihood.marginal(dispersion, mean, spread) if spread.ndim == 3 else None
     if closed is not None:
         centre, total = closed

@@ -114,7 +114,7 @@ class Mixture(Predictive):
         return drawn(draw, jax.random.split(target_key, n), components)
 
     def _densities(self, y: Any) -> Array:
-        y = jnp.asarray(y)
+        y = jax.tree.map(jnp.asarray, y)
         return jax.vmap(lambda params, f: self.likelihood.log_prob(params, f, y))(self.dispersion, self.f)
 
     @property

@@ -8,15 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
+from lamu.predictives.drawn_outputs import DrawnOutputs
 from lamu.predictives.interface import Prepared
-from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.record import record
-from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["OwnStatistics", "settled_state"]
 
@@ -49,24 +47,7 @@ class OwnStatistics(PredictiveRule):
         draws = jax.jit(lambda key: belief.draws(key, samples))(key)
         x = jnp.asarray(self.x)
         states = jax.jit(lambda draws: jax.lax.map(lambda theta: settled_state(model, theta, network_state, x), draws))
-        return _DrawnWithState(model, states(draws), draws)
-
-
-@record
-class _DrawnWithState:
-    """Draws of the parameters and of the state."""
-
-    model: Target
-    network_states: Any
-    draws: Params
-
-    @property
-    def support(self) -> Support:
-        return self.model.likelihood.support
-
-    def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        f = in_room(_outputs, (self.model, self.network_states, self.draws), (x, offset), axis=1)
-        return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, True)
+        return DrawnOutputs(model, (states(draws), draws), draws["likelihood"], _outputs)
 
 
 def settled_state(model: Target, params: Params, network_state: Any, x: Array, times: int = 50) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from lamu.typing import Array, RandomKey
 __all__ = ["drawn", "equal_chunks", "in_chunks", "in_room", "require_room", "room_for", "row_keys"]
 
 MOST = 4096  # rows at a time: more are no faster
+_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
 
 
 def equal_chunks(x: Any, rows: int) -> Iterator[tuple[Any, int]]:
@@ -101,7 +101,7 @@ def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any,
         >>> import jax, jax.numpy as jnp
         >>> from lamu import memory
         >>> from lamu.predictives.rows import room_for
-        >>> with memory.within("400B"):  # a chunk may take a quarter, and a row of two numbers takes 8 bytes
+        >>> with memory.within("800B"):  # a chunk may take a quarter, and a row of two numbers takes twice 8 bytes
         ...     w, x = jnp.ones((3, 2), jnp.float32), jnp.ones((50, 3), jnp.float32)
         ...     room_for(jax.jit(lambda w, x: x @ w), (w,), (x,))
         12
@@ -134,10 +134,9 @@ def drawn(draw: Callable[..., Array], *each: Any) -> Array:
         (100, 2)
     """
     count = jax.tree.leaves(each)[0].shape[0]
-    one = jax.make_jaxpr(draw)(*jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each))
-    size = sum(math.prod(made.shape) * made.dtype.itemsize for made in one.out_avals)
-    require_room(count, size)
-    at_once = max(1, memory.budget() // max(memory.peak(one), 1))
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
+    require_room(count, memory.bytes_of(jax.eval_shape(draw, *one)))
+    at_once = max(1, memory.budget() // max(_AT_ONCE * memory.largest_array(draw, *one), 1))
     if at_once >= count:
         return jax.vmap(draw)(*each)
     return jnp.asarray(jax.lax.map(lambda entry: draw(*entry), each, batch_size=at_once))
@@ -184,7 +183,7 @@ def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:
 @once_a_shape
 def _taken(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any, ...]) -> int:
     """The bytes that so many rows take, beside the parts."""
-    return memory.peak(jax.make_jaxpr(function)(*parts, *x))
+    return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
 
 def _some(leaf: Any, rows: int) -> jax.ShapeDtypeStruct:

@@ -12,15 +12,13 @@ import jax.numpy as jnp
 from lamu import memory
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
+from lamu.predictives.drawn_outputs import DrawnOutputs
 from lamu.predictives.interface import Prepared
-from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
-from lamu.record import record, static
+from lamu.record import record
 from lamu.shapes import once_a_shape
-from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Sampled"]
 
@@ -43,25 +41,8 @@ class Sampled(PredictiveRule):
         require_room(belief, key, samples)
         # Draws may be on disk: as an argument of a compiled function all of them would be read.
         draws = belief.draws(key, samples) if isinstance(belief, Draws) else _draws(belief, key, samples)
-        return _Drawn(model, network_state, draws, random=not _is_certain(belief))
-
-
-@record
-class _Drawn:
-    """Draws of the parameters; `random` unless they are a point, or points that stand for themselves."""
-
-    model: Target
-    network_state: Any
-    draws: Params
-    random: bool = static()
-
-    @property
-    def support(self) -> Support:
-        return self.model.likelihood.support
-
-    def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        f = in_room(_outputs, (self.model, self.network_state, self.draws), (x, offset), axis=1)
-        return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, self.random)
+        random = not _is_certain(belief)
+        return DrawnOutputs(model, (network_state, draws), draws["likelihood"], _outputs, random)
 
 
 def _is_certain(belief: Any) -> bool:

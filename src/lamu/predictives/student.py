@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, gammaln
 
+from lamu.bisection import bisect
 from lamu.data.batch import with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
 from lamu.predictives.head import head_features
@@ -149,14 +150,8 @@ class StudentPredictive(Predictive):
         def reach(_: Any, end: Array) -> Array:
             return jnp.where(_cdf(end, self.freedom) > tail, 2 * end, end)
 
-        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = (ends[0] + ends[1]) / 2
-            low = _cdf(middle, self.freedom) < tail
-            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
-
         end = jax.lax.fori_loop(0, 40, reach, -jnp.ones_like(self.freedom))
-        lower, upper = jax.lax.fori_loop(0, 80, halve, (end, jnp.zeros_like(end)))
-        z = (lower + upper) / 2
+        z = bisect(lambda z: _cdf(z, self.freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
         return self.centre + self.width * (z if probability < 0.5 else -z)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:

@@ -11,16 +11,14 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
+from lamu.predictives.drawn_outputs import DrawnOutputs
 from lamu.predictives.interface import Prepared
 from lamu.predictives.linearised import weights_and_dispersion
-from lamu.predictives.mixture import Mixture
-from lamu.predictives.rows import in_room
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.record import record
-from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["TangentDraws"]
 
@@ -45,26 +43,9 @@ class TangentDraws(PredictiveRule):
         weights, dispersion = weights_and_dispersion(belief)
         require_room(weights, key, samples)
         draws = _draws(weights, key, samples)
-        return _DrawnTangent(model, weights.mean, draws, dispersion, network_state)
-
-
-@record
-class _DrawnTangent:
-    model: Target
-    mean: Params
-    draws: Params
-    dispersion: Params
-    network_state: Any
-
-    @property
-    def support(self) -> Support:
-        return self.model.likelihood.support
-
-    def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        parts = (self.model, self.mean, self.draws, self.dispersion, self.network_state)
-        f = in_room(_outputs, parts, (x, offset), axis=1)
-        repeat = lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape))
-        return Mixture.equal(self.model.likelihood, jax.tree.map(repeat, self.dispersion), f, drawn=True)
+        count = jax.tree.leaves(draws)[0].shape[0]
+        repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), dispersion)
+        return DrawnOutputs(model, (weights.mean, draws, dispersion, network_state), repeated, _outputs)
 
 
 @partial(jax.jit, static_argnums=2)

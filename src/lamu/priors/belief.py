@@ -2,7 +2,6 @@ r"""A belief as a prior: what was learned before is what is known now, \(p(\thet
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -155,8 +154,7 @@ def tempered(belief: Any, temperature: Any) -> Any:
         return belief
     if isinstance(belief, Gaussian):
         return Gaussian(belief.mean, belief.precision.scale(temperature))
-    natural = belief.natural()
-    return replace(natural, values=tree.scale(natural.values, temperature)).family()
+    return belief.with_natural(tree.scale(belief.to_natural(), temperature))
 
 
 def _require_density(belief: Any) -> None:

@@ -7,6 +7,7 @@ block should be long enough to hide its dispatch, yet short enough for a person 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
@@ -40,11 +42,19 @@ class Block:
         run: takes the state, which it is given away, and returns the next one with what there is to see of each step.
         end: how many steps of the whole run are done after it.
         passes: how many times the data were seen then, a whole number at the end of an epoch.
+        program: takes the state, and returns the compiled function that runs, all of the block or a step of it, with
+            its arguments.
     """
 
     run: Callable[[Any], tuple[Any, Info]]
     end: int
     passes: float
+    program: Callable[[Any], tuple[Any, tuple[Any, ...]]]
+
+    def held(self, state: Any) -> int:
+        """Returns the bytes that its program holds beside the state and the rows; compiles it, and does not run it."""
+        function, arguments = self.program(state)
+        return memory.held_by(function, *arguments)
 
     @property
     def ends_an_epoch(self) -> bool:
@@ -113,6 +123,7 @@ def array_blocks(
     in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
     # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
     short = _SHORT if rows.count > 1 else 2 * _SHORT
+    step = _stepping(algorithm, traits, objective, rows, whole, batch_size, step_key, order_key)
     start = done
     while start < total:
         length, every = (
@@ -121,38 +132,31 @@ def array_blocks(
             else _cut(per_epoch, start, total, total if unit is None else unit)
         )
 
-        def run(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Info]:
-            if not in_scans:
-                return _one_by_one(
-                    algorithm, traits, state, objective, rows, whole, batch_size, start, length, step_key, order_key
-                )
+        def scan(state: Any, start: int = start, length: int = length, every: int = every) -> tuple[Any, Any]:
             if whole:
-                if not every and traits.thinning == 1 and length * _bytes(state) <= _FEW_BYTES:
-                    # The program of the draws' own stage: one of its own would take seconds to compile.
-                    state, info = scan_whole(algorithm, state, objective, rows.full(), start, step_key, length, 1)
-                    return state, replace(info, draw=None)
-                return scan_whole(algorithm, state, objective, rows.full(), start, step_key, length, every)
+                if not every and traits.thinning == 1 and length * memory.bytes_of(state) <= _FEW_BYTES:
+                    every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
+                return scan_whole, (algorithm, state, objective, rows.full(), start, step_key, length, every)
             # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
             first = per_epoch - 1 if in_stages else start % per_epoch
             touched = (first + length - 1) // per_epoch + 1
-            shuffled = traits.batching != "once"
-            return scan_batches(
-                algorithm,
-                state,
-                objective,
-                rows,
-                start,
-                step_key,
-                order_key,
-                length,
-                batch_size,
-                shuffled,
-                touched,
-                every,
-            )
+            how = (length, batch_size, traits.batching != "once", touched, every)
+            return scan_batches, (algorithm, state, objective, rows, start, step_key, order_key, *how)
+
+        def run_scan(state: Any, scan: Any = scan, every: int = every) -> tuple[Any, Info]:
+            function, arguments = scan(state)
+            state, info = function(*arguments)
+            return state, info if every else replace(info, draw=None)
+
+        def run_steps(state: Any, start: int = start, length: int = length) -> tuple[Any, Info]:
+            return _one_by_one(traits, state, step, start, length)
+
+        def one(state: Any, start: int = start) -> tuple[Any, Any]:
+            return step(state, start)
 
         start += length
-        yield Block(run, start, start / per_epoch)
+        run, program = (run_scan, scan) if in_scans else (run_steps, one)
+        yield Block(run, start, start / per_epoch, program)
 
 
 def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
@@ -186,41 +190,45 @@ def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total
     return traits.thinning * _even(left // traits.thinning, max(most // traits.thinning, 1)), traits.thinning
 
 
-def _bytes(tree: Any) -> int:
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
-
-
 def _even(n: int, most: int) -> int:
     """Returns a length up to `most` in which n is cut evenly, but for a shorter rest: two lengths compile at most."""
     return math.ceil(n / math.ceil(n / most))
 
 
-def _one_by_one(
+def _stepping(
     algorithm: Any,
     traits: Traits,
-    state: Any,
     objective: Objective,
     rows: Arrays,
     whole: bool,
     batch_size: int,
-    start: int,
-    length: int,
     step_key: RandomKey,
     order_key: RandomKey,
+) -> Callable[[Any, int], tuple[Any, tuple[Any, ...]]]:
+    """Returns what maps a state and the number of a step to the compiled step and its arguments."""
+    per_epoch = math.ceil(rows.count / batch_size)
+
+    @functools.lru_cache(maxsize=1)
+    def plan(epoch: int) -> Any:
+        return order(rows.count, batch_size, traits.streams, epoch, order_key, traits.batching != "once")
+
+    def step(state: Any, t: int) -> tuple[Any, tuple[Any, ...]]:
+        if whole:
+            return one_step, (algorithm, state, objective, rows.full(), jax.random.fold_in(step_key, t))
+        chosen, real = (leaf[t % per_epoch] for leaf in plan(t // per_epoch))
+        return picked_step, (algorithm, state, objective, rows, chosen, real, t, step_key)
+
+    return step
+
+
+def _one_by_one(
+    traits: Traits, state: Any, step: Callable[[Any, int], tuple[Any, Any]], start: int, length: int
 ) -> tuple[Any, Info]:
     """Returns what a scan would, by single compiled steps: the same steps in the same order."""
     infos, draws = [], []
-    per_epoch = 1 if whole else math.ceil(rows.count / batch_size)
-    plan: Any = None
     for t in range(start, start + length):
-        if whole:
-            state, info = one_step(algorithm, state, objective, rows.full(), jax.random.fold_in(step_key, t))
-        else:
-            if plan is None or t % per_epoch == 0:
-                shuffled = traits.batching != "once"
-                plan = order(rows.count, batch_size, traits.streams, t // per_epoch, order_key, shuffled)
-            chosen, real = (leaf[t % per_epoch] for leaf in plan)
-            state, info = picked_step(algorithm, state, objective, rows, chosen, real, t, step_key)
+        function, arguments = step(state, t)
+        state, info = function(*arguments)
         infos.append(replace(info, draw=None))
         if info.draw is not None and keeps(traits, t):
             draws.append(jax.tree.map(np.asarray, info.draw))
@@ -249,14 +257,18 @@ def stream_blocks(
                 return
             following = next(batches, None)
 
-            def run(state: Any, batch: Batch = batch, t: int = end) -> tuple[Any, Info]:
-                state, info = one_step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+            def step(state: Any, batch: Batch = batch, t: int = end) -> tuple[Any, tuple[Any, ...]]:
+                return one_step, (algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
+
+            def run(state: Any, step: Any = step, t: int = end) -> tuple[Any, Info]:
+                function, arguments = step(state)
+                state, info = function(*arguments)
                 kept = info.draw is not None and keeps(traits, t)
                 return state, replace(info, draw=jax.tree.map(lambda leaf: leaf[None], info.draw) if kept else None)
 
             end += 1
             if end > done:
-                yield Block(run, end, number + (1.0 if following is None else 0.5))
+                yield Block(run, end, number + (1.0 if following is None else 0.5), step)
             batch = following
 
 

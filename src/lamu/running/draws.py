@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,26 +21,17 @@ class DrawsInMemory:
 
     Args:
         like: the shapes of one draw.
-        total: how many there will be.
-
-    Raises:
-        ValueError: where they would take more memory than may be used.
 
     Examples:
         >>> import numpy as np
         >>> from lamu.running.draws import DrawsInMemory
-        >>> kept = DrawsInMemory({"w": np.zeros(2)}, total=3)
+        >>> kept = DrawsInMemory({"w": np.zeros(2)})
         >>> kept.add({"w": np.ones((3, 2))})
         >>> kept.trace["w"].shape
         (3, 2)
     """
 
-    def __init__(self, like: Any, total: int) -> None:
-        weights = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(like))
-        what = f"a run of {total:,} draws of {weights:,} numbers"
-        memory.demand(
-            float(_bytes(like) * total), what, "give checkpoint=folder, where they are kept on disk, or thin more"
-        )
+    def __init__(self, like: Any) -> None:
         self._structure = jax.tree.structure(like)
         self._parts: list[list[np.ndarray]] = []
 
@@ -107,7 +97,7 @@ class DrawsOnDisk:
         if not self._count:
             return None
         self._open()
-        small = _bytes(self._like) * self._count <= memory.budget()
+        small = memory.bytes_of(self._like) * self._count <= memory.budget()
         leaves = [file[: self._count] for file in self._files]
         return jax.tree.unflatten(
             jax.tree.structure(self._like), [jnp.array(leaf) if small else leaf for leaf in leaves]
@@ -163,8 +153,3 @@ def _longer(place: Path, file: np.memmap, shape: tuple[int, ...], count: int) ->
     longer.flush()
     os.replace(draft, place)
     return longer
-
-
-def _bytes(like: Any) -> int:
-    """The bytes of one draw."""
-    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(like))

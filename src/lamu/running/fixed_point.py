@@ -37,7 +37,8 @@ from lamu.objective.curvature import (
     fisher_diagonal,
     hessian_product,
 )
-from lamu.operators import Diagonal, Layerwise
+from lamu.objective.curvature.kronecker_factors import by_factors
+from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import gaussian_belief
 from lamu.protocol import Wrapper
@@ -117,7 +118,7 @@ def _choices(algorithm: Any) -> tuple[Any, Any, Any]:
     curvature = algorithm.curvature
     if isinstance(curvature, LowRankGradients):  # whose diagonal is that of all rows' squares
         curvature = SquaredGradients()
-    kronecker = isinstance(algorithm.structure, Layerwise)
+    kronecker = by_factors(algorithm.structure)
     expectation = algorithm.expectation if isinstance(algorithm.expectation, Delta | Exact | Quadrature) else paired
     return expectation, curvature, algorithm.structure if kronecker else Diagonal
 

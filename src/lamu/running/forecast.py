@@ -1,16 +1,15 @@
-"""What a run will take in memory, told before anything of it is computed, and what fits where it does not.
+"""The memory of a run: its state and draws from shapes, and a step from the compiled program that the run uses.
 
-Shapes tell it: of the state (`init`), of a batch, of a draw. What a step holds beside the state is read off its trace
-(`lamu.memory.peak`) and doubled, since compilers keep up to as much again. On a CPU the compiled steps of 21 recipes on
-a perceptron of 20,000 weights took 0.2 to 1.3 times that. A trace costs what the first part of a compilation costs, so
-it is taken where the answer may matter: where somebody has set a limit, or the state and the data are not far below it.
+The state with its copies and a sampler's draws are known before anything is computed, and refused at once. What a step
+holds beside them the compiler says of the first block's program, which the run then uses: nothing is compiled twice.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -21,98 +20,13 @@ from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, runnable
+from lamu.running.blocks import Block
 from lamu.running.keeping import count
-from lamu.running.nearest import nearest
-from lamu.running.pieces import draw_of, handle, one_step, start
+from lamu.running.pieces import draw_of, handle, start
 
-__all__ = ["Forecast", "Run", "foresee"]
+__all__ = ["Forecast", "foresee", "measured"]
 
-_AS_MUCH_AGAIN = 2
-_FAR_BELOW = 1000  # a step of dense mixtures or of long trajectories takes some hundred times its state
 _DRAWS_A_BLOCK, _STEPS_A_BLOCK = 64, 1024
-
-
-@dataclass(frozen=True)
-class Run:
-    """What is to be run, as far as it decides what it takes.
-
-    Attributes:
-        algorithm: the algorithm.
-        objective: the loss.
-        rows: the data, on the device already.
-        example: rows for shapes, as `init` sees them.
-        batch_size: rows a step, of data that the loop cuts.
-        steps: how many there will be; None where the data say, zero for weights that arrive trained.
-        keeps_best: whether the best state is kept beside the last one.
-        on_disk: whether draws are written to a folder.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.running.forecast import Run
-        >>> x, y = lamu.data.load("diabetes")
-        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0))
-        >>> rows = lamu.data.Arrays.of((x, y))
-        >>> run = Run(lamu.algorithms.ivon(), lamu.objective.Objective(model, 442), rows, rows.example(4))
-        >>> run.forecast().state > 3 * 11 * 4  # mean, precision and momentum of eleven weights
-        True
-    """
-
-    algorithm: Algorithm
-    objective: Objective
-    rows: Arrays | Stream
-    example: Batch
-    batch_size: int = 64
-    steps: int | None = None
-    keeps_best: bool = False
-    on_disk: bool = False
-
-    def forecast(self) -> Forecast:
-        """Returns what it takes, a step's trace included."""
-        state = self._state()
-        return Forecast(self._copies() * size(state), self._step(state), self._draws(state), size(self.rows))
-
-    def glance(self) -> Forecast:
-        """Returns what it takes without a step's share, which needs a trace."""
-        state = self._state()
-        return Forecast(self._copies() * size(state), None, self._draws(state), size(self.rows))
-
-    @property
-    def batch(self) -> Batch:
-        """The shapes of what one step sees."""
-        traits = self.algorithm.traits
-        if not isinstance(self.rows, Arrays):
-            return self.example
-        whole = traits.batching == "full" or self.batch_size >= self.rows.count
-        lead = (traits.streams,) if traits.streams > 1 and not whole else ()
-        rows = self.rows.count if whole else self.batch_size
-        shape = lambda leaf: jax.ShapeDtypeStruct((*lead, rows, *leaf.shape[1:]), leaf.dtype)
-        return jax.tree.map(shape, self.example)
-
-    def _state(self) -> Any:
-        return jax.eval_shape(start, handle(self.algorithm), _key(), self.objective, self.example)
-
-    def _copies(self) -> int:
-        # The loop keeps a copy while it gives the state away.
-        return 3 if self.keeps_best else 2
-
-    def _step(self, state: Any) -> int:
-        if self.steps == 0:
-            return 0
-        traced = one_step.trace(handle(self.algorithm), state, self.objective, self.batch, _key())
-        return _AS_MUCH_AGAIN * memory.peak(traced.jaxpr)
-
-    def _draws(self, state: Any) -> int:
-        traits = self.algorithm.traits
-        if traits.length is None:
-            return 0
-        one = size(draw_of(handle(self.algorithm), state, self.objective, self.example))
-        total = count(traits, traits.length)
-        per_epoch = 1
-        if isinstance(self.rows, Arrays) and traits.batching != "full":
-            per_epoch = math.ceil(self.rows.count / self.batch_size)
-        block = math.ceil(max(_DRAWS_A_BLOCK, min(per_epoch, _STEPS_A_BLOCK)) / traits.thinning)
-        # Those of a block are on the device at once. All of them are put together at the end, from the parts.
-        return one * (min(block, total) + (0 if self.on_disk else 2 * total))
 
 
 @dataclass(frozen=True)
@@ -121,85 +35,130 @@ class Forecast:
 
     Attributes:
         state: the state and its copies.
-        step: what a step holds beside them; None where nobody has looked.
         draws: a sampler's draws.
         data: the rows, which are there already and not counted.
+        step: what a step holds beside them; zero before it is compiled.
 
     Examples:
         >>> from lamu.running.forecast import Forecast
-        >>> Forecast(state=2_000_000, step=1_000_000, draws=0, data=500).total
-        3000000
+        >>> forecast = Forecast(state=2_000_000, draws=0, data=500, step=1_000_000)
+        >>> forecast.total, str(forecast)
+        (3000000, 'the state and its copies 2.0 MB, a step 1.0 MB')
     """
 
     state: int
-    step: int | None
     draws: int
     data: int
+    step: int = 0
 
     @property
     def total(self) -> int:
         """What is taken beside the data."""
-        return self.state + (self.step or 0) + self.draws
+        return self.state + self.step + self.draws
 
     def __str__(self) -> str:
         """The parts, as people write them."""
-        step = [] if self.step is None else [f"a step {memory.shown(self.step)}"]
-        draws = [f"draws {memory.shown(self.draws)}"] if self.draws else []
-        return ", ".join([f"the state and its copies {memory.shown(self.state)}", *step, *draws])
+        parts = (("the state and its copies", self.state), ("a step", self.step), ("draws", self.draws))
+        return ", ".join(f"{name} {memory.shown(size)}" for name, size in parts if size)
+
+    def require_room(self) -> None:
+        """Raises a ValueError where the run takes more than `lamu.memory.limit()`: the parts, and what makes it less.
+
+        Examples:
+            >>> from lamu import memory
+            >>> from lamu.running.forecast import Forecast
+            >>> with memory.within("1MB"):
+            ...     Forecast(state=200_000, draws=0, data=0, step=900_000).require_room()
+            Traceback (most recent call last):
+                ...
+            ValueError: this run (the state and its copies 200.0 kB, a step 900.0 kB) takes 1.1 MB and 1.0 MB may be \
+used; lower batch_size, members or chains, take a diagonal precision or a smaller network, or give \
+max_memory='1.1 MB' or more
+        """
+        helps = "lower batch_size, members or chains, take a diagonal precision or a smaller network"
+        if self.draws > max(self.state, self.step):
+            helps = "give checkpoint=folder, where draws are kept on disk, ask for fewer draws"
+        instead = f"{helps}, or give max_memory={memory.at_least(self.total)!r} or more"
+        memory.demand(self.total, f"this run ({self})", instead)
 
 
-def foresee(run: Run) -> Forecast:
-    """Says what a run will take, and refuses one that cannot fit.
+def foresee(
+    algorithm: Algorithm,
+    objective: Objective,
+    rows: Arrays | Stream,
+    example: Batch,
+    batch_size: int,
+    keeps_best: bool = False,
+    on_disk: bool = False,
+) -> Forecast:
+    """Returns what a run will take but for its steps, and refuses one that cannot fit.
 
     What comes after the steps the algorithm foresees itself, and is asked first.
 
     Args:
-        run: what is to be run.
+        algorithm: the algorithm.
+        objective: the loss.
+        rows: the data, on the device already.
+        example: rows for shapes, as `init` sees them.
+        batch_size: rows a step, of data that the loop cuts.
+        keeps_best: whether the best state is kept beside the last one.
+        on_disk: whether draws are written to a folder.
 
     Raises:
-        ValueError: where it takes more than `lamu.memory.limit()`, in one sentence with its parts and the nearest
-            choice that fits.
+        ValueError: where it takes more than `lamu.memory.limit()`.
 
     Examples:
         >>> import lamu
-        >>> from lamu import memory
-        >>> from lamu.running.forecast import Run, foresee
+        >>> from lamu.running.forecast import foresee
         >>> x, y = lamu.data.load("diabetes")
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=55.0))
         >>> rows = lamu.data.Arrays.of((x, y))
-        >>> run = Run(lamu.algorithms.ivon(), lamu.objective.Objective(model, 442), rows, rows.example(4))
-        >>> with memory.within("1MB"):
-        ...     foresee(run).total < 1_000_000
+        >>> objective = lamu.objective.Objective(model, 442)
+        >>> forecast = foresee(lamu.algorithms.ivon(), objective, rows, rows.example(4), batch_size=64)
+        >>> forecast.state > 3 * 11 * 4  # mean, precision and momentum of eleven weights
         True
     """
-    shapes = jax.eval_shape(run.objective.model.init, _key(), run.example)[0]
-    runnable(run.algorithm).foresee(run.objective, shapes)
-    limit = memory.limit()
-    found = run.glance()
-    if memory.given() or found.total + found.data > limit // _FAR_BELOW:
-        found = run.forecast()
-    logging.getLogger("lamu").info(
-        "The run takes about %s: %s. The data take %s beside. %s may be used.",
-        memory.shown(found.total), found, memory.shown(found.data), memory.shown(limit),
-    )  # fmt: skip
-    if found.total > limit:
-        memory.demand(found.total, f"this run ({found})", nearest(run, found, limit))
-    return found
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    runnable(algorithm).foresee(objective, jax.eval_shape(objective.model.init, key, example)[0])
+    state = jax.eval_shape(start, handle(algorithm), key, objective, example)
+    # The loop keeps a copy while it gives the state away.
+    held = (3 if keeps_best else 2) * memory.bytes_of(state)
+    draws = 0
+    traits = algorithm.traits
+    if traits.length is not None:
+        total, per_epoch = count(traits, traits.length), 1
+        if isinstance(rows, Arrays) and traits.batching != "full":
+            per_epoch = math.ceil(rows.count / batch_size)
+        block = math.ceil(max(_DRAWS_A_BLOCK, min(per_epoch, _STEPS_A_BLOCK)) / traits.thinning)
+        # Those of a block are on the device at once. All of them are put together at the end, from the parts.
+        kept = min(block, total) + (0 if on_disk else 2 * total)
+        draws = kept * memory.bytes_of(draw_of(handle(algorithm), state, objective, example))
+    forecast = Forecast(held, draws, memory.bytes_of(rows))
+    forecast.require_room()
+    return forecast
 
 
-def _key() -> Any:
-    """The shape of a random key."""
-    return jax.eval_shape(lambda: jax.random.key(0))
+def measured(forecast: Forecast, blocks: Iterator[Block], state: Any, max_memory: Any = None) -> Iterator[Block]:
+    """Yields the blocks of a run, after its first program was compiled, and refused where it cannot fit.
 
+    Args:
+        forecast: what the run takes but for its steps.
+        blocks: the blocks.
+        state: the first state.
+        max_memory: how much may be held at once, as `lamu.memory.within` takes it.
 
-def size(shaped: Any) -> int:
-    """Returns the bytes of a tree of arrays, or of their shapes; of what is no array nothing.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.running.forecast import size
-        >>> size({"w": jnp.zeros((3, 2), jnp.float32), "name": 1})
-        24
+    Raises:
+        ValueError: where the run takes more than may be held; no step was taken then.
     """
-    leaves = [leaf for leaf in jax.tree.leaves(shaped) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    first = next(blocks, None)
+    if first is None:
+        return
+    with memory.within(max_memory):
+        whole = replace(forecast, step=first.held(state))
+        logging.getLogger("lamu").info(
+            "The run takes about %s: %s. The data take %s beside. %s may be used.",
+            memory.shown(whole.total), whole, memory.shown(whole.data), memory.shown(memory.limit()),
+        )  # fmt: skip
+        whole.require_room()
+    yield first
+    yield from blocks

@@ -13,6 +13,7 @@ from lamu.data.arrays import Arrays, split
 from lamu.objective import Objective
 from lamu.protocol import runnable
 from lamu.running.pieces import opened
+from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, RandomKey
 
@@ -41,7 +42,7 @@ def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any
         raise ValueError(
             f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
         )
-    y = np.asarray(rows.y)
+    y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
     try:
         kept, held = split(y, float(validation), seed, stratify=not rare)

@@ -27,9 +27,6 @@ class History:
         like: the shapes of one draw (`jax.ShapeDtypeStruct`), for a sampler; None otherwise.
         folder: where a sampler's draws are written as they come, one memory-mapped file a leaf; None for memory.
 
-    Raises:
-        ValueError: for draws that do not fit into memory, without a folder.
-
     Examples:
         >>> import numpy as np
         >>> from lamu.running.history import History
@@ -45,7 +42,7 @@ class History:
         self._draws: Any = None
         if like is not None and traits.length is not None:
             total = count(traits, traits.length)
-            self._draws = DrawsInMemory(like, total) if folder is None else DrawsOnDisk(like, total, folder)
+            self._draws = DrawsInMemory(like) if folder is None else DrawsOnDisk(like, total, folder)
         self.steps = 0
 
     def add(self, info: Info) -> None:
@@ -54,7 +51,7 @@ class History:
         if info.draw is not None:
             draws = jax.tree.map(np.asarray, info.draw)
             if self._draws is None:  # of an algorithm whose length the caller says
-                self._draws = DrawsInMemory(jax.tree.map(lambda leaf: leaf[0], draws), total=0)
+                self._draws = DrawsInMemory(jax.tree.map(lambda leaf: leaf[0], draws))
             self._draws.add(draws)
         self._columns["loss"].append(loss)
         self._columns["residual"].append(np.broadcast_to(np.asarray(info.residual), loss.shape))
@@ -107,7 +104,7 @@ class History:
             parts[:] = [np.asarray(arrays[name])] if len(arrays.get(name, ())) else []
         if self._draws is None and "draw 0" in arrays:
             leaves = [arrays[f"draw {i}"][0] for i in range(structure.num_leaves)]
-            self._draws = DrawsInMemory(jax.tree.unflatten(structure, leaves), total=0)
+            self._draws = DrawsInMemory(jax.tree.unflatten(structure, leaves))
         if self._draws is not None:
             self._draws.restore(arrays)
         self.steps = sum(len(part) for part in self._columns["loss"])

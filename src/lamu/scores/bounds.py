@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import jax
@@ -62,8 +61,10 @@ def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | No
     require_room(posterior.belief, key, samples)
     draws = posterior.belief.draws(key, samples)
     values = np.asarray(_own(posterior, belief, draws), float)
-    for batch in rows.batches(room_for(_log_likelihoods, (posterior, draws), (jax.eval_shape(rows.full),))):
-        values = values + np.asarray(_log_likelihoods(posterior, draws, batch), float)
+    at_once = room_for(_log_likelihoods, (posterior, draws, key), (jax.eval_shape(rows.full),))
+    for number, batch in enumerate(rows.batches(at_once)):
+        of_batch = jax.random.fold_in(key, number)
+        values = values + np.asarray(_log_likelihoods(posterior, draws, of_batch, batch), float)
     return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(samples)))
 
 
@@ -97,7 +98,12 @@ def _own(posterior: Posterior, belief: Any, draws: Any) -> Array:
 
 
 @jax.jit
-def _log_likelihoods(posterior: Posterior, draws: Any, batch: Any) -> Array:
-    """Returns the batch's log likelihood under every draw."""
-    log_likelihood = partial(posterior.model.log_likelihood, state=posterior.network_state, batch=batch)
-    return jnp.asarray(jax.lax.map(lambda theta: batch.total(log_likelihood(theta)[0]), draws))
+def _log_likelihoods(posterior: Posterior, draws: Any, key: RandomKey, batch: Any) -> Array:
+    """Returns the batch's log likelihood under every draw; the key is for targets that estimate it."""
+    count = jax.tree.leaves(draws)[0].shape[0]
+
+    def of_draw(draw: tuple[Any, RandomKey]) -> Array:
+        values, _ = posterior.model.log_likelihood(draw[0], posterior.network_state, batch, draw[1])
+        return batch.total(values)
+
+    return jnp.asarray(jax.lax.map(of_draw, (draws, jax.random.split(key, count))))

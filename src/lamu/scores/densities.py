@@ -44,8 +44,8 @@ def nll(pred: Any, y: Any) -> float:
 
 def surprise(pred: Any, y: Any) -> np.ndarray:
     r"""Returns \(-\log p(y_i \mid x_i, D)\) of each row in nats, `[N]`, whose mean is `nll`."""
-    y = target("nll", pred, y)
-    return -np.asarray(pred.log_prob(jnp.asarray(y)), float)
+    target("nll", pred, y)
+    return -np.asarray(pred.log_prob(jax.tree.map(jnp.asarray, y)), float)
 
 
 def crps(pred: Any, y: Any, panels: int = 64) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lamu import memory
+from lamu.supports import value_of
 
 __all__ = ["by_row", "nodes_at_once", "target"]
 
@@ -22,7 +23,8 @@ def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np
     Args:
         score: the name of the score, for the message.
         pred: the prediction.
-        y: the targets: `[N]`, or `[N, outputs]` for regression with several outputs.
+        y: the targets: `[N]`, or `[N, outputs]` for regression with several outputs; of rows that bring more than a
+            value, the value.
         has_classes: whether the score is for classes; for numbers where False, for both where None.
 
     Raises:
@@ -39,6 +41,7 @@ def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np
         >>> target("rmse", pred, [1.0, 2.0], has_classes=False).tolist()
         [1.0, 2.0]
     """
+    y = value_of(y)
     if has_classes is not None and pred.support.has_classes is not has_classes:
         raise ValueError(f"{score} is for {_NEEDS[has_classes]}, and this prediction's task is {pred.support.task!r}")
     if np.ma.is_masked(y):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
@@ -43,6 +42,7 @@ from lamu.verification.moment_rows import moment_rows
 from lamu.verification.problems import Problem
 from lamu.verification.sampler_rows import sampler_rows
 from lamu.verification.stochastic_rows import stochastic_rows
+from lamu.verification.vectors import distance, flat
 
 __all__ = ["checks"]
 
@@ -94,8 +94,8 @@ def _gradient_descent() -> Check:
         return (data + problem.precision * theta) / len(problem.y)
 
     start, after = _run(gradient_descent(0.05), problem, [batch] * 100)
-    expected = references.gradient_descent(gradient, _flat(start), rate=0.05, steps=100)
-    return Check("gradient_descent", "NumPy by hand, 100 steps", _distance(_flat(after), expected), 1e-12)
+    expected = references.gradient_descent(gradient, flat(start), rate=0.05, steps=100)
+    return Check("gradient_descent", "NumPy by hand, 100 steps", distance(flat(after), expected), 1e-12)
 
 
 def _sgd() -> Check:
@@ -122,7 +122,7 @@ def _beside_optax(name: str, algorithm: Algorithm, optimiser: Any, words: str) -
         with lenient():
             updates, state = optimiser.update(loss(params, batch), state, params)
         params = optax.apply_updates(params, updates)
-    return Check(name, words, _distance(_flat(after), _flat(params)), 1e-12)
+    return Check(name, words, distance(flat(after), flat(params)), 1e-12)
 
 
 def _map_estimate() -> Check:
@@ -131,7 +131,7 @@ def _map_estimate() -> Check:
     problem = problems.regression()
     _, after = _run(map_estimate(optax.lbfgs()), problem, [Batch.of(problem.x, problem.y)] * 40)
     mean, _, _ = references.linear_regression(problem.design, problem.y, problem.scale, problem.precision)
-    return Check("map_estimate", "ridge regression in closed form", _distance(_flat(after), mean), 1e-6)
+    return Check("map_estimate", "ridge regression in closed form", distance(flat(after), mean), 1e-6)
 
 
 def _von() -> Check:
@@ -170,7 +170,7 @@ def _deep_ensemble() -> Check:
     algorithm = deep_ensemble(adam(1e-2), members=count)
     state, step = algorithm.init(key, problem.objective, batches[0]), jax.jit(algorithm.step)
     starts = [jax.tree.map(lambda leaf, k=k: leaf[k], state.mean) for k in range(count)]
-    apart = min(_distance(_flat(starts[a]), _flat(starts[b])) for a in range(count) for b in range(a))
+    apart = min(distance(flat(starts[a]), flat(starts[b])) for a in range(count) for b in range(a))
     for t, batch in enumerate(batches):
         state, _ = step(jax.random.fold_in(jax.random.key(1), t), state, batch, problem.objective)
     gradient = jax.jit(jax.grad(lambda params, batch: problem.objective.mean_loss(params, batch, {})[0]))
@@ -182,8 +182,8 @@ def _deep_ensemble() -> Check:
             with lenient():
                 updates, memory = optimiser.update(gradient(params, batch), memory, params)
             params = optax.apply_updates(params, updates)
-        found = _flat(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean))
-        deviation = max(deviation, _distance(found, _flat(params)))
+        found = flat(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean))
+        deviation = max(deviation, distance(found, flat(params)))
     return Check("deep_ensemble", "optax.adam from each member's own start, 20 steps", deviation, 1e-12)
 
 
@@ -221,9 +221,9 @@ def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any
     batches = (problem.batches(16) * 7)[:20]
     keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
-    start = _flat(state.mean)
+    start = flat(state.mean)
     # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
-    noises = [_flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean)) for key in keys]
+    noises = [flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean)) for key in keys]
     step = jax.jit(algorithm.step)
     for key, batch in zip(keys, batches, strict=True):
         state, _ = step(key, state, batch, problem.objective)
@@ -234,8 +234,8 @@ def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any
     ]
     rows = len(problem.y)
     mean, h = by_hand(plain, noises, start, rows, problem.precision, rate, b1, b2, initial, clip)
-    curvature = _flat(state.precision.values) - problem.precision / rows
-    deviation = max(_distance(_flat(state.mean), mean), _distance(curvature, h))
+    curvature = flat(state.precision.values) - problem.precision / rows
+    deviation = max(distance(flat(state.mean), mean), distance(curvature, h))
     return Check(name, "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)
 
 
@@ -269,9 +269,7 @@ def _expected(problem: Problem) -> tuple[np.ndarray, np.ndarray, float]:
 def _gaussian_distance(posterior: Any, problem: Problem) -> float:
     mean, precision, _ = _expected(problem)
     belief = posterior.belief.factors["network"]
-    return max(
-        _distance(_flat(belief.mean), mean), _distance(np.asarray(belief.precision.dense(belief.mean)), precision)
-    )
+    return max(distance(flat(belief.mean), mean), distance(np.asarray(belief.precision.dense(belief.mean)), precision))
 
 
 def _z_scores(draws: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> float:
@@ -284,11 +282,3 @@ def _z_scores(draws: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> flo
 
     size = np.array([float(arviz.ess(draws[..., i])) for i in range(draws.shape[-1])])
     return float(np.max(np.abs(draws.mean(axis=(0, 1)) - mean) / (deviation / np.sqrt(size))))
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(jnp.max(jnp.abs(jnp.asarray(a) - jnp.asarray(b))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.data.batch import Batch
 from lamu.verification import problems
 from lamu.verification.check import Check
+from lamu.verification.vectors import distance, flat
 
 __all__ = ["descent_rows"]
 
@@ -33,12 +33,12 @@ def _bayes_by_backprop() -> Check:
     batches = (problem.batches(16) * 7)[:STEPS]
     algorithm = bayes_by_backprop(optax.sgd(0.3), initial=0.4, factor=1.0)
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
-    mean, raw = _flat(state.params["mean"]), _flat(state.params["raw"])
+    mean, raw = flat(state.params["mean"]), flat(state.params["raw"])
     step, n = jax.jit(algorithm.step), len(problem.y)
     for t, batch in enumerate(batches):
         key = jax.random.fold_in(jax.random.key(3), t)
         draw_key = jax.random.split(jax.random.clone(key))[0]
-        z = _flat(tree.normal(draw_key, state.params["mean"]))
+        z = flat(tree.normal(draw_key, state.params["mean"]))
         state, _ = step(key, state, batch, problem.objective)
         real = np.asarray(batch.mask) > 0
         x, y = np.column_stack([np.ones(real.sum()), np.asarray(batch.x)[real]]), np.asarray(batch.y)[real]
@@ -47,7 +47,7 @@ def _bayes_by_backprop() -> Check:
         mean_step = gradient + problem.precision * mean / n
         raw_step = (gradient * z + (problem.precision * scale - 1 / scale) / n) * slope
         mean, raw = mean - 0.3 * mean_step, raw - 0.3 * raw_step
-    deviation = max(_distance(state.params["mean"], mean), _distance(state.params["raw"], raw))
+    deviation = max(distance(flat(state.params["mean"]), mean), distance(flat(state.params["raw"]), raw))
     return Check("bayes_by_backprop", f"NumPy by hand on logistic regression, {STEPS} steps", deviation, 1e-12)
 
 
@@ -61,7 +61,7 @@ def _invariant_map() -> Check:
     for t in range(40):
         state, _ = step(jax.random.fold_in(jax.random.key(3), t), state, batch, problem.objective)
     # At the mode the gradient of log p(θ | D) − log det F / 2 is zero.
-    x, w = problem.design, _flat(state.params["network"])
+    x, w = problem.design, flat(state.params["network"])
     p = 1 / (1 + np.exp(-x @ w))
     information = x.T @ (x * (p * (1 - p))[:, None])
     leverage = np.einsum("ij,ij->i", x @ np.linalg.inv(information), x)
@@ -70,11 +70,3 @@ def _invariant_map() -> Check:
     hessian = information + problem.precision * np.eye(len(w))
     deviation = float(np.max(np.abs(np.linalg.solve(hessian, pull - volume))))
     return Check("invariant_map", "NumPy by hand: its stationary point on logistic regression", deviation, 1e-7)
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])
-
-
-def _distance(a: Any, b: np.ndarray) -> float:
-    return float(np.max(np.abs(_flat(a) - b)))

@@ -25,7 +25,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import LogDensity, nothing
 from lamu.expectations import Enumeration
-from lamu.families import Point
+from lamu.families import Binary, Point
 from lamu.likelihoods import Gaussian
 from lamu.model import Model
 from lamu.networks import MLP, Linear
@@ -38,6 +38,7 @@ from lamu.target import Target
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
 from lamu.verification.check import Check
+from lamu.verification.vectors import distance, flat
 
 __all__ = ["discrete_rows"]
 
@@ -72,7 +73,8 @@ def _straight_through() -> Check:
     algorithm = straight_through(0.5)
     batches = (problem.batches(16) * 7)[:20]
     state, step = algorithm.init(jax.random.key(0), objective, batches[0]), jax.jit(algorithm.step)
-    latent = np.asarray(tree.ravel(state.natural)[0])
+    a_row = lambda state: tree.scale(state.belief.half_logit, 1 / objective.concentration)
+    latent = np.asarray(tree.ravel(a_row(state))[0])
     for t, batch in enumerate(batches):
         state, _ = step(jax.random.key(t), state, batch, objective)
         real = np.asarray(batch.mask) > 0
@@ -80,7 +82,10 @@ def _straight_through() -> Check:
         probability = 1 / (1 + np.exp(-x @ np.where(latent >= 0, 1.0, -1.0)))
         latent = latent - 0.5 * x.T @ (probability - y) / len(y)
     return Check(
-        "straight_through", "NumPy by hand on logistic regression, 20 steps", _distance(state.natural, latent), 1e-12
+        "straight_through",
+        "NumPy by hand on logistic regression, 20 steps",
+        distance(flat(a_row(state)), latent),
+        1e-12,
     )
 
 
@@ -101,7 +106,7 @@ def _bayesbinn() -> Check:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, t: (algorithm.step(jax.random.key(0), state, batch, objective)[0], None)
     state = jax.jit(lambda state: jax.lax.scan(body, state, None, length=300)[0])(state)
-    fixed = _distance(tree.scale(state.natural, objective.concentration), natural)
+    fixed = distance(flat(state.belief.half_logit), natural)
     away = _relaxed_step(objective, batch, state)
     words = (
         "three signs: the enumerated mean-field belief (1e-8), and the mean of what ships by quadrature (4.5 errors)"
@@ -117,10 +122,10 @@ def _relaxed_step(objective: Objective, batch: Batch, state: Any) -> float:
     """
     shipped = bayesbinn(Constant(0.3), leaves=("*",))
     natural = np.array([0.4, -0.2, 0.1])
-    start = replace(state, natural=tree.ravel(state.natural)[1](jnp.asarray(natural / objective.concentration)))
+    start = replace(state, belief=Binary(tree.ravel(state.belief.half_logit)[1](jnp.asarray(natural))))
     keys = jax.random.split(jax.random.key(11), 40_000)
-    after = jax.jit(jax.vmap(lambda key: tree.ravel(shipped.step(key, start, batch, objective)[0].natural)[0]))(keys)
-    moved = np.asarray(after) * float(objective.concentration)
+    after = lambda key: shipped.step(key, start, batch, objective)[0].belief.half_logit
+    moved = np.asarray(jax.jit(jax.vmap(lambda key: tree.ravel(after(key))[0]))(keys))
     u = (np.arange(200_000) + 0.5) / 200_000
     theta = np.tanh((natural[:, None] + 0.5 * np.log(u / (1 - u))) / 0.5)
     slope = (1 - theta**2 + 0.1) / (0.5 * (1 - np.tanh(natural)[:, None] ** 2 + 0.1))
@@ -155,7 +160,7 @@ def _dropout() -> Check:
     expected = kernel - 0.1 * (masked.T @ away / 4 + kernel / 4.0 / 4)
     found = after.mean["network"]["layers"][1]["kernel"]
     return Check(
-        "dropout", "the last layer's step by hand under the same masks", _distance(found, expected.ravel()), 1e-12
+        "dropout", "the last layer's step by hand under the same masks", distance(flat(found), expected.ravel()), 1e-12
     )
 
 
@@ -250,7 +255,7 @@ def _igo() -> Check:
     matrix = sum(w * (np.outer(s, s) - np.eye(3)) for w, s in zip(u, noise, strict=True))
     covariance = (np.linalg.inv(np.asarray(after.precision.matrix)) - root @ root.T) / 1e-4
     deviation = max(
-        _distance(after.mean["network"], mean + root @ (u @ noise)),
+        distance(flat(after.mean["network"]), mean + root @ (u @ noise)),
         1e-3 * float(np.max(np.abs(covariance - root @ matrix @ root.T))),
     )
     # The covariance's change per rate, at a small one, agrees to first order in it.
@@ -262,7 +267,3 @@ def _run(algorithm: Any, density: Target, steps: int) -> Any:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, t: (algorithm.step(jax.random.fold_in(jax.random.key(1), t), state, batch, objective)[0], None)
     return jax.jit(lambda state: jax.lax.scan(body, state, jnp.arange(steps))[0])(state)
-
-
-def _distance(found: Any, expected: np.ndarray) -> float:
-    return float(np.max(np.abs(np.asarray(tree.ravel(found)[0]) - expected)))

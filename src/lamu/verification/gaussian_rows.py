@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
@@ -25,6 +24,7 @@ from lamu.verification import gaussian_references as references
 from lamu.verification import problems
 from lamu.verification.check import Check
 from lamu.verification.problems import Problem
+from lamu.verification.vectors import distance, flat
 
 __all__ = ["gaussian_rows"]
 
@@ -48,9 +48,9 @@ def _newton() -> Check:
     problem = problems.logistic()
     whole = [Batch.of(problem.x, problem.y)] * 6
     start, state = _walk(newton(), problem, whole)
-    expected = references.newton(_plain(whole), _flat(start.mean), len(problem.y), problem.precision)
+    expected = references.newton(_plain(whole), flat(start.mean), len(problem.y), problem.precision)
     precision = np.asarray(state.precision.dense(state.mean)) * len(problem.y)
-    deviation = max(_distance(_flat(state.mean), expected[0]), _distance(precision, expected[1]))
+    deviation = max(distance(flat(state.mean), expected[0]), distance(precision, expected[1]))
     return Check("newton", "NumPy by hand on logistic regression, iterate and Hessian, 6 steps", deviation, 1e-10)
 
 
@@ -70,10 +70,10 @@ def _sam() -> Check:
     problem, batches = _logistic()
     start, state = _walk(sam(0.3, radius=0.2, momentum=0.5), problem, batches)
     point = references.sam(
-        _plain(batches), _flat(start.mean), len(problem.y), problem.precision, rate=0.3, radius=0.2, momentum=0.5
+        _plain(batches), flat(start.mean), len(problem.y), problem.precision, rate=0.3, radius=0.2, momentum=0.5
     )
     return Check(
-        "sam", f"NumPy by hand on logistic regression, {STEPS} steps", _distance(_flat(state.mean), point), 1e-12
+        "sam", f"NumPy by hand on logistic regression, {STEPS} steps", distance(flat(state.mean), point), 1e-12
     )
 
 
@@ -81,9 +81,9 @@ def _ogn() -> Check:
     problem, batches = _logistic()
     start, state = _walk(ogn(0.1, 0.8, 0.95, initial=0.3, clip=0.3), problem, batches)
     rows, precision = len(problem.y), problem.precision
-    mean, h = references.ogn(_plain(batches), _flat(start.mean), rows, precision, 0.1, 0.8, 0.95, 0.3, 0.3)
-    found = _flat(state.precision.values) - precision / rows
-    deviation = max(_distance(_flat(state.mean), mean), _distance(found, h))
+    mean, h = references.ogn(_plain(batches), flat(start.mean), rows, precision, 0.1, 0.8, 0.95, 0.3, 0.3)
+    found = flat(state.precision.values) - precision / rows
+    deviation = max(distance(flat(state.mean), mean), distance(found, h))
     return Check("ogn", f"NumPy by hand on logistic regression, {STEPS} steps", deviation, 1e-12)
 
 
@@ -91,11 +91,11 @@ def _bsam() -> Check:
     problem, batches = _logistic()
     start, state = _walk(bsam(0.1, 0.8, 0.95, radius=0.1, damping=0.2, initial=0.3), problem, batches)
     # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
-    noises = [_flat(tree.normal(jax.random.split(jax.random.clone(key), 3)[0], start.mean)) for key in _keys()]
+    noises = [flat(tree.normal(jax.random.split(jax.random.clone(key), 3)[0], start.mean)) for key in _keys()]
     mean, s = references.bsam(
-        _plain(batches), noises, _flat(start.mean), len(problem.y), problem.precision, 0.1, 0.8, 0.95, 0.1, 0.2, 0.3
+        _plain(batches), noises, flat(start.mean), len(problem.y), problem.precision, 0.1, 0.8, 0.95, 0.1, 0.2, 0.3
     )
-    deviation = max(_distance(_flat(state.mean), mean), _distance(_flat(state.precision.values), s))
+    deviation = max(distance(flat(state.mean), mean), distance(flat(state.precision.values), s))
     return Check("bsam", f"NumPy by hand on logistic regression, {STEPS} steps", deviation, 1e-12)
 
 
@@ -103,11 +103,11 @@ def _lie_group() -> Check:
     problem, batches = _logistic()
     start, state = _walk(lie_group(Affine(share=0.3), 0.2, momentum=0.8), problem, batches)
     shift = start.element.shift
-    noises = [_flat(tree.normal(jax.random.split(jax.random.clone(key))[0], shift)) for key in _keys()]
+    noises = [flat(tree.normal(jax.random.split(jax.random.clone(key))[0], shift)) for key in _keys()]
     b, a = references.affine_group(
-        _plain(batches), noises, _flat(shift), len(problem.y), problem.precision, rate=0.2, momentum=0.8, share=0.3
+        _plain(batches), noises, flat(shift), len(problem.y), problem.precision, rate=0.2, momentum=0.8, share=0.3
     )
-    deviation = max(_distance(_flat(state.element.shift), b), _distance(_flat(state.element.scale), a))
+    deviation = max(distance(flat(state.element.shift), b), distance(flat(state.element.scale), a))
     words = f"NumPy by hand, matrix exponential by its series, affine group, {STEPS} steps"
     return Check("lie_group", words, deviation, 1e-12)
 
@@ -155,12 +155,4 @@ def _beside_optax(name: str, algorithm: Any, optimiser: Any, words: str) -> Chec
         with lenient():
             updates, memory = optimiser.update(gradient(params, batch), memory, params)
         params = optax.apply_updates(params, updates)
-    return Check(name, words, _distance(_flat(state.mean), _flat(params)), 1e-12)
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(jnp.max(jnp.abs(jnp.asarray(a) - jnp.asarray(b))))
+    return Check(name, words, distance(flat(state.mean), flat(params)), 1e-12)

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu import tree
 from lamu.algorithms.ensembles.iterates import EverySteps, LowRankDeviations
 from lamu.algorithms.ensembles.swag import swag
 from lamu.algorithms.optimisers.sgd import sgd
@@ -16,6 +15,7 @@ from lamu.data.arrays import Arrays
 from lamu.promotion import lenient
 from lamu.verification import problems
 from lamu.verification.check import Check
+from lamu.verification.vectors import flat
 
 __all__ = ["iterate_rows"]
 
@@ -52,7 +52,7 @@ def _swag() -> Check:
             updates, memory = optimiser.update(gradient(params, batch), memory, params)
         params = optax.apply_updates(params, updates)
         if t >= FIRST and (t - FIRST) % PERIOD == 0:
-            theta = _flat(params)
+            theta = flat(params)
             mean = (count * mean + theta) / (count + 1)
             second = (count * second + theta**2) / (count + 1)
             queue, count = [*queue[-(RANK - 1) :], theta - mean], count + 1
@@ -62,10 +62,6 @@ def _swag() -> Check:
     posterior: Any = algorithm.posterior(key, state, problem.objective, data, None)
     belief = posterior.belief.factors["network"]
     found = np.asarray(belief.precision.covariance.dense(belief.mean))
-    deviation = max(np.max(np.abs(_flat(belief.mean) - mean)), np.max(np.abs(found - covariance)))
+    deviation = max(np.max(np.abs(flat(belief.mean) - mean)), np.max(np.abs(found - covariance)))
     words = f"NumPy by hand on optax's iterates, {count} of {STEPS}, rank {RANK}"
     return Check("swag", words, float(deviation), 1e-10)
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])

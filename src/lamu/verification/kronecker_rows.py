@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.algorithms.optimisers.kfac import kfac
 from lamu.algorithms.variational.noisy_kfac import noisy_kfac
 from lamu.data.batch import Batch
-from lamu.objective.curvature import ExactKronecker
+from lamu.objective.curvature import GaussNewton
 from lamu.verification import problems
 from lamu.verification.check import Check
 
@@ -46,7 +46,7 @@ def _noisy_kfac() -> Check:
     deviation = float(np.max(np.abs(precision - expected)) / np.max(expected))
     problem = problems.regression()
     batch = Batch.of(problem.x, problem.y)
-    algorithm = replace(algorithm, curvature=ExactKronecker())
+    algorithm = replace(algorithm, curvature=GaussNewton())
     state = algorithm.init(jax.random.key(4), problem.objective, batch)
     before = algorithm.belief(state, problem.objective)
     spread = np.linalg.inv(np.asarray(before.precision.dense(before.mean)))
@@ -70,7 +70,7 @@ def _after_one_step(algorithm: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     """Returns the belief's mean and precision after one step on all data, and the posterior's."""
     problem = problems.regression()
     batch = Batch.of(problem.x, problem.y)
-    algorithm = replace(algorithm, curvature=ExactKronecker())
+    algorithm = replace(algorithm, curvature=GaussNewton())
     state = algorithm.init(jax.random.key(4), problem.objective, batch)
     state, _ = jax.jit(algorithm.step)(jax.random.key(3), state, batch, problem.objective)
     belief = algorithm.belief(state, problem.objective)

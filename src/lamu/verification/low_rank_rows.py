@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +12,7 @@ from lamu.algorithms.variational.slang import slang
 from lamu.data.batch import Batch
 from lamu.verification import problems
 from lamu.verification.check import Check
+from lamu.verification.vectors import flat
 
 __all__ = ["low_rank_rows"]
 
@@ -36,13 +36,13 @@ def _slang() -> Check:
     algorithm = slang(0.1, rank=2, b1=0.8, b2=0.9, initial=0.3, clip=0.3, period=1)
     batches = (problem.batches(16) * 7)[:STEPS]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
-    m = _flat(state.mean)
+    m = flat(state.mean)
     v, u, d = np.zeros_like(m), np.zeros((len(m), 2)), np.full_like(m, 0.3 + prior)
     step = jax.jit(algorithm.step)
     for t, batch in enumerate(batches):
         key = jax.random.fold_in(jax.random.key(3), t)
         # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
-        noise = _flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean))
+        noise = flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean))
         state, _ = step(key, state, batch, problem.objective)
         root = np.diag(d**-0.5)
         theta = m + root @ _power(np.eye(len(m)) + root @ u @ u.T @ root, -0.5) @ noise / np.sqrt(rows)
@@ -55,7 +55,7 @@ def _slang() -> Check:
         direction = np.linalg.solve(u @ u.T + np.diag(d), v / (1 - 0.8 ** (t + 1)) + prior * m)
         m = m - 0.1 * np.clip(direction, -0.3, 0.3)
     precision = np.asarray(state.precision.dense(state.mean))
-    deviation = max(np.max(np.abs(_flat(state.mean) - m)), np.max(np.abs(precision - u @ u.T - np.diag(d))))
+    deviation = max(np.max(np.abs(flat(state.mean) - m)), np.max(np.abs(precision - u @ u.T - np.diag(d))))
     words = f"NumPy by hand with whole matrices, rank 2, on logistic regression, {STEPS} steps"
     return Check("slang", words, float(deviation), 1e-10)
 
@@ -76,7 +76,3 @@ def _leading(matrix: np.ndarray, rank: int) -> np.ndarray:
 def _power(matrix: np.ndarray, power: float) -> np.ndarray:
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * values**power) @ vectors.T
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu import tree
 from lamu.algorithms.moments.pbp import pbp
 from lamu.data.batch import Batch
 from lamu.likelihoods import Gaussian
@@ -17,6 +16,7 @@ from lamu.networks import MLP
 from lamu.objective import Objective
 from lamu.priors import Normal
 from lamu.verification.check import Check
+from lamu.verification.vectors import flat
 
 __all__ = ["moment_rows"]
 
@@ -51,8 +51,8 @@ def _pbp() -> Check:
             network.absorb(row, target)
         network.refine()
     pairs = (
-        (_flat(state.mean), _joined(network.m)),
-        (_flat(state.variance), _joined(network.v)),
+        (flat(state.mean), _joined(network.m)),
+        (flat(state.variance), _joined(network.v)),
         (np.ravel([state.noise.shape, state.noise.rate]), np.array(network.noise)),
         (np.ravel([state.factors.belief.shape, state.factors.belief.rate]), np.array(network.prior)),
     )
@@ -149,7 +149,3 @@ def _pdf(z: np.ndarray) -> np.ndarray:
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     """Bias, then kernel, layer by layer, as the leaves are ravelled."""
     return np.concatenate([np.ravel(part) for part in parts])
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])

@@ -22,6 +22,7 @@ from lamu.promotion import lenient
 from lamu.verification import problems, references
 from lamu.verification.check import Check
 from lamu.verification.problems import Problem
+from lamu.verification.vectors import flat
 
 __all__ = ["sampler_rows"]
 
@@ -96,7 +97,7 @@ def _hmc() -> Check:
     deviation = 0.0
     for key, mine in zip(_keys(), found, strict=True):
         state = move(key, state)
-        deviation = max(deviation, float(np.max(np.abs(_flat(state.position) - mine))))
+        deviation = max(deviation, float(np.max(np.abs(flat(state.position) - mine))))
     return Check("hmc", f"blackjax.hmc, the same keys, {STEPS} paths of random length", deviation, 1e-10)
 
 
@@ -106,7 +107,7 @@ def _parallel_tempering() -> Check:
     sampler = parallel_tempering(1, 0, STEPS, (1.0, hot), RandomWalk(), step_size=STEP_SIZE)
     start, found = _walk(sampler, problem)
     density, deviation = _density(problem), 0.0
-    at = [_flat(start), _flat(start)]
+    at = [flat(start), flat(start)]
     for key, mine in zip(_keys(), found, strict=True):
         move_key, exchange_key = jax.random.split(key)
         for k, (own, temperature) in enumerate(zip(jax.random.split(move_key), (1.0, hot), strict=True)):
@@ -127,7 +128,7 @@ def _beside_hand(
     name: str, sampler: Any, problem: Problem, move: Callable[..., np.ndarray], splits: int = 2, coin: int = 1
 ) -> Check:
     start, found = _walk(sampler, problem)
-    at, deviation = _flat(start), 0.0
+    at, deviation = flat(start), 0.0
     for key, mine in zip(_keys(), found, strict=True):
         keys = jax.random.split(key, splits)
         noise = np.asarray(jax.random.normal(keys[0], at.shape, jnp.float64))
@@ -173,14 +174,10 @@ def _walk(sampler: Any, problem: Problem) -> tuple[Any, list[np.ndarray]]:
     start, step, found = jax.tree.map(lambda leaf: leaf[0], state.chains.position), jax.jit(sampler.step), []
     for t in range(STEPS):
         state, info = step(jax.random.fold_in(jax.random.key(1), t), state, batch, problem.objective)
-        found.append(_flat(jax.tree.map(lambda leaf: leaf[0], info.draw.position)))
+        found.append(flat(jax.tree.map(lambda leaf: leaf[0], info.draw.position)))
     return start, found
 
 
 def _keys() -> list[Any]:
     """Returns the keys that the one chain is given."""
     return [jax.random.split(jax.random.fold_in(jax.random.key(1), t), 1)[0] for t in range(STEPS)]
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])

@@ -31,6 +31,7 @@ from lamu.verification.bundled_problems import Bundled, diabetes, iris
 from lamu.verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
 from lamu.verification.references import linear_regression
 from lamu.verification.shipped import Limits, Shipped
+from lamu.verification.vectors import flat
 
 __all__ = ["shipped_rows"]
 
@@ -302,9 +303,9 @@ def _moments(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, np.ndarray |
     weights = belief.factors["network"] if hasattr(belief, "factors") else belief
     if isinstance(weights, Gaussian):
         covariance = np.linalg.inv(np.asarray(weights.precision.dense(weights.mean), np.float64))
-        return _flat(weights.mean), np.sqrt(np.diagonal(covariance)), covariance
+        return flat(weights.mean).astype(np.float64), np.sqrt(np.diagonal(covariance)), covariance
     if isinstance(weights, Point):
-        mean = _flat(weights.mean["network"])
+        mean = flat(weights.mean["network"]).astype(np.float64)
         return mean, np.zeros_like(mean), None
     draws = _drawn(posterior)
     return draws.mean(0), draws.std(0), None
@@ -317,7 +318,3 @@ def _drawn(posterior: Posterior) -> np.ndarray:
     else:
         params = posterior.sample(jax.random.key(0), _DRAWS)
     return np.asarray(jax.vmap(lambda each: tree.ravel(each["network"])[0])(params), np.float64)
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0], np.float64)

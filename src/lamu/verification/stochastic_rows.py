@@ -15,6 +15,7 @@ from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
 from lamu.mcmc.stochastic_langevin import psgld, sgld
 from lamu.verification import problems
 from lamu.verification.check import Check
+from lamu.verification.vectors import flat
 
 __all__ = ["stochastic_rows"]
 
@@ -75,19 +76,15 @@ def _beside_hand(name: str, algorithm: Any, move: Callable[..., Any], memory: An
     problem = problems.logistic()
     batches = (problem.batches(16) * 7)[:STEPS]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
-    step, rows, found = jax.jit(algorithm.step), len(problem.y), _flat(state.position)
+    step, rows, found = jax.jit(algorithm.step), len(problem.y), flat(state.position)
     for t, batch in enumerate(batches):
         key = jax.random.fold_in(jax.random.key(3), t)
         chain = jax.tree.map(lambda leaf: leaf[0], state.position)
-        z = _flat(tree.normal(jax.random.split(jax.random.clone(key), 1)[0], chain))
+        z = flat(tree.normal(jax.random.split(jax.random.clone(key), 1)[0], chain))
         state, _ = step(key, state, batch, problem.objective)
         real = np.asarray(batch.mask) > 0
         x, y = np.column_stack([np.ones(real.sum()), np.asarray(batch.x)[real]]), np.asarray(batch.y)[real]
         gradient = x.T @ (1 / (1 + np.exp(-x @ found)) - y) / len(y) + problem.precision * found / rows
         found, memory = move(t, found, memory, gradient, z, rows)
-    deviation = float(np.max(np.abs(_flat(state.position) - found)))
+    deviation = float(np.max(np.abs(flat(state.position) - found)))
     return Check(name, f"NumPy by hand on logistic regression, {STEPS} steps", deviation, 1e-12)
-
-
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(tree.ravel(params)[0])

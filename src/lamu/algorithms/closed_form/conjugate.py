@@ -78,7 +78,7 @@ class Conjugate(Runnable):
     ) -> tuple[ConjugateState, Info]:
         """Returns the belief after the batch's rows: the old belief is the prior, and the batch all the data."""
         if exponential.is_exponential(objective):
-            belief, evidence, loss = exponential.following(state.belief, state.evidence, batch, objective)
+            belief, evidence, loss = exponential.following(key, state.belief, state.evidence, batch, objective)
         else:
             belief, evidence, loss = linear_gaussian.following(
                 key, state.belief, state.evidence, state.network_state, batch, objective

@@ -1,16 +1,12 @@
-r"""The rule on a conjugate model in an exponential family: the gradient of an expectation that is linear in μ.
+r"""Conjugate Bayes in an exponential family: the rule with ρ = 1, and the evidence.
 
-\[ E_q[\ell](\mu) = -\tfrac1T \sum_i w_i \big( \langle t(y_i), \mu \rangle + \log h(y_i) \big)
-   - \langle \lambda_0, \mu \rangle, \qquad
-   \lambda \leftarrow \lambda - \rho\,\big( \nabla_\mu E_q[\ell] + \lambda \big) \]
-
-The gradient is taken by automatic differentiation. With ρ = 1 it gives \(\lambda_0 + \sum_i w_i t(y_i) / T\), the
-posterior.
+The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
+\(\lambda_0 + \sum_i w_i t(y_i) / T\), the posterior.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,13 +15,17 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.conjugacy import ConjugateModel
 from lamu.data.batch import Batch
-from lamu.families import Gaussian
+from lamu.expectations import Analytic
+from lamu.natural_rule import NaturalRule, NaturalState, Streamed
 from lamu.objective import Objective
-from lamu.observations import family_of, partition, values_of
-from lamu.rule import natural_step
-from lamu.typing import Array, Number
+from lamu.priors.belief import tempered
+from lamu.rate import Constant
+from lamu.typing import Array, RandomKey
 
-__all__ = ["first", "following", "is_exponential", "move", "weighed"]
+__all__ = ["first", "following", "is_exponential", "weighed"]
+
+_RULE = NaturalRule(Streamed(), Analytic(), Constant(1.0))
+_NOTHING = {"network": {}, "likelihood": {}}
 
 
 def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
@@ -37,60 +37,29 @@ def first(objective: Objective, dtype: Any) -> tuple[Any, Array]:
     """
     prior: Any = objective.model.prior
     belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), prior.belief)
-    values = values_of(belief)
-    cold = tree.scale(values, 1 / objective.temperature)
-    # A Gaussian's base measure is a constant other than one, which counts 1/T times in p^{1/T}.
-    constant = -tree.dimension(belief.mean) * math.log(2 * math.pi) / 2 if isinstance(belief, Gaussian) else 0.0
-    evidence = partition(belief, cold) - partition(belief, values) / objective.temperature
-    return family_of(belief, cold), evidence + (1 / objective.temperature - 1) * constant
+    cold = tempered(belief, 1 / objective.temperature)
+    evidence = cold.log_partition() - belief.log_partition() / objective.temperature
+    # The base measure counts 1/T times in p^{1/T}.
+    return cold, evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
 
 
-def following(old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
+def following(key: RandomKey, old: Any, evidence: Any, batch: Batch, objective: Objective) -> tuple[Any, Any, Any]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior.
 
     Args:
+        key: a random key, which nothing here needs.
         old: the belief before.
         evidence: the log evidence before, in nats.
         batch: the rows.
         objective: the loss.
     """
-    values = values_of(old)
-    new, loss = move(old, values, batch, objective, rate=1.0, rows=batch.count)
-    nothing = jax.tree.map(jnp.zeros_like, values)
+    alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
+    state, info = _RULE.step(key, NaturalState(0, old, {}, _NOTHING, {}), batch, alone)
+    nothing = tree.zeros_like(old.to_natural())
     factor = objective.likelihood_power / objective.temperature
     observation: Any = objective.model.observation
     base = factor * batch.total(observation.log_likelihood(nothing, batch.y))
-    return new, evidence + base + partition(new, values_of(new)) - partition(old, values), loss
-
-
-def move(
-    belief: Any, prior: Any, batch: Batch, objective: Objective, rate: Number | Array, rows: Any
-) -> tuple[Any, Array]:
-    r"""Returns the belief after one step of the rule, and the loss \(-E_q[\log p(y \mid \theta)]\) in nats a row.
-
-    Args:
-        belief: q.
-        prior: \(\lambda_0\), natural parameters.
-        batch: the rows that the step sees.
-        objective: the loss, for temperature and power.
-        rate: ρ.
-        rows: how many rows the batch stands for: its own, or N.
-    """
-    observation: Any = objective.model.observation
-    values = values_of(belief)
-    count = jnp.maximum(batch.count, 1)
-    each = objective.likelihood_power * rows / count
-
-    def expected_loss(mu: Any) -> tuple[Array, Array]:
-        """E_q[ℓ] as a function of μ."""
-        data = -each * batch.total(observation.log_likelihood(mu, batch.y))
-        pairs = zip(jax.tree.leaves(prior), jax.tree.leaves(mu), strict=True)
-        return data / objective.temperature - sum(jnp.sum(a * b) for a, b in pairs), data
-
-    mu = belief.expectation()
-    gradient, data = jax.grad(expected_loss, has_aux=True)(mu if isinstance(belief, Gaussian) else mu.values)
-    gradient = jax.tree.unflatten(jax.tree.structure(values), jax.tree.leaves(gradient))
-    return family_of(belief, natural_step(values, gradient, rate)), data / jnp.maximum(rows, 1)
+    return state.belief, evidence + base + state.belief.log_partition() - old.log_partition(), info.loss
 
 
 def weighed(belief: Any, prior: Any, share: Any) -> Any:
@@ -101,8 +70,8 @@ def weighed(belief: Any, prior: Any, share: Any) -> Any:
         prior: the belief before them.
         share: c.
     """
-    before = values_of(prior)
-    return family_of(belief, tree.add(before, tree.add(values_of(belief), before, -1.0), share))
+    before = prior.to_natural()
+    return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
 
 
 def is_exponential(objective: Objective) -> bool:

@@ -6,8 +6,7 @@ from typing import Any
 
 from lamu.departures import MovingAverage, NoMomentum
 from lamu.expectations import Relaxed
-from lamu.families import Binary
-from lamu.natural_rule import Decay, NaturalRule, Signs
+from lamu.natural_rule import NaturalRule, NetworkWeights, Signs
 from lamu.rate import Annealed, decay, rate
 
 __all__ = ["bayesbinn"]
@@ -31,7 +30,7 @@ def bayesbinn(
     \[ s = \frac{1 - \theta_r^2 + \epsilon_s}{\tau\,(1 - \tanh^2\lambda + \epsilon_s)}, \qquad
        \lambda \leftarrow (1-\rho)\,\lambda - \rho\,\big(\kappa\, s \odot \hat g - \lambda_0/T\big) \]
 
-    λ₀ is the prior's, zero where it prefers no sign. In the state λ is kept a row, λ/κ. One gradient a draw and step.
+    λ₀ is the prior's, zero where it prefers no sign. One gradient a draw and step.
     A network has many more weights than data would settle: at T = 1 the belief is wide, and `fit(temperature=0.01)`
     predicts better.
 
@@ -70,12 +69,9 @@ def bayesbinn(
         True
     """
     return NaturalRule(
-        family=Binary,
+        subject=NetworkWeights(Signs(initial), tuple(leaves)),
         expectation=Relaxed(temperature, draws, floor),
-        decay=Decay(),
-        start=Signs(initial),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),
         momentum=MovingAverage(decay(momentum, "momentum")) if momentum else NoMomentum(),
-        leaves=tuple(leaves),
     )

@@ -14,7 +14,7 @@ from lamu.networks.randomness import draws_noise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule, Sampled
-from lamu.protocol import Algorithm, Choices, Wrapper
+from lamu.protocol import Algorithm, Choices, Wrapper, require_part
 from lamu.rate import Annealed
 from lamu.record import record
 from lamu.typing import RandomKey
@@ -153,8 +153,4 @@ def mc_dropout(of: Algorithm | None = None) -> NoisyUnits:
 
 
 def _optimiser(of: Any) -> Algorithm:
-    if of is None:
-        return adam(Annealed(1e-2))
-    if not isinstance(of, Algorithm) or jax.tree_util.all_leaves([of]):
-        raise TypeError(f"of={of!r} is no algorithm; give for instance adam(1e-2)")
-    return of
+    return adam(Annealed(1e-2)) if of is None else require_part(of)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu.data.batch import with_offset
 from lamu.networks.randomness import draws_noise
 from lamu.predictives import Mixture, PredictiveRule, Prepared
-from lamu.predictives.rows import in_room
+from lamu.predictives.drawn_outputs import DrawnOutputs
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
@@ -41,30 +41,29 @@ class Masked(PredictiveRule):
         params_key, noise_key = jax.random.split(key)
         draws = _draws(belief, params_key, samples)
         keys = jax.vmap(lambda s: jax.random.fold_in(noise_key, s))(jnp.arange(samples))
-        return _Noisy(model, network_state, draws, keys)
+        return _Noisy(DrawnOutputs(model, (network_state, draws, keys), draws["likelihood"], _outputs))
 
 
 @record
 class _Noisy:
-    """Draws of the parameters, each with the key of its noise."""
+    """Draws of the parameters, each with the key of its noise, for a network that draws noise."""
 
-    model: Target
-    network_state: Any
-    draws: Params
-    keys: Any
+    drawn: DrawnOutputs
 
     @property
     def support(self) -> Support:
-        return self.model.likelihood.support
+        return self.drawn.support
 
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
-        network, one = self.model.network, lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
-        weights = self.model.complete(jax.tree.map(one, self.draws["network"]))
-        row = jax.ShapeDtypeStruct((1, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
-        if not draws_noise(network, weights, self.network_state, row):
-            raise TypeError(f"Masked() draws the noise of a network, and {type(network).__name__} has none")
-        f = in_room(_outputs, (self.model, self.network_state, self.draws, self.keys), (x, offset), axis=1)
-        return Mixture.equal(self.model.likelihood, self.draws["likelihood"], f, drawn=True)
+        model, (network_state, draws, _) = self.drawn.model, self.drawn.draws
+        weights = model.complete(jax.tree.map(lambda leaf: _shape(leaf, leaf.shape[1:]), draws["network"]))
+        if not draws_noise(model.network, weights, network_state, _shape(x, (1, *x.shape[1:]))):
+            raise TypeError(f"Masked() draws the noise of a network, and {type(model.network).__name__} has none")
+        return self.drawn.at(x, offset)
+
+
+def _shape(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
 @partial(jax.jit, static_argnums=2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.departures import NoMomentum, Trace
-from lamu.families import Binary
-from lamu.natural_rule import Latent, NaturalRule, NoDecay, ZeroTemperature
+from lamu.geometry import Accumulation
+from lamu.natural_rule import Latent, NaturalRule, NetworkWeights, ZeroTemperature
 from lamu.rate import Annealed, decay, rate
 
 __all__ = ["straight_through"]
@@ -22,9 +22,9 @@ def straight_through(
 
     \[ \Lambda \leftarrow \Lambda - \rho\, \nabla\bar\ell(\theta)\big|_{\theta = \mathrm{sign}\,\Lambda} \]
 
-    The latent weights Λ are natural parameters a row, of a Bernoulli belief on ±1 at zero temperature: its mean tanh κΛ
-    is then the sign. They start as the network's initial weights. Weights that are not binary follow their gradient.
-    One gradient a step.
+    The latent weights Λ = λ/κ are natural parameters a row, of a Bernoulli belief on ±1 at zero temperature: its mean
+    tanh κΛ is then the sign. They start as the network's initial weights. Weights that are not binary follow their
+    gradient. One gradient a step.
 
     Departures from the rule: the expectation is taken at the sign; entropy and decay are dropped; momentum where asked.
 
@@ -54,12 +54,10 @@ def straight_through(
         True
     """
     return NaturalRule(
-        family=Binary,
+        subject=NetworkWeights(Latent(), tuple(leaves)),
         expectation=ZeroTemperature(),
-        decay=NoDecay(),
-        start=Latent(),
+        geometry=Accumulation(),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),
         momentum=Trace(decay(momentum, "momentum")) if momentum else NoMomentum(),
-        leaves=tuple(leaves),
     )

@@ -17,7 +17,7 @@ from lamu.families import Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling
-from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, runnable
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import RandomKey
@@ -201,13 +201,7 @@ def deep_ensemble(
         of = adam(Annealed(1e-2))
     if not isinstance(members, int) or members < 1:
         raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
-    if not isinstance(of, Algorithm):
-        raise TypeError(f"deep_ensemble(of={of!r}) needs an algorithm; give for instance adam(1e-2)")
-    if jax.tree_util.all_leaves([of]):
-        raise TypeError(
-            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
-        )
-    if of.traits.batching != "mini" or of.traits.length is not None:
+    if require_part(of).traits.batching != "mini" or of.traits.length is not None:
         raise ValueError(f"{type(of).__name__} sees all the data: its members would be the same; run it alone")
     if not isinstance(diversity, Diversity) or isinstance(diversity, type):
         raise TypeError(f"diversity={diversity!r} is none; give Seeds(), Bootstrap() or Anchors()")

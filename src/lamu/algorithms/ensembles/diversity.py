@@ -157,9 +157,9 @@ class Anchors:
         return replace(objective, model=replace(model, prior=prior))
 
 
-def _fingerprints(x: Array, y: Array) -> Array:
+def _fingerprints(x: Array, y: Any) -> Array:
     """A number for the bits of every row, `[batch]`, of 32 bits."""
-    words = jnp.concatenate([_words(x), _words(y)], axis=1)
+    words = jnp.concatenate([_words(leaf) for leaf in jax.tree.leaves((x, y))], axis=1)
     places = _mixed(jnp.arange(words.shape[1], dtype=jnp.uint32) + jnp.uint32(1))
     return jnp.sum(_mixed(words ^ places[None]), axis=1, dtype=jnp.uint32)
 

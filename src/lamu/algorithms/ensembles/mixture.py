@@ -77,8 +77,9 @@ class EvidenceWeights:
     def _bound(self, key: RandomKey, posterior: Posterior, objective: Objective, data: Any) -> Array:
         draws = posterior.belief.draws(key, self.draws)
         total, count = jnp.zeros(self.draws), 0.0
-        for batch in data.batches(4096):
-            each = _negative_log_likelihoods(objective, draws, batch, posterior.network_state)
+        for number, batch in enumerate(data.batches(4096)):
+            of_batch = jax.random.fold_in(key, number)
+            each = _negative_log_likelihoods(objective, draws, batch, posterior.network_state, of_batch)
             total, count = total + each * batch.count, count + batch.count
         loss = total / count + jax.vmap(objective.negative_log_prior)(draws)
         gaussian: Any = posterior.belief
@@ -87,8 +88,10 @@ class EvidenceWeights:
 
 
 @jax.jit
-def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: Any) -> Array:
-    return jax.lax.map(lambda theta: objective.negative_log_likelihood(theta, batch, state)[0], draws)
+def _negative_log_likelihoods(objective: Objective, draws: Any, batch: Batch, state: Any, key: RandomKey) -> Array:
+    keys = jax.random.split(key, jax.tree.leaves(draws)[0].shape[0])
+    of_draw = lambda draw: objective.negative_log_likelihood(draw[0], batch, state, draw[1])[0]
+    return jax.lax.map(of_draw, (draws, keys))
 
 
 @record

@@ -15,7 +15,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, runnable
+from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, require_part, runnable
 from lamu.record import record
 from lamu.statistics import Recomputed, Statistics
 from lamu.typing import RandomKey
@@ -186,8 +186,6 @@ def swag(
         from lamu.algorithms.optimisers.sgd import sgd
 
         of = sgd(0.005, momentum=0.9)
-    if not isinstance(of, Algorithm) or jax.tree_util.all_leaves([of]):
-        raise TypeError(f"swag(of={of!r}) needs an optimiser; give for instance sgd(0.005, momentum=0.9)")
-    if of.traits.length is not None:
+    if require_part(of).traits.length is not None:
         raise TypeError(f"{type(of).__name__} is a sampler, whose draws are its posterior; give an optimiser")
     return Swag(of=of, covariance=covariance, collect=collect, statistics=statistics)

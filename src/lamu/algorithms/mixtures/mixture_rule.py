@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
+from lamu.departures import Inverse
 from lamu.expectations import Expectation
 from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.geometry import Geometry, Retraction, Straight
@@ -34,6 +35,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
+from lamu.rule import gaussian_arrow
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["MixtureRule", "MixtureState", "WithEntropy"]
@@ -182,10 +184,11 @@ class MixtureRule(Runnable):
         def component(key: RandomKey, q: Gaussian, precision: Dense) -> Any:
             at = self.expectation.evaluate(key, q, loss, self.curvature, Dense)
             target = jax.tree.map(jnp.add, precision, at.curvature)
-            moved = self.geometry.move(precision, target, rate)
-            direction = moved.solve(at.gradient)
+            mean, precision, direction = gaussian_arrow(
+                q.mean, precision, at.gradient, target, rate, geometry=self.geometry, metric=Inverse()
+            )
             decrement = jnp.maximum(tree.dot(at.gradient, direction), 0.0)
-            return tree.add(q.mean, direction, -rate), moved, at.value, at.rest, decrement
+            return mean, precision, at.value, at.rest, decrement
 
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(self.components))
         mean, precision, values, rests, decrements = jax.vmap(component)(keys, belief.components, state.precision)

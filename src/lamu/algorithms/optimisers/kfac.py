@@ -7,7 +7,7 @@ from typing import Any
 from lamu.departures import Clipped, MovingAverage
 from lamu.expectations import Delta
 from lamu.geometry.factorwise import Factorwise, Shifted
-from lamu.objective.curvature.kronecker_factors import SampledKronecker
+from lamu.objective.curvature import SampledGaussNewton
 from lamu.operators.kronecker_blocks import Layerwise
 from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
@@ -84,7 +84,7 @@ def kfac(
     return Rule(
         structure=Layerwise(diagonal, rank),
         expectation=Delta(),
-        curvature=SampledKronecker(),
+        curvature=SampledGaussNewton(),
         geometry=Factorwise(every),
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),

@@ -1,13 +1,11 @@
-r"""The Laplace marginal likelihood as a function of the prior's precisions, the noise and the temperature.
+r"""The Laplace evidence as a function of the prior's precisions, the noise and the temperature, and its maximum.
 
-With \(\delta\) the precisions, c a factor of every noise deviation, and all else held at the mode,
+\[ \delta^* = \arg\max_\delta \log Z(\delta, c), \qquad \log\delta \in [-\log w^2, \log w^2] \]
 
-\[ \log Z(\delta, c, T) = \frac{\log p(D \mid m, c) + \log p(m \mid \delta)}{T} + \frac D2 \log 2\pi
-   - \frac12 \log\det \frac{H / c^2 + \Delta}{T} \]
-
-whose determinant is a sum over eigenvalues that are kept: of the whole matrix for one common precision, of a layer's
-Kronecker product for one precision a layer, of a low rank, of the quadrature's nodes. What has no common eigenvectors
-with H, precisions of single weights beside a dense H, is factored anew. Everything is differentiable.
+With all else held at the mode, and eigenvalues of the curvature kept, the function is cheap to ask again
+(`LaplaceFit.log_evidence`). `tuned` climbs it in the logarithms of the precisions, and of the noise's factor where that
+is learned, by a quasi-Newton method with bounds. Precisions that no weight needs run to an end of the range; they stop
+there, and a warning names them.
 """
 
 from __future__ import annotations
@@ -19,31 +17,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import Mode, look_at_mode, with_prior
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, prior_precision
 from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, residual_at
+from lamu.algorithms.post_hoc.prior_scales import PriorScales, ScalePerLayer
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.objective import Objective
-from lamu.operators import (
-    BlockDiagonal,
-    Dense,
-    DenseBlocks,
-    Diagonal,
-    LowRank,
-    MatrixFree,
-    OutputBlocks,
-    OutputEigen,
-)
-from lamu.operators.interface import is_operator
+from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.priors import gaussian_belief
+from lamu.priors import LayerwiseNormal, gaussian_belief
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Evidence", "evidence"]
+__all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]
+
+_WIDEST = 1e3
+_WIDEST_NOISE = 20.0
 
 
 @record
@@ -51,10 +44,8 @@ class Evidence:
     r"""The evidence of a mode as a function, cheap to ask again.
 
     Attributes:
-        mode: what one pass over the data found.
+        fit: what one pass over the data found, with eigenvalues kept.
         objective: the loss, whose prior, temperature and noise are the defaults.
-        centre: the prior's mean.
-        spectrum: eigenvalues of the curvature, block by block.
 
     Examples:
         >>> import jax, lamu
@@ -69,30 +60,26 @@ class Evidence:
         ()
     """
 
-    mode: Mode
+    fit: LaplaceFit
     objective: Objective
-    centre: Params
-    spectrum: Any
 
     @classmethod
-    def of(cls, mode: Mode, objective: Objective) -> Evidence:
-        """Returns the evidence of a mode that was looked at; a dense curvature is decomposed here, once.
+    def of(cls, fit: LaplaceFit, objective: Objective) -> Evidence:
+        """Returns the evidence of a fit; its curvature is decomposed here, once.
 
         Args:
-            mode: what was found.
+            fit: what was found at the mode.
             objective: the loss, of a Gaussian prior.
 
         Raises:
             TypeError: for a prior that is not Gaussian, or a structure of curvature whose determinant is not known.
         """
-        mean = mode.params["network"]
-        known = gaussian_belief(objective.model.prior, mean)
-        if known is None:
+        if gaussian_belief(objective.model.prior, fit.params["network"]) is None:
             raise TypeError(
                 f"the evidence as a function is of a Gaussian prior, not of {type(objective.model.prior).__name__}; "
                 "use Normal(...)"
             )
-        return cls(mode, objective, known.mean, _decomposed(mode.curvature))
+        return cls(fit.decomposed(), objective)
 
     def __call__(self, precision: Any = None, noise: Any = None, temperature: Any = None) -> Array:
         """Returns the log evidence in nats.
@@ -111,14 +98,19 @@ class Evidence:
         for name, value in (("precision", precision), ("noise", noise), ("temperature", temperature)):
             if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value!r} is not positive and finite; give a positive number")
-        if noise is not None and not _learns_noise(self.mode, self.objective):
+        if noise is not None and not self.learns_noise:
             raise TypeError("the noise of this likelihood is not learned; use Gaussian() without a scale")
-        return _value(self, precision, noise, temperature)
+        if precision is not None:
+            _require_prefix(precision, self.fit.params["network"])
+        return _log_evidence(self, precision, noise, temperature)
 
     @property
     def learns_noise(self) -> bool:
         """Whether there is a noise to widen."""
-        return _learns_noise(self.mode, self.objective)
+        model, dispersions = self.objective.model, self.fit.params["likelihood"]
+        if not (model.quadratic and jax.tree.leaves(dispersions)):
+            return False
+        return model.likelihood.widened(dispersions, 1.0) is not None
 
     def posterior(self, prior: Any, key: RandomKey, noise: Any = None) -> Posterior:
         """Returns the posterior at the same mode under another prior.
@@ -129,8 +121,8 @@ class Evidence:
             noise: c, as above.
         """
         objective = replace(self.objective, model=replace(self.objective.model, prior=prior))
-        mode = self.mode if noise is None else self.mode.widened(objective, noise)
-        return mode.posterior(objective, key)
+        fit = self.fit if noise is None else self.fit.widened(objective, noise)
+        return fit.posterior(objective, key)
 
 
 def evidence(
@@ -166,8 +158,8 @@ def evidence(
     """
     rows: Any = data if isinstance(data, Arrays | Stream) else posterior.model.rows(data)
     objective = Objective(posterior.model, rows.count, temperature, likelihood_power)
-    mode = look_at_mode(structure, posterior, objective, rows, curvature)
-    away = residual_at(mode, objective, rows)
+    fit = fit_laplace(structure, posterior, objective, rows, curvature)
+    away = residual_at(fit, objective, rows)
     if not away.found:
         warnings.warn(
             f"the residual at the posterior's mean is {away.residual:.2g} nats under its own prior, where an evidence "
@@ -175,117 +167,133 @@ def evidence(
             Unconverged,
             stacklevel=2,
         )
-    return Evidence.of(mode, objective)
+    return Evidence.of(fit, objective)
+
+
+def tuned(
+    posterior: Posterior, data: Any, scales: PriorScales | None = None, structure: Any = Dense, curvature: Any = None
+) -> Posterior:
+    """Returns the Laplace posterior at a posterior's mean under the scales of greatest evidence.
+
+    Args:
+        posterior: a posterior whose mean is a mode, of any algorithm; its prior is Gaussian about zero.
+        data: `(x, y)`, a mapping, or the rows that `lamu.fit` took.
+        scales: which weights share a scale; `ScalePerLayer()` where none is given.
+        structure: that of the curvature, as in `laplace`.
+        curvature: the choice of curvature, as in `laplace`.
+
+    Returns:
+        The posterior. Its model's prior is a `LayerwiseNormal`, and its `evidence` that of the scales found.
+
+    Raises:
+        ValueError: where the evidence is no finite number at the first scales.
+
+    Source: MacKay (1992); Immer et al. (2021), section 3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.post_hoc.evidence import tuned
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> first = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=20).posterior
+        >>> bool(tuned(first, (x, y)).evidence > first.evidence)
+        True
+    """
+    log_evidence = evidence(posterior, data, structure, curvature)
+    prior, noise = scales_by_evidence(log_evidence, scales)
+    return log_evidence.posterior(prior, jax.random.clone(posterior.key), noise)
+
+
+def scales_by_evidence(
+    log_evidence: Evidence, scales: PriorScales | None = None
+) -> tuple[LayerwiseNormal, float | None]:
+    """Returns the prior of greatest evidence, and the noise's factor, None where the noise is not learned.
+
+    Args:
+        log_evidence: the evidence.
+        scales: which weights share a scale; `ScalePerLayer()` where none is given.
+
+    Warns:
+        UserWarning: for scales that ran to an end of the range, a thousand times one.
+
+    Raises:
+        ValueError: where the evidence is no finite number at the first scales.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.algorithms.post_hoc.evidence import evidence, scales_by_evidence
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=20).posterior
+        >>> 0.05 < scales_by_evidence(evidence(posterior, (x, y)))[0].scale["layers"][0] < 0.5
+        True
+    """
+    from scipy.optimize import minimize
+
+    mean = log_evidence.fit.params["network"]
+    held = prior_precision(log_evidence.objective, mean).diagonal(mean)
+    logs, unravel = tree.ravel((ScalePerLayer() if scales is None else scales).start(held))
+    noisy = log_evidence.learns_noise
+    first = np.concatenate([np.asarray(logs, float), np.zeros(int(noisy))])
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(point: Any) -> Any:
+        precision = jax.tree.map(jnp.exp, unravel(point[: logs.size]))
+        return -log_evidence(precision, jnp.exp(point[logs.size]) if noisy else None)
+
+    def at(point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = loss(jnp.asarray(point, logs.dtype))
+        return float(value), np.asarray(slope, float)
+
+    start, slope = at(first)
+    if not (math.isfinite(start) and np.isfinite(slope).all()):
+        raise ValueError(
+            f"the evidence is {-start} at the scales to begin with, so that it cannot be climbed; train longer, or "
+            "begin with a narrower prior, Normal(0.1)"
+        )
+    far = 2 * math.log(_WIDEST)
+    bounds = [(-far, far)] * logs.size + [(-math.log(_WIDEST_NOISE), math.log(_WIDEST_NOISE))] * int(noisy)
+    found: Any = minimize(at, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200})
+    best = jnp.asarray(found.x[: logs.size], logs.dtype)
+    _warn(unravel(best), far)
+    scale = jax.tree.map(lambda log: _number(jnp.exp(-log / 2)), unravel(best))
+    return LayerwiseNormal(scale), math.exp(found.x[-1]) if noisy else None
+
+
+def _number(scale: Any) -> Any:
+    return float(scale) if jnp.ndim(scale) == 0 else scale
+
+
+def _warn(logs: Any, far: float) -> None:
+    """Says which precisions stopped at an end of the range."""
+    told = []
+    for path, log in zip(tree.paths(logs), jax.tree.leaves(logs), strict=True):
+        ends = np.abs(np.asarray(log)) >= far - 1e-6
+        if ends.any():
+            count = f"{int(ends.sum())} scales of " if ends.size > 1 else ""
+            end = "narrowest" if np.any(np.asarray(log)[ends] > 0) else "widest"
+            told.append(f"{count}{path or 'all weights'} ({end})")
+    if told:
+        warnings.warn(
+            f"the evidence asks for scales beyond 1/{_WIDEST:.0f} or {_WIDEST:.0f}, and they stop there: "
+            f"{', '.join(told)}; no data speak for weights that are narrowest, and a widest prior is one too little "
+            "trained or without need",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 @jax.jit
-def _value(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Array:
-    objective, mode, mean = self.objective, self.mode, self.mode.params["network"]
-    temperature = objective.temperature if temperature is None else temperature
-    factor: Any = 1.0 if noise is None else noise
-    params = mode.params
-    likelihood = mode.likelihood
-    if noise is not None:
-        wide: Any = objective.model.likelihood
-        params = {**params, "likelihood": wide.widened(params["likelihood"], factor)}
-        likelihood = likelihood - mode.misfit + mode.misfit / factor**2 + mode.observed * jnp.log(factor)
-    dispersions = objective.model.dispersion_log_prior(params["likelihood"])
-    size, share = tree.dimension(mean), objective.data_size / factor**2
-    dtype = jnp.result_type(*jax.tree.leaves(mean))
-    if precision is None:
-        log_prior = objective.model.prior.log_prob(mean)
-        known: Any = gaussian_belief(objective.model.prior, mean)
-        whole = known.precision if isinstance(mode.curvature, Dense) else Diagonal(known.precision.diagonal(mean))
-        total = with_prior(mode.curvature.scale(share), whole, mean)
-        logdet = total.logdet(mean)
-    else:
-        spread = _spread(precision, mean, dtype)
-        away = tree.add(mean, self.centre, -1.0)
-        quadratic = tree.dot(away, jax.tree.map(jnp.multiply, spread, away))
-        logs = _sum_of_logs(precision, mean, dtype)
-        log_prior = (logs - quadratic - size * math.log(2 * math.pi)) / 2
-        logdet = _logdet(self.spectrum, mode.curvature, precision, spread, mean, share)
-    energy = (likelihood - log_prior - dispersions.astype(log_prior.dtype)) / temperature
-    return size / 2 * jnp.log(2 * math.pi * jnp.asarray(temperature, dtype)) - logdet / 2 - energy
+def _log_evidence(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Array:
+    return self.fit.log_evidence(self.objective, precision, noise, temperature)
 
 
-def _learns_noise(mode: Mode, objective: Objective) -> bool:
-    dispersions = mode.params["likelihood"]
-    if not (objective.model.quadratic and jax.tree.leaves(dispersions)):
-        return False
-    return objective.model.likelihood.widened(dispersions, 1.0) is not None
-
-
-def _spread(precision: Any, mean: Params, dtype: Any) -> Params:
-    """The precision of every weight, a tree like the weights."""
+def _require_prefix(precision: Any, mean: Params) -> None:
     try:
-        return jax.tree.map(
-            lambda p, below: jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(p, dtype), x.shape), below),
-            precision,
-            mean,
-        )
+        jax.eval_shape(tree.broadcast, precision, mean)
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"the precisions ({', '.join(tree.paths(precision)) or 'one'}) are no prefix of the weights, whose leaves "
             f"are {', '.join(tree.paths(mean))}; give one number, or a tree that begins like them"
         ) from error
-
-
-def _sum_of_logs(precision: Any, mean: Params, dtype: Any) -> Array:
-    """The sum over weights of log δ, with one logarithm a number."""
-
-    def part(p: Any, below: Any) -> Array:
-        value = jnp.asarray(p, dtype)
-        return jnp.sum(jnp.log(value)) * (tree.dimension(below) / value.size)
-
-    return sum(jax.tree.leaves(jax.tree.map(part, precision, mean)), jnp.zeros((), dtype))
-
-
-def _decomposed(curvature: Any) -> Any:
-    """The eigenvalues of what has any to keep, in a tree of blocks."""
-    if isinstance(curvature, Dense):
-        return _eigenvalues(curvature.matrix)
-    if isinstance(curvature, DenseBlocks):
-        return jax.tree.map(lambda block: _eigenvalues(block.matrix), curvature.blocks, is_leaf=is_operator)
-    if isinstance(curvature, OutputBlocks):
-        return _eigenvalues(curvature.matrices)
-    if isinstance(curvature, LowRank):
-        flat = jax.vmap(lambda u: tree.ravel(u)[0])(curvature.root)
-        return _eigenvalues(flat @ flat.T)
-    if isinstance(curvature, Diagonal | BlockDiagonal | OutputEigen | MatrixFree):
-        return None
-    raise TypeError(f"the evidence of a {type(curvature).__name__} curvature as a function is not known")
-
-
-@jax.jit
-def _eigenvalues(matrix: Array) -> Array:
-    values = jnp.linalg.eigvalsh((matrix + jnp.swapaxes(matrix, -1, -2)) / 2)
-    error = matrix.shape[-1] * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
-    return jnp.where(jnp.abs(values) < error, jnp.zeros_like(values), values)
-
-
-def _logdet(spectrum: Any, curvature: Any, precision: Any, spread: Params, mean: Params, share: Any) -> Array:
-    """The log det of (share · H + Δ): by the eigenvalues where δ is one number for all that they are of."""
-    common = jax.tree_util.all_leaves([precision]) and jnp.ndim(precision) == 0
-    one: Any = tree.ravel(spread)[0][:1] if common else None
-    if isinstance(curvature, Dense | OutputBlocks) and common:
-        return jnp.sum(jnp.log(share * spectrum + one))
-    if isinstance(curvature, LowRank) and common:
-        rest = tree.dimension(mean) - spectrum.shape[0]
-        return jnp.sum(jnp.log(share * spectrum + one)) + rest * jnp.log(one[0])
-    if isinstance(curvature, MatrixFree):
-        if not common:
-            raise TypeError("a matrix-free evidence is a function of one precision for all weights; give a number")
-        return jnp.sum(curvature.weights * jnp.log(share * jnp.maximum(curvature.nodes, 0) + one))
-    if isinstance(curvature, DenseBlocks):
-        numbers = jax.tree.map(lambda p, below: jax.tree.map(lambda _: p, below), precision, mean)
-        blocks = jax.tree.leaves(curvature.blocks, is_leaf=is_operator)
-        parts = zip(blocks, jax.tree.leaves(spectrum), jax.tree.leaves(numbers), jax.tree.leaves(spread), strict=True)
-        return sum((_of_block(*part, share) for part in parts), jnp.zeros((), jnp.result_type(*jax.tree.leaves(mean))))
-    return with_prior(curvature.scale(share), Diagonal(spread), mean).logdet(mean)
-
-
-def _of_block(block: Dense, values: Array, number: Any, spread: Array, share: Any) -> Array:
-    if jnp.ndim(number) == 0:
-        return jnp.sum(jnp.log(share * values + jnp.ravel(spread)[:1]))
-    return Dense(share * block.matrix + jnp.diag(jnp.ravel(spread))).logdet(spread)

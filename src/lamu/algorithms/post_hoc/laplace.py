@@ -9,22 +9,22 @@ from typing import Any
 import jax
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.at_mode import Mode, look_at_mode
-from lamu.algorithms.post_hoc.forecast import bytes_held, foresee
+from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace
+from lamu.algorithms.post_hoc.marginal_likelihood import settled
+from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at
-from lamu.algorithms.post_hoc.positivity import require_positive
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
-from lamu.algorithms.post_hoc.unknowns import settled
-from lamu.algorithms.post_hoc.verdict import as_it_came, judged
 from lamu.families import Point
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
+from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule
-from lamu.protocol import Algorithm, Choices, Traits, Wrapper
+from lamu.protocol import Algorithm, Choices, Traits, Wrapper, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
@@ -101,15 +101,15 @@ class Laplace(Wrapper):
         objective = replace(objective, model=model)
         labels = jax.random.fold_in(jax.random.clone(key), 1)
 
-        def look(params: Params) -> Mode:
+        def look(params: Params) -> LaplaceFit:
             at, labels_again = replace(point, belief=Point(params)), jax.random.clone(labels)
-            return look_at_mode(structure, at, objective, data, self.curvature, labels_again)
+            return fit_laplace(structure, at, objective, data, self.curvature, labels_again)
 
-        def find(mode: Mode, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
+        def find(mode: LaplaceFit, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
             return residual_at(mode, under, data) if kept else polish(look, mode, under, data, rounds)
 
         first, weights = look(point.mean), tree.dimension(point.mean["network"])
-        if self.structure is None and isinstance(structure, Layerwise) and not _mostly_layers(first.curvature, weights):
+        if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
             structure = LowRankOf(_RANK)
             first = look(point.mean)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
@@ -252,13 +252,7 @@ def mode_finder(of: Algorithm | None) -> Algorithm:
         from lamu.algorithms.optimisers.adam import adam
 
         return adam(Annealed(1e-2))
-    if not isinstance(of, Algorithm):
-        raise TypeError(f"of={of!r} is no algorithm that could find the mode; give for instance adam(1e-2)")
-    if jax.tree_util.all_leaves([of]):
-        raise TypeError(
-            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
-        )
-    return of
+    return require_part(of)
 
 
 def _mostly_layers(curvature: Any, weights: int) -> bool:

@@ -22,13 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.at_mode import Mode, prior_precision, with_prior
-from lamu.algorithms.post_hoc.evaluated import evaluated
-from lamu.algorithms.post_hoc.holdings import bytes_of_a_row
+from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.objective import Objective
-from lamu.operators import Diagonal, MatrixFree
+from lamu.operators import Diagonal
 from lamu.typing import Array, Params
 
 __all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at"]
@@ -52,7 +52,7 @@ class Polished:
         dimension: how many coordinates it is a norm over.
     """
 
-    mode: Mode
+    mode: LaplaceFit
     residual: float
     dimension: int
 
@@ -73,7 +73,7 @@ class Polished:
 
 
 def polish(
-    look: Callable[[Params], Mode], mode: Mode, objective: Objective, data: Any, rounds: int = MOST_ROUNDS
+    look: Callable[[Params], LaplaceFit], mode: LaplaceFit, objective: Objective, data: Any, rounds: int = MOST_ROUNDS
 ) -> Polished:
     r"""Returns the mode that L-BFGS finds from another over all rows, with its residual.
 
@@ -118,7 +118,7 @@ def polish(
     return best
 
 
-def residual_at(mode: Mode, objective: Objective, data: Any) -> Polished:
+def residual_at(mode: LaplaceFit, objective: Objective, data: Any) -> Polished:
     """Returns a mode as it is, with its residual: one gradient over all rows.
 
     Args:
@@ -134,7 +134,7 @@ def residual_at(mode: Mode, objective: Objective, data: Any) -> Polished:
 class _Loss:
     """ℓ/T over all rows with its gradient; the value is added up in double precision."""
 
-    def __init__(self, objective: Objective, mode: Mode, data: Any) -> None:
+    def __init__(self, objective: Objective, mode: LaplaceFit, data: Any) -> None:
         self._objective, self._data = objective, data
         row = bytes_of_a_row(Diagonal, objective, mode.params, data.example(1).x)
         most = max(1, min(memory.budget() // max(row, 1), _ROWS))
@@ -168,32 +168,25 @@ def _with_prior(objective: Objective, params: Params, gradient: Params, share: A
     return value, tree.scale(whole, 1 / objective.temperature)
 
 
-def _metric(mode: Mode, objective: Objective) -> Any:
+def _metric(mode: LaplaceFit, objective: Objective) -> Any:
     """The precision that Laplace's method has here, factored; its diagonal where it has no factor."""
     metric, sound = _precision(mode, objective)
     return metric if bool(sound) else _diagonal(mode, objective)
 
 
 @jax.jit
-def _precision(mode: Mode, objective: Objective) -> tuple[Any, Array]:
+def _precision(mode: LaplaceFit, objective: Objective) -> tuple[Any, Array]:
     mean = mode.params["network"]
-    whole = _whole(mode, objective)
-    metric = Diagonal(whole.diagonal(mean)) if isinstance(whole, MatrixFree) else whole.factored()
+    metric = mode.precision(objective).preconditioner(mean)
     return metric, metric.is_positive(mean)
 
 
 @jax.jit
-def _diagonal(mode: Mode, objective: Objective) -> Diagonal:
+def _diagonal(mode: LaplaceFit, objective: Objective) -> Diagonal:
     mean = mode.params["network"]
     own = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
-    found = _whole(mode, objective).diagonal(mean)
+    found = mode.precision(objective).diagonal(mean)
     return Diagonal(jax.tree.map(lambda d, p: jnp.where(d > p, d, jnp.abs(p)), found, own))
-
-
-def _whole(mode: Mode, objective: Objective) -> Any:
-    mean = mode.params["network"]
-    prior = prior_precision(objective, mean).scale(1 / objective.data_size)
-    return with_prior(mode.curvature, prior, mean).scale(objective.concentration)
 
 
 @jax.jit
@@ -246,7 +239,7 @@ def _descended(
     return _placed(metric, centre, jnp.asarray(z, slope.dtype)), used, value - reached
 
 
-def _noise_step(mode: Mode, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, float]:
+def _noise_step(mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, float]:
     """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
     model, dispersion = objective.model, mode.params["likelihood"]
     leaves = jax.tree.leaves(dispersion)
@@ -259,18 +252,18 @@ def _noise_step(mode: Mode, objective: Objective, metric: Any, gradient: Params)
 
 
 @jax.jit
-def _scored(mode: Mode, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, Array, Array]:
+def _scored(mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, Array, Array]:
     """Returns a step of Fisher scoring, κ ḡ²/I, and whether half of what was observed is left for the noise."""
     model, dispersion = objective.model, mode.params["likelihood"]
     mean = mode.params["network"]
-    numbers = tree.dimension(dispersion)
+    numbers, observed = tree.dimension(dispersion), mode.observed * mode.misfit.size
     determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
     if model.quadratic:
         prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
         determined = tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
-        rows = mode.observed / numbers
+        rows = observed / numbers
     information = tree.scale(model.dispersion_information(dispersion), rows / objective.temperature)
     off = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
     step = jax.tree.map(lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), off, information)
     squared = tree.dot(off, jax.tree.map(jnp.divide, off, information))
-    return step, squared, determined <= mode.observed / 2
+    return step, squared, determined <= observed / 2

@@ -10,30 +10,30 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu import memory, tree
-from lamu.algorithms.post_hoc.evidence_sums import Sums, log_evidence, measured, with_prior
-from lamu.algorithms.post_hoc.held_noise import HeldDispersions
+from lamu import tree
+from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.fixed_dispersion import FixedDispersion
 from lamu.algorithms.post_hoc.laplace import mode_finder
+from lamu.algorithms.post_hoc.laplace_fit import RowSums, fit_laplace, row_sums
 from lamu.algorithms.post_hoc.prior_scales import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
-from lamu.families import Gaussian, Point, Product
+from lamu.families import Point
 from lamu.objective import Objective
-from lamu.objective.curvature import ExactKronecker, GaussNewton
-from lamu.operators import BlockDiagonal, Dense, Diagonal, Layerwise
+from lamu.objective.curvature import GaussNewton
+from lamu.objective.curvature.kronecker_factors import by_factors
+from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.posterior import Posterior
-from lamu.predictives import Linearised
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.promotion import lenient
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
 from lamu.record import record, static
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
 
 LOG = logging.getLogger("lamu")
 
 _LARGEST = math.log(1e6)  # of the logarithm of a precision: scales from 0.001 to 1,000
-_ROWS = 256  # at a time, in the pass at the end
 _LARGEST_DENSE = 1024  # weights: a step on the evidence factors the matrix
 
 
@@ -109,7 +109,7 @@ class OnlineLaplace(Wrapper):
         name = name if self.structure else "dense or Kronecker"
         departures = ("minibatch curvature of moving weights", "prior and noise by steps on the evidence")
         departures = ("Gauss-Newton for the Hessian", *departures, "dispersions a point")
-        curvature = type(self._curvature(structure)).__name__
+        curvature = type(self._curvature()).__name__
         return Choices(f"Gaussian, {name} precision", "Delta", curvature, departures=departures)
 
     def inner(self, state: OnlineState) -> Any:
@@ -152,7 +152,7 @@ class OnlineLaplace(Wrapper):
         epoch = jnp.asarray(objective.data_size, state.rows.dtype)
         point = self._point(step_key, state.inner, under)
 
-        def looked_at() -> tuple[Sums, Any]:
+        def looked_at() -> tuple[RowSums, Any]:
             measured = self._measured(curvature_key, under, point.mean, point.network_state, batch)
             before = jax.tree.map(lambda leaf: jnp.where(state.closed, jnp.zeros_like(leaf), leaf), state.sums)
             return before.add(measured), jnp.zeros_like(state.closed)
@@ -161,11 +161,11 @@ class OnlineLaplace(Wrapper):
         last = state.rows >= (self.every - 1) * epoch
         sums, closed = jax.lax.cond(last, looked_at, lambda: (state.sums, state.closed))
         rows = state.rows + batch.count.astype(state.rows.dtype)
-        weights = self._point(step_key, inner, under).mean["network"]
+        params = self._point(step_key, inner, under).mean
         ended = rows >= self.every * epoch
         moved = jax.lax.cond(
             ended,
-            lambda: self._updated(state, sums, weights, objective),
+            lambda: self._updated(state, sums, params, objective),
             lambda: (state.log_precision, state.dispersion, state.memory),
         )
         rows = jnp.where(ended, rows - self.every * epoch, rows)
@@ -204,21 +204,14 @@ class OnlineLaplace(Wrapper):
             )
         point = self.preview(key, state, objective)
         objective = replace(objective, model=point.model)
-        sums = state.sums
+        structure = self._structure(point.mean["network"], point.network_state)
         if data is not None:
-            total: Any = None
-            for index, batch in enumerate(data.batches(self._rows_at_once(objective, point, data))):
-                of_batch = jax.random.fold_in(jax.random.clone(key), index)
-                part = _pass(self, of_batch, objective, point.mean, point.network_state, batch)
-                total = part if total is None else total.add(part)
-            sums = total
-        elif float(sums.rows) == 0.0:
+            fit = fit_laplace(structure, point, objective, data, self._curvature(), jax.random.clone(key))
+        elif float(state.sums.rows) == 0.0:
             raise ValueError("there is no curvature yet, and no data to take it from; give the data")
-        precision, evidence = _finished(objective, sums, point.mean)
-        gaussian = Gaussian(point.mean["network"], precision)
-        belief = Product({"network": gaussian, "likelihood": Point(point.mean["likelihood"])})
-        T = objective.temperature
-        return Posterior(point.model, belief, point.network_state, Linearised(), key, evidence=evidence, temperature=T)
+        else:
+            fit = state.sums.finish(objective, point.mean, point.network_state)
+        return fit.posterior(objective, key)
 
     def _structure(self, weights: Params, network_state: Any) -> Any:
         """The structure: where nothing is said the richest one that many weights can have."""
@@ -229,30 +222,21 @@ class OnlineLaplace(Wrapper):
         apart = isinstance(self.scales, ScalePerWeight) or bool(jax.tree.leaves(network_state))
         return Diagonal if apart else Layerwise()
 
-    def _curvature(self, structure: Any) -> Any:
-        if self.curvature is not None:
-            return self.curvature
-        return ExactKronecker() if isinstance(structure, Layerwise) else GaussNewton()
+    def _curvature(self) -> Any:
+        return GaussNewton() if self.curvature is None else self.curvature
 
     def _under(self, objective: Objective, log_precision: Any, dispersion: Params) -> Objective:
         """The objective under a prior and, where the evidence moves it, a noise that are given."""
         model = objective.model
         prior: Any = prior_of(log_precision, getattr(model.prior, "loc", 0.0))
-        likelihood: Any = HeldDispersions(model.likelihood, dispersion) if dispersion else model.likelihood
+        likelihood: Any = FixedDispersion(model.likelihood, dispersion) if dispersion else model.likelihood
         return replace(objective, model=replace(model, prior=prior, likelihood=likelihood))
 
-    def _measured(self, key: RandomKey, objective: Objective, params: Params, network_state: Any, batch: Batch) -> Sums:
+    def _measured(
+        self, key: RandomKey, objective: Objective, params: Params, network_state: Any, batch: Batch
+    ) -> RowSums:
         structure = self._structure(params["network"], network_state)
-        return measured(structure, self._curvature(structure), objective, params, network_state, batch, key)
-
-    def _rows_at_once(self, objective: Objective, point: Posterior, data: Any) -> int:
-        """How many rows the pass at the end takes at a time: a full matrix takes their Jacobians."""
-        x, weights = data.example(1).x, point.mean["network"]
-        if self._structure(weights, point.network_state) is not Dense:
-            return _ROWS
-        outputs = jax.eval_shape(lambda x: objective.model.outputs(point.mean, point.network_state, x)[0], x).shape[1]
-        row = outputs * tree.dimension(weights) * jnp.result_type(*jax.tree.leaves(weights)).itemsize
-        return max(1, min(memory.budget() // row, _ROWS))
+        return row_sums(structure, self._curvature(), evaluated(objective, network_state), params, batch, key)
 
     def _point(self, key: RandomKey, inner: Any, objective: Objective) -> Posterior:
         return self.of.posterior(key, inner, objective, None, None)
@@ -260,24 +244,24 @@ class OnlineLaplace(Wrapper):
     def _noise(self, state: OnlineState, point: Posterior) -> Params:
         return {"likelihood": state.dispersion or point.mean["likelihood"]}
 
-    def _no_factor(self, sums: Sums, dispersion: Params) -> Any:
-        """The logarithms of no change of the noise, one an output; none where the noise is not the evidence's."""
-        return jnp.zeros_like(sums.misfit) if dispersion else sums.misfit[:0]
+    def _no_factor(self, sums: RowSums, dispersion: Params) -> Any:
+        """The logarithms of no change of the noise, one an output; None where the noise is not the evidence's."""
+        return jnp.zeros_like(sums.misfit) if dispersion else None
 
     def _adam(self) -> Any:
         import optax
 
         return optax.adam(self.rate)
 
-    def _updated(self, state: OnlineState, sums: Sums, weights: Params, objective: Objective) -> Any:
-        """The prior, the noise and Adam's memory after steps on the evidence with the weights held."""
-        mean, loc = sums.mean(), getattr(objective.model.prior, "loc", 0.0)
-        if isinstance(mean.curvature, BlockDiagonal):  # once, and not at every step on the evidence
-            mean = replace(mean, curvature=mean.curvature.factored())
+    def _updated(self, state: OnlineState, sums: RowSums, params: Params, objective: Objective) -> Any:
+        """The prior, the noise and Adam's memory after steps on the evidence with the parameters held."""
+        under = self._under(objective, state.log_precision, state.dispersion)
+        fit = sums.finish(under, params, {})
         optimiser = self._adam()
 
         def loss(at: Any) -> Any:
-            return -log_evidence(objective, mean, weights, prior_of(at[0], loc), at[1])
+            precision, noise = jax.tree.map(jnp.exp, at)
+            return -fit.log_evidence(under, precision, noise)
 
         def body(carry: Any, _: Any) -> tuple[Any, None]:
             at, memory = carry
@@ -298,24 +282,6 @@ class OnlineLaplace(Wrapper):
             likelihood: Any = objective.model.likelihood
             dispersion = likelihood.widened(dispersion, jnp.exp(log_factor))
         return log_precision, dispersion, memory
-
-
-@jax.jit
-def _pass(
-    algorithm: OnlineLaplace, key: RandomKey, objective: Objective, params: Params, network_state: Any, batch: Batch
-) -> Sums:
-    structure = algorithm._structure(params["network"], network_state)
-    return measured(structure, algorithm._curvature(structure), objective, params, network_state, batch, key)
-
-
-@jax.jit
-def _finished(objective: Objective, sums: Sums, params: Params) -> tuple[Any, Array]:
-    """Returns the precision and the evidence."""
-    mean, weights, prior = sums.mean(), params["network"], objective.model.prior
-    precision = with_prior(mean.curvature.scale(objective.data_size), prior.gaussian(weights)[1])
-    evidence = log_evidence(objective, mean, weights, prior, mean.misfit[:0])
-    own = objective.model.likelihood.log_prior(params["likelihood"]) / objective.temperature
-    return precision.scale(1 / objective.temperature), evidence + own.astype(evidence.dtype)
 
 
 def online_laplace(
@@ -359,8 +325,8 @@ def online_laplace(
             dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
             statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions asked
             for narrower priors than the full matrix.
-        curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()`, or `ExactKronecker()`
-            for Kronecker factors, where none is given; `SampledKronecker()` is for many classes.
+        curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()` where none is given;
+            `SampledGaussNewton()` is for many classes.
         burn_in: epochs under the model's own prior, before the first period's last epoch.
         every: epochs a period, one or more.
         updates: steps on the evidence at the end of a period.
@@ -388,7 +354,7 @@ def online_laplace(
     scales = ScalePerLayer() if scales is None else scales
     if isinstance(scales, type) or not isinstance(scales, PriorScales):
         raise TypeError(f"scales={scales!r} says not which weights share one; give for instance ScalePerLayer()")
-    if isinstance(scales, ScalePerWeight) and isinstance(structure, Layerwise):
+    if isinstance(scales, ScalePerWeight) and by_factors(structure):
         raise ValueError(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
             "give structure=Diagonal, or scales=ScalePerLayer()"

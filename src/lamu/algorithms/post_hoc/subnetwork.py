@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import look_at_mode, prior_precision, with_prior
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.families import Gaussian, Point
 from lamu.model import Model
 from lamu.networks import Network
@@ -165,9 +165,8 @@ class LargestVariance:
         size = tree.dimension(weights)
         if self.count > size:
             raise ValueError(f"LargestVariance({self.count}) of {size} weights; choose no more than there are")
-        found = look_at_mode(Diagonal, point, objective, data).curvature
-        prior = prior_precision(objective, weights).scale(1 / objective.data_size)
-        precision, unravel = tree.ravel(with_prior(found, prior, weights).values)
+        diagonal = fit_laplace(Diagonal, point, objective, data).precision(objective).diagonal(weights)
+        precision, unravel = tree.ravel(diagonal)
         order = np.argsort(np.asarray(precision), kind="stable")
         mask = np.zeros(size, bool)
         mask[order[: self.count]] = True

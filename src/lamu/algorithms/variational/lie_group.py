@@ -118,7 +118,7 @@ class LieGroup(Runnable):
             pull = self.group.pull(state.element, noise, at.coordinates, objective.concentration)
             return at.value, pull, at.rest, at.network_state
 
-        value, pull, at_rest, network_state = _averaged_over(at_draw, key, self.draws)
+        value, pull, at_rest, network_state = tree.average_over(at_draw, key, self.draws)
         rate, count = self.learning_rate(state.count), state.count + 1
         momentum, followed = self.momentum.follow(state.momentum, pull, count)
         return (
@@ -193,10 +193,3 @@ def lie_group(
         momentum=PlainAverage(decay(momentum, "momentum")) if momentum else NoMomentum(),
         draws=draws,
     )
-
-
-def _averaged_over(at_draw: Any, key: RandomKey, draws: int) -> Any:
-    if draws == 1:
-        return at_draw(key)
-    found = jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(draws))
-    return tree.average(found)

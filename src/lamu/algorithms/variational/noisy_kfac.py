@@ -7,7 +7,7 @@ from typing import Any
 from lamu.departures import Clipped, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry.factorwise import Factorwise, Shifted
-from lamu.objective.curvature.kronecker_factors import SampledKronecker
+from lamu.objective.curvature import SampledGaussNewton
 from lamu.operators.kronecker_blocks import Layerwise
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
@@ -89,7 +89,7 @@ def noisy_kfac(
     return Rule(
         structure=Layerwise(diagonal, rank),
         expectation=MonteCarlo(draws),
-        curvature=SampledKronecker(),
+        curvature=SampledGaussNewton(),
         geometry=Factorwise(every),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),

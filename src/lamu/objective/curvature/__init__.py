@@ -4,7 +4,6 @@ from lamu.objective.curvature.damped import Damped
 from lamu.objective.curvature.gauss_newton import GaussNewton
 from lamu.objective.curvature.hessian import Hessian
 from lamu.objective.curvature.interface import Curvature, Evaluation
-from lamu.objective.curvature.kronecker_factors import EmpiricalKronecker, ExactKronecker, SampledKronecker
 from lamu.objective.curvature.low_rank_gradients import LowRankGradients
 from lamu.objective.curvature.none import NoCurvature
 from lamu.objective.curvature.price import Price
@@ -18,9 +17,7 @@ from lamu.objective.curvature.squared_gradients import SquaredGradients
 __all__ = [
     "Curvature",
     "Damped",
-    "EmpiricalKronecker",
     "Evaluation",
-    "ExactKronecker",
     "GaussNewton",
     "Hessian",
     "LowRankGradients",
@@ -28,7 +25,6 @@ __all__ = [
     "Price",
     "RootScaledGradient",
     "SampledGaussNewton",
-    "SampledKronecker",
     "SquaredGradient",
     "SquaredGradients",
     "fisher_diagonal",

@@ -49,5 +49,5 @@ class Damped(Curvature):
     ) -> Evaluation:
         """Returns value, gradient and damped curvature."""
         at = self.of.evaluate(loss, theta, belief, structure, key)
-        floor = structure.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta))
-        return replace(at, curvature=jax.tree.map(jnp.add, at.curvature, floor))
+        floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)
+        return replace(at, curvature=at.curvature.add_diagonal(floor))

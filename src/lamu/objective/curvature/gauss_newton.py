@@ -10,8 +10,11 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
+from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
+from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
 from lamu.objective.curvature.rows import without_padding
@@ -33,9 +36,15 @@ class GaussNewton(Curvature):
     It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
     information. A prior that is a part of the loss adds its own diagonal curvature. Where the network has a state, the
     Jacobian is taken in evaluation mode. Cost: for the diagonal one pass over the batch an output, without a Jacobian
-    (`lamu.objective.curvature.reader`); else one backward pass an output and row, and \(B K D\) numbers of memory.
+    (`lamu.objective.curvature.reader`), and as many for Kronecker factors; else one backward pass an output and row,
+    and \(B K D\) numbers of memory.
 
-    Source: Schraudolph (2002); Martens (2020), section 8.
+    Raises:
+        TypeError: (when it runs) for Kronecker factors of a network with a state, whose rows are not independent in
+            training mode, or of a prior that is not Gaussian, which has no share in a row.
+
+    Source: Schraudolph (2002); Martens (2020), section 8; Botev, Ritter & Barber (2017), for the Kronecker factors;
+        Dangel, Kunstner & Hennig (2020), KFLR.
 
     Examples:
         >>> from lamu.objective.curvature import GaussNewton
@@ -47,8 +56,17 @@ class GaussNewton(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and Gauss–Newton matrix."""
+        if by_factors(structure):
+            at = AtOutputs(loss, theta, structure, key)
+            return at.evaluation(*at.pulled(OutputHessian(at.likelihood, at.dispersion, at.f, at.weights)))
         at = without_padding(loss).gradient(theta, key)
         return Evaluation(at.value, at.coordinates, at.rest, self.matrix(loss, theta, structure), at.network_state)
+
+    def output_hessian(
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+    ) -> OutputHessian:
+        """Returns the Fisher information."""
+        return OutputHessian(likelihood, dispersion, f, weights)
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
@@ -68,7 +86,7 @@ def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:
     prior = loss.prior_curvature(theta)
     if prior is None:
         return likelihood
-    return jax.tree.map(jnp.add, likelihood, type(likelihood).from_diagonal(prior))
+    return likelihood.add_diagonal(prior)
 
 
 def _diagonal(loss: BatchLoss, theta: Params) -> Params:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.objective.curvature.middle import Middle
+from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
@@ -95,22 +95,22 @@ def features_of(read: Linearised, params: Params) -> tuple[Array, Array] | None:
     return read.outputs, phi
 
 
-def from_features(structure: Any, phi: Array, of: Middle, like: Params) -> Any:
+def from_features(structure: Any, phi: Array, of: OutputHessian, like: Params) -> Any:
     """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian.
 
     Args:
         structure: an operator class.
         phi: the features `[batch, in]`.
-        of: the middle.
+        of: the curvature in the outputs.
         like: the layer's parameters.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Gaussian
         >>> from lamu.objective.curvature.head import from_features
-        >>> from lamu.objective.curvature.middle import Middle
+        >>> from lamu.objective.curvature.output_curvature import OutputHessian
         >>> from lamu.operators import Dense
-        >>> of = Middle(Gaussian(0.5), {}, jnp.zeros((2, 1)), jnp.ones(2))
+        >>> of = OutputHessian(Gaussian(0.5), {}, jnp.zeros((2, 1)), jnp.ones(2))
         >>> from_features(Dense, jnp.eye(2), of, jnp.zeros((2, 1))).matrix.tolist()
         [[4.0, 0.0], [0.0, 4.0]]
     """

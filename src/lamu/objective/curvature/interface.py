@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from lamu.families import Gaussian
+from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
+from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.record import record
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Curvature", "Evaluation"]
 
@@ -42,7 +44,6 @@ class Curvature(Protocol):
 
     Attributes:
         departure: what it changes about the rule, in words; empty for nothing.
-        sharing: how Kronecker factors count a layer that is used several times.
     """
 
     departure: str | Any = ""
@@ -65,3 +66,20 @@ class Curvature(Protocol):
             key: for random layers.
         """
         ...
+
+    # What has a default.
+
+    def output_hessian(
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+    ) -> OutputHessian | None:
+        r"""Returns the curvature in the outputs, where this choice is \(\sum_i r_i J_i^\top \Lambda_i J_i\); else None.
+
+        Args:
+            likelihood: p(y | f).
+            dispersion: its parameters.
+            f: the network's outputs `[batch, outputs]`, offset included.
+            y: the targets.
+            weights: r, what each row counts, `[batch]`.
+            key: for targets that are sampled.
+        """
+        return None

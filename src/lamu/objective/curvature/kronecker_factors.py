@@ -1,8 +1,7 @@
-r"""Kronecker factors of a network's curvature, beside value and gradient, from one forward pass.
+r"""Kronecker factors of a curvature in the outputs, beside value and gradient, from one forward pass.
 
-Three choices of what stands in the middle of \(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the
-outputs of row i: the outer product of the data's own gradient, that of a gradient with labels drawn from the model, and
-the Fisher information itself. The second is the third on average.
+\(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the outputs of row i, by backward passes of roots of
+\(r_i \Lambda_i\), whichever choice of curvature \(\Lambda_i\) is of.
 """
 
 from __future__ import annotations
@@ -13,134 +12,51 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
-from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Curvature, Evaluation
-from lamu.objective.curvature.reader.factors import Expand, factors, halved, without_padding
+from lamu.objective.curvature.interface import Evaluation
+from lamu.objective.curvature.output_curvature import OutputHessian
+from lamu.objective.curvature.reader.factors import factors, halved, without_padding
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
-from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["EmpiricalKronecker", "ExactKronecker", "SampledKronecker"]
+__all__ = ["AtOutputs", "by_factors"]
 
 
-@record
-class EmpiricalKronecker(Curvature):
-    r"""Kronecker factors of the empirical Fisher: \(\Lambda_i = d_i d_i^\top\), d the data's gradient in the outputs.
+def by_factors(structure: Any) -> bool:
+    """Returns whether a structure is one of Kronecker factors.
 
-    One backward pass in all, and one product for each factor.
-
-    Attributes:
-        sharing: what becomes of the positions at which a kernel is used: `Expand()` or `Reduce()`.
-
-    Raises:
-        TypeError: (when it runs) for a network with a state, whose rows are not independent in training mode, a prior
-            that is not Gaussian, which has no share in a row, or a structure other than `Layerwise`.
-
-    Source: Martens & Grosse (2015); Zhang et al. (2018), section 3.3.
+    Args:
+        structure: an operator class, or a record that stands for one.
 
     Examples:
-        >>> from lamu.objective.curvature.kronecker_factors import EmpiricalKronecker
-        >>> EmpiricalKronecker()
-        EmpiricalKronecker(sharing=Expand())
+        >>> from lamu.objective.curvature.kronecker_factors import by_factors
+        >>> from lamu.operators import Dense, Layerwise
+        >>> by_factors(Layerwise()), by_factors(Dense)
+        (True, False)
     """
-
-    sharing: Any = Expand()
-
-    def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
-    ) -> Evaluation:
-        """Returns value, gradient and factors."""
-        at = _Outputs(loss, theta, structure, key)
-        roots, cotangents = halved(at.slope, at.weights)[None], [halved(c, at.weights)[None] for c in at.cotangents]
-        return at.evaluation(roots, cotangents, self.sharing)
+    return isinstance(structure, Layerwise)
 
 
-@record
-class SampledKronecker(Curvature):
-    r"""Kronecker factors of the Fisher information, by one label a row drawn from the model.
+class AtOutputs:
+    """The loss of a batch at its outputs: what every choice of curvature in the outputs begins with.
 
-    \[ \Lambda_i = \tilde d_i \tilde d_i^\top, \qquad \tilde d_i = -\nabla_f \log p(\tilde y_i \mid f_i), \qquad
-       \tilde y_i \sim p(y \mid f_i) \]
-
-    Unbiased for \(\Lambda_i\); a second backward pass, without the gradient in the weights.
-
-    Attributes:
-        sharing: what becomes of the positions at which a kernel is used: `Expand()` or `Reduce()`.
+    Args:
+        loss: the mean loss on a batch.
+        theta: the weights.
+        structure: `Layerwise()`.
+        key: for random layers.
 
     Raises:
-        TypeError: (when it runs) as `EmpiricalKronecker`.
-        ValueError: (when it runs) without a key.
-
-    Source: Martens & Grosse (2015), section 5.
-
-    Examples:
-        >>> from lamu.objective.curvature.kronecker_factors import SampledKronecker
-        >>> SampledKronecker()
-        SampledKronecker(sharing=Expand())
+        TypeError: for a network with a state, or a prior that is not Gaussian.
     """
 
-    sharing: Any = Expand()
-
-    def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
-    ) -> Evaluation:
-        """Returns value, gradient and factors."""
-        if key is None:
-            raise ValueError("SampledKronecker() draws labels, for which it needs a key; give one")
-        of_layers, of_labels = jax.random.split(key)
-        at = _Outputs(loss, theta, structure, of_layers)
-        likelihood = loss.objective.model.likelihood
-        y = likelihood.sample(of_labels, at.dispersion, at.f)
-        slope = jax.grad(lambda f: -jnp.sum(likelihood.log_prob(at.dispersion, f, y)))(at.f)
-        roots = (slope * jnp.sqrt(at.weights)[:, None].astype(slope.dtype))[None]
-        return at.evaluation(roots, [c[None] for c in at.read.pull(roots[0])[1]], self.sharing)
-
-
-@record
-class ExactKronecker(Curvature):
-    r"""Kronecker factors of the generalised Gauss–Newton matrix: \(\Lambda_i\) the Fisher information of row i.
-
-    One backward pass an output more, without the gradient in the weights.
-
-    Attributes:
-        sharing: what becomes of the positions at which a kernel is used: `Expand()` or `Reduce()`.
-
-    Raises:
-        TypeError: (when it runs) as `EmpiricalKronecker`.
-
-    Source: Botev, Ritter & Barber (2017), for the name of the factors; Dangel, Kunstner & Hennig (2020), KFLR.
-
-    Examples:
-        >>> from lamu.objective.curvature.kronecker_factors import ExactKronecker
-        >>> ExactKronecker()
-        ExactKronecker(sharing=Expand())
-    """
-
-    sharing: Any = Expand()
-
-    def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
-    ) -> Evaluation:
-        """Returns value, gradient and factors."""
-        at = _Outputs(loss, theta, structure, key)
-        information = loss.objective.model.likelihood.information(at.dispersion, at.f)
-        values, basis = jnp.linalg.eigh(information)
-        root = basis * jnp.sqrt(jnp.maximum(values, 0) * at.weights[:, None].astype(values.dtype))[:, None, :]
-        roots = jnp.moveaxis(root, 2, 0)
-        return at.evaluation(roots, jax.vmap(lambda v: at.read.pull(v)[1])(roots), self.sharing)
-
-
-class _Outputs:
-    """The loss of a batch at its outputs: what the three choices begin with."""
-
-    def __init__(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey | None) -> None:
-        _require(loss, structure)
+    def __init__(self, loss: BatchLoss, theta: Params, structure: Layerwise, key: RandomKey | None) -> None:
+        _require(loss)
         self.loss, self.theta, self.structure = loss, theta, structure
         objective, batch = loss.objective, loss.batch
-        likelihood = objective.model.likelihood
+        likelihood = self.likelihood = objective.model.likelihood
         self.weights: Array = objective.row_factor(batch)
         self.read: Linearised = linearise(*_rowwise(loss, theta, key, self.weights))
         filled = without_padding((batch.y, batch.offset), self.weights)
@@ -156,9 +72,20 @@ class _Outputs:
         self.value, (self.slope, self.rest) = jax.value_and_grad(value, argnums=(0, 1))(self.f, loss.rest)
         self.gradient, self.cotangents = self.read.pull(self.slope)
 
-    def evaluation(self, roots: Array, cotangents: Any, sharing: Any) -> Evaluation:
+    def pulled(self, hessian: OutputHessian) -> tuple[Array, Any]:
+        """Returns the roots of a curvature in the outputs, and what they pull back to: a backward pass a root."""
+        roots = jnp.moveaxis(hessian.root(), 2, 0)
+        if len(roots) == 1:
+            return roots, [cotangents[None] for cotangents in self.read.pull(roots[0])[1]]
+        return roots, jax.vmap(lambda root: self.read.pull(root)[1])(roots)
+
+    def of_the_gradient(self) -> tuple[Array, Any]:
+        """Returns the same of the data's own gradients, of which the backward pass is the gradient's."""
+        return halved(self.slope, self.weights)[None], [halved(c, self.weights)[None] for c in self.cotangents]
+
+    def evaluation(self, roots: Array, cotangents: Any) -> Evaluation:
         """Returns value and gradient beside the factors of roots pulled back to `cotangents`."""
-        apart = self.structure.apart(self.theta)
+        apart, sharing = self.structure.apart(self.theta), self.structure.sharing
         found = KroneckerBlocks(factors(self.read, self.theta, roots, cotangents, self.weights, sharing, apart).blocks)
         _require_layout(found, self.structure, self.theta, self.read)
         gradient = jax.tree.unflatten(jax.tree.structure(self.theta), self.gradient)
@@ -180,14 +107,11 @@ def _rowwise(loss: BatchLoss, theta: Params, key: RandomKey | None, weights: Arr
     return outputs, theta, (without_padding(loss.batch.x, weights), keys)
 
 
-def _require(loss: BatchLoss, structure: Any) -> None:
+def _require(loss: BatchLoss) -> None:
     if jax.tree.leaves(loss.network_state):
         raise TypeError("Kronecker factors need a network without a state (batch statistics); use ivon()")
     if not loss.conjugate:
         raise TypeError("Kronecker factors need a Gaussian prior, which enters the belief exactly; use ivon()")
-    if not isinstance(structure, Layerwise):
-        name = structure.__name__ if isinstance(structure, type) else structure
-        raise TypeError(f"Kronecker factors fit no {name} precision; give the rule the structure Layerwise()")
 
 
 def _require_layout(found: KroneckerBlocks, structure: Layerwise, theta: Params, read: Linearised) -> None:

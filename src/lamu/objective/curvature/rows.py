@@ -56,7 +56,7 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Any, Array]
 
     def at(params: tuple[Params, Params], row: Any, key: RandomKey | None) -> Array:
         x, y, offset, _ = row
-        one = Batch.of(x[None], y[None], None if offset is None else offset[None])
+        one = Batch.of(x[None], jax.tree.map(lambda leaf: leaf[None], y), None if offset is None else offset[None])
         return plain.negative_log_likelihood(loss.space.join(*params), one, loss.network_state, key, train=True)[0]
 
     def row(params: tuple[Params, Params], row: Any) -> Array:
@@ -112,7 +112,7 @@ def require_rows(loss: BatchLoss) -> None:
         )
     batch = loss.batch
     named = {"x": batch.x, "y": batch.y, "mask": batch.mask, "weight": batch.weight, "offset": batch.offset}
-    sizes = {name: jnp.shape(leaf)[0] for name, leaf in named.items() if leaf is not None}
+    sizes = {name: jnp.shape(leaf)[0] for name, part in named.items() for leaf in jax.tree.leaves(part)}
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise ValueError(f"the batch's parts have different numbers of rows ({told}); give each the same leading axis")

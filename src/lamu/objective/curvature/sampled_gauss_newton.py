@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -10,8 +11,11 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import with_offset
 from lamu.families import Gaussian
+from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
+from lamu.objective.curvature.output_curvature import OutputHessian, slopes
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import without_padding
 from lamu.operators import Diagonal
@@ -32,7 +36,8 @@ class SampledGaussNewton(Curvature):
     Unbiased, and positive always. With the data's own labels in the place of the drawn ones it would be
     `SquaredGradients`, the empirical Fisher matrix. A prior that is a part of the loss adds its own diagonal curvature,
     and labels are drawn in evaluation mode. Cost: for the diagonal one pass over the batch a draw, beside the
-    gradient's, however many outputs there are; for other structures one gradient a row too, \(B D\) numbers of memory.
+    gradient's, however many outputs there are, and the same for Kronecker factors; for other structures one gradient a
+    row too, \(B D\) numbers of memory.
 
     Attributes:
         draws: S, how many labels a row.
@@ -40,7 +45,8 @@ class SampledGaussNewton(Curvature):
     Raises:
         ValueError: for fewer than one draw; (when it runs) without a key.
 
-    Source: Martens (2020), section 8; Dangel, Kunstner & Hennig (2020), section 2.2 (DiagGGN-MC).
+    Source: Martens & Grosse (2015), section 5, for Kronecker factors; Martens (2020), section 8; Dangel, Kunstner &
+        Hennig (2020), section 2.2 (DiagGGN-MC).
 
     Examples:
         >>> from lamu.objective.curvature import SampledGaussNewton
@@ -60,11 +66,22 @@ class SampledGaussNewton(Curvature):
         """Returns value, gradient and the estimate of the Gauss–Newton matrix."""
         if key is None:
             raise ValueError("SampledGaussNewton() draws labels, for which it needs a key; pass key=jax.random.key(0)")
-        loss = without_padding(loss)
         of_layers, of_labels = jax.random.split(key)
+        if by_factors(structure):
+            at = AtOutputs(loss, theta, structure, of_layers)
+            keys = of_labels[None] if self.draws == 1 else jax.random.split(of_labels, self.draws)
+            hessian = _of_labels(at.likelihood, at.dispersion, at.f, at.weights, keys)
+            return at.evaluation(*at.pulled(hessian))
+        loss = without_padding(loss)
         at = loss.gradient(theta, of_layers)
         matrix = self.matrix(loss, theta, structure, of_labels)
         return Evaluation(at.value, at.coordinates, at.rest, matrix, at.network_state)
+
+    def output_hessian(
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+    ) -> OutputHessian:
+        """Returns the mean outer product of gradients with sampled targets."""
+        return _of_labels(likelihood, dispersion, f, weights, jax.random.split(key, self.draws))
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> Any:
         """Returns the matrix alone, in the given structure."""
@@ -93,3 +110,9 @@ class SampledGaussNewton(Curvature):
             )
         prior = loss.prior_curvature(theta)
         return found if prior is None else tree.add(found, structure.from_diagonal(prior))
+
+
+def _of_labels(likelihood: Likelihood, dispersion: Params, f: Array, weights: Array, keys: Any) -> OutputHessian:
+    of_draw = lambda key: slopes(likelihood, dispersion, f, likelihood.sample(key, dispersion, f))
+    found = jax.vmap(of_draw, out_axes=2)(keys)
+    return OutputHessian(likelihood, dispersion, f, weights, found / math.sqrt(len(keys)))

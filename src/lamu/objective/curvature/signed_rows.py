@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.data.batch import Batch
 from lamu.objective.batch_loss import BatchLoss
+from lamu.supports import value_of
 from lamu.typing import Params, RandomKey
 
 __all__ = ["fisher_diagonal"]
@@ -32,7 +34,8 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
         probes: how many are averaged.
 
     Returns:
-        The diagonal a row, a tree like θ.
+        The diagonal a row, a tree like θ; of a target without outputs that of the empirical Fisher matrix, with the
+        rows' own targets.
 
     Source: Hutchinson (1990), in the space of rows; the identity of the Fisher information and the Gauss–Newton matrix
         is Kunstner, Hennig & Balles (2019), section 2.
@@ -54,10 +57,7 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
 
     def probe(key: RandomKey) -> Params:
         label_key, sign_key, layer_key = jax.random.split(key, 3)
-        f = jax.lax.stop_gradient(loss.outputs(theta))
-        params = loss.space.join(theta, loss.rest)
-        drawn = model.likelihood.sample(label_key, params["likelihood"], f)
-        rows = replace(batch, y=drawn.astype(batch.y.dtype).reshape(batch.y.shape))
+        rows = _redrawn(label_key, loss, theta) if model.has_outputs else batch
         signs = jax.random.rademacher(sign_key, factor.shape, factor.dtype) * jnp.sqrt(factor)
 
         def signed(theta: Params) -> jax.Array:
@@ -71,3 +71,12 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
         return probe(key)
     found = jax.lax.map(lambda i: probe(jax.random.fold_in(key, i)), jnp.arange(probes))
     return tree.scale(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), found), 1.0 / probes)
+
+
+def _redrawn(key: RandomKey, loss: BatchLoss, theta: Params) -> Batch:
+    """Returns the batch with targets drawn from the model."""
+    f = jax.lax.stop_gradient(loss.outputs(theta))
+    params = loss.space.join(theta, loss.rest)
+    drawn = loss.objective.model.likelihood.sample(key, params["likelihood"], f)
+    known = value_of(loss.batch.y)
+    return replace(loss.batch, y=drawn.astype(known.dtype).reshape(known.shape))

@@ -8,14 +8,17 @@ import jax
 
 from lamu import tree
 from lamu.families import Gaussian
+from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation
+from lamu.objective.curvature.kronecker_factors import AtOutputs, by_factors
+from lamu.objective.curvature.output_curvature import OutputHessian, slopes
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import dispersion_prior, row_losses, without_padding
 from lamu.objective.parts import rows_in_parts
 from lamu.operators import Diagonal
 from lamu.record import record
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["SquaredGradients"]
 
@@ -28,17 +31,18 @@ class SquaredGradients(Curvature):
 
     with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so it
     does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher information.
-    It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal one backward pass,
-    which gives value and gradient too, and a product a layer beside it, without a single row's gradient held
-    (`lamu.objective.curvature.reader`); for other structures a second pass and one gradient a row, \(B D\) numbers of
-    memory. Random layers have noise of their own in every row.
+    It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal and for Kronecker
+    factors one backward pass, which gives value and gradient too, and a product or two a layer beside it, without a
+    single row's gradient held (`lamu.objective.curvature.reader`); for other structures a second pass and one gradient
+    a row, \(B D\) numbers of memory. Random layers have noise of their own in every row.
 
     Raises:
         TypeError: for a network with a state, whose rows are not independent in training mode, and for a prior that is
             not Gaussian, which has no share in a row.
         ValueError: for a network with random layers without a key, or with side effects.
 
-    Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN).
+    Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
+        3.3, for Kronecker factors.
 
     Examples:
         >>> from lamu.objective.curvature import SquaredGradients
@@ -50,6 +54,9 @@ class SquaredGradients(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and the mean of the rows' squares."""
+        if by_factors(structure):
+            at = AtOutputs(loss, theta, structure, key)
+            return at.evaluation(*at.of_the_gradient())
         if not loss.conjugate:
             raise TypeError("squares of single rows need a Gaussian prior, which enters the belief exactly; use ivon()")
         row, rows, weights = row_losses(loss, key)
@@ -67,3 +74,9 @@ class SquaredGradients(Curvature):
         gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
         square = structure.from_jacobian(gradients, weights[:, None, None])
         return Evaluation(at.value, at.coordinates, at.rest, square, at.network_state)
+
+    def output_hessian(
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
+    ) -> OutputHessian:
+        """Returns the outer product of the gradient of every row."""
+        return OutputHessian(likelihood, dispersion, f, weights, slopes(likelihood, dispersion, f, y)[:, :, None])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.objective.curvature.reader.sites import Site
 from lamu.objective.curvature.reader.windows import windows
 from lamu.operators import BlockDiagonal, Diagonal, Kronecker
-from lamu.record import record
+from lamu.operators.weight_sharing import Expand, Reduce, Sharing
 from lamu.typing import Array, Params
 
 __all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors", "views"]
@@ -36,58 +36,6 @@ LOG = logging.getLogger("lamu")
 
 # Accelerators shorten the factors of a float32 product unless told not to, and a factor would not be positive.
 _EXACT = jax.lax.Precision.HIGHEST
-
-
-@runtime_checkable
-class Sharing(Protocol):
-    """What becomes of the positions at which one kernel is used for one row."""
-
-    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Returns inputs `[rows, positions, in]` and cotangents `[rows, positions, out]`, as they enter the factors."""
-        ...
-
-
-@record
-class Expand:
-    r"""Every position counts as a row of its own: K-FAC-expand, which convolutions have had from the beginning.
-
-    \[ \overline{a a^\top} = \tfrac1P \sum_p a_p a_p^\top, \qquad \overline{d d^\top} = \sum_p d_p d_p^\top \]
-
-    Exact for deep linear networks whose positions are rows of the loss.
-
-    Source: Grosse & Martens (2016); Eschenhagen et al. (2023), section 3.
-
-    Examples:
-        >>> from lamu.objective.curvature.reader.factors import Expand
-        >>> Expand()
-        Expand()
-    """
-
-    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Returns both as they are."""
-        return inputs, cotangents
-
-
-@record
-class Reduce:
-    r"""Positions are summed before the products: K-FAC-reduce, at a fraction of the price.
-
-    \[ \overline{a a^\top} = \bar a \bar a^\top, \quad \bar a = \tfrac1P \sum_p a_p, \qquad
-       \overline{d d^\top} = \bar d \bar d^\top, \quad \bar d = \sum_p d_p \]
-
-    Exact for deep linear networks that average over positions in the end.
-
-    Source: Eschenhagen et al. (2023), section 3.
-
-    Examples:
-        >>> from lamu.objective.curvature.reader.factors import Reduce
-        >>> Reduce()
-        Reduce()
-    """
-
-    def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Returns mean and sum over the positions."""
-        return jnp.mean(inputs, axis=1, keepdims=True), jnp.sum(cotangents, axis=1, keepdims=True)
 
 
 EXPANDED = Expand()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
 from lamu.model import Model
-from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, OutputBlocks, OutputEigen
+from lamu.operators import Dense, Diagonal, Layerwise, LowRankOf, OutputEigen
 from lamu.target import Target
 from lamu.typing import Params
 
@@ -61,31 +58,13 @@ def bytes_held(structure: Any, weights: Params) -> int:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.forecast import bytes_held
+        >>> from lamu.algorithms.post_hoc.memory_estimate import bytes_held
         >>> from lamu.operators import Dense, Diagonal
         >>> weights = {"kernel": jnp.zeros((30, 10)), "bias": jnp.zeros(10)}
         >>> bytes_held(Dense, weights) // bytes_held(Diagonal, weights)
         310
     """
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(weights)]
-    sizes = [math.prod(shape) for shape in shapes]
-    # A kernel with its bias: what comes in, and what goes out.
-    layers = [(math.prod(shape[:-1]) + 1, shape[-1]) for shape in shapes if len(shape) > 1]
-    if structure is Dense:
-        numbers = sum(sizes) ** 2
-    elif structure is DenseBlocks:
-        numbers = sum(size**2 for size in sizes)
-    elif isinstance(structure, Layerwise):
-        numbers = sum(rows**2 + columns**2 for rows, columns in layers) + sum(sizes)
-    elif structure is OutputBlocks:
-        numbers = sum(columns * rows**2 for rows, columns in layers)
-    elif structure is OutputEigen:
-        numbers = sum(rows**2 + rows * columns for rows, columns in layers)
-    elif isinstance(structure, LowRankOf):
-        numbers = 4 * structure.rank * sum(sizes)
-    else:
-        numbers = sum(sizes)
-    return _COPIES * numbers * jnp.dtype(jnp.result_type(float)).itemsize
+    return _COPIES * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
 
 
 def _nearest(model: Target, weights: Params, chosen: Params) -> str:

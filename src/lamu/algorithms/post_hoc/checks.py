@@ -1,4 +1,4 @@
-"""What a mode is worth as a posterior: its evidence where it is one, and in words where it is not."""
+"""Whether what was found at a mode is a posterior: a precision that is positive, and an evidence at a mode."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, Polished
 from lamu.convergence import Unconverged
 from lamu.families import Product
@@ -19,7 +20,7 @@ from lamu.posterior import Posterior
 from lamu.target import Target
 from lamu.typing import RandomKey
 
-__all__ = ["as_it_came", "judged"]
+__all__ = ["as_it_came", "judged", "require_positive"]
 
 _JITTERS = 6
 
@@ -34,7 +35,7 @@ def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
 
     Examples:
         >>> import lamu
-        >>> from lamu.algorithms.post_hoc.verdict import as_it_came
+        >>> from lamu.algorithms.post_hoc.checks import as_it_came
         >>> rows = lamu.data.Arrays.of(lamu.data.load("diabetes"))
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(60.0))
         >>> point = lamu.fit(model, (rows.x, rows.y), lamu.algorithms.adam(), steps=1).posterior
@@ -84,6 +85,30 @@ def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = F
         )
         return replace(posterior, evidence=None)
     return posterior
+
+
+def require_positive(fit: LaplaceFit, objective: Objective) -> None:
+    """Raises unless curvature and prior are positive together.
+
+    Args:
+        fit: what was found at the mode, in a structure whose eigenvalues can be had.
+        objective: the loss.
+
+    Raises:
+        ValueError: with the most negative eigenvalue, and what would help.
+        TypeError: for a structure whose eigenvalues are not known.
+    """
+    a_row = fit.precision(objective).scale(1 / objective.concentration)
+    values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(a_row.spectrum())])
+    lowest, largest = float(jnp.min(values)), float(jnp.max(values))
+    if lowest > 0:
+        return
+    raise ValueError(
+        f"the curvature at the mode is indefinite: its smallest eigenvalue is {lowest:.3g} a row, the prior included, "
+        f"beside a largest of {largest:.3g}, so that the posterior has no maximum here; train longer, take "
+        f"curvature=GaussNewton(), or add a damping above {-lowest:.3g}, Damped(Hessian(), "
+        f"{max(-2 * lowest, 1e-3):.1g})"
+    )
 
 
 def _remedy(kept: bool) -> str:

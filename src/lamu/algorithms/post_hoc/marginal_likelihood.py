@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.post_hoc.at_mode import Mode, prior_precision
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
@@ -51,7 +51,7 @@ Finder = Callable[..., Polished]
 
 
 def settled(
-    mode: Mode,
+    mode: LaplaceFit,
     objective: Objective,
     key: RandomKey,
     held_out: Any,
@@ -108,18 +108,18 @@ class _Tried:
 class _Judge:
     """What scales are judged by: the evidence, or the predictive density of the rows set aside."""
 
-    def __init__(self, mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: Any) -> None:
+    def __init__(self, mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: Any) -> None:
         self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
         self._noisy = bool(objective.model.quadratic and jax.tree.leaves(mode.params["likelihood"]))
 
-    def at(self, mode: Mode, log_scale: float, log_factor: float = 0.0) -> tuple[Mode, Objective]:
+    def at(self, mode: LaplaceFit, log_scale: float, log_factor: float = 0.0) -> tuple[LaplaceFit, Objective]:
         """Returns mode and objective under a scale, with the noise times a factor."""
         prior: Any = self._objective.model.prior
         model = replace(self._objective.model, prior=prior.at(math.exp(log_scale)))
         other = replace(self._objective, model=model)
         return (mode.widened(other, math.exp(log_factor)) if self._noisy and log_factor else mode), other
 
-    def evidence(self, mode: Mode, objective: Objective) -> float:
+    def evidence(self, mode: LaplaceFit, objective: Objective) -> float:
         """Returns the evidence in nats; −∞ where the precision is singular to rounding, and the evidence a NaN."""
         try:
             value = float(mode.posterior(objective, self._key).evidence)
@@ -127,7 +127,7 @@ class _Judge:
             return -math.inf
         return value if math.isfinite(value) else -math.inf
 
-    def loss(self, mode: Mode, objective: Objective) -> float:
+    def loss(self, mode: LaplaceFit, objective: Objective) -> float:
         """Returns what is to be small; no belief without a finite evidence is a candidate, whatever it predicts."""
         evidence = self.evidence(mode, objective)
         if not math.isfinite(evidence):
@@ -137,13 +137,13 @@ class _Judge:
         value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
         return value if math.isfinite(value) else _WORST
 
-    def best_around(self, mode: Mode, prior: LearnedNormal) -> tuple[float, float]:
+    def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
         """Returns the logarithms of the best scale and noise factor with the mode held."""
         loss = lambda log_scale, log_factor=0.0: self.loss(*self.at(mode, log_scale, log_factor))
         return _lowest_of_two(loss, math.log(float(prior.start))) if self._noisy else (_lowest(loss), 0.0)
 
 
-def _alternated(judge: _Judge, mode: Mode, prior: LearnedNormal, find: Finder) -> _Tried:
+def _alternated(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> _Tried:
     """The scale by the evidence, in turn with the mode."""
     log_scale, factor = judge.best_around(mode, prior)
     mode, under = judge.at(mode, log_scale, factor)
@@ -162,21 +162,20 @@ def _alternated(judge: _Judge, mode: Mode, prior: LearnedNormal, find: Finder) -
 
 
 @jax.jit
-def _mackay(mode: Mode, objective: Objective) -> Any:
+def _mackay(mode: LaplaceFit, objective: Objective) -> Any:
     r"""Returns the logarithm of the scale at which the evidence is stationary, γ being what it is."""
     mean = mode.params["network"]
-    belief: Any = mode.posterior(objective, jax.random.key(0)).belief
-    precision = belief.factors["network"].precision.factored()
+    precision = mode.precision(objective).factored()
     own = prior_precision(objective, mean).diagonal(mean)
     determined = tree.dimension(mean) - tree.dot(precision.variance(mean), own)  # γ
     return jnp.log(tree.dot(mean, mean) / jnp.maximum(determined, 1e-3)) / 2
 
 
-def _walked(judge: _Judge, mode: Mode, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
+def _walked(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> tuple[_Tried, list[_Tried]]:
     """The scale by rows set aside, with the mode of each; and all that were tried."""
     tried: dict[float, _Tried] = {}
 
-    def ask(log_scale: float, near: Mode) -> _Tried:
+    def ask(log_scale: float, near: LaplaceFit) -> _Tried:
         log_scale = float(np.clip(log_scale, math.log(_NARROWEST), math.log(_WIDEST)))
         if log_scale not in tried:
             found = find(*judge.at(near, log_scale))
@@ -223,7 +222,7 @@ def _say(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
 
 
 def _held_out_nll(
-    mode: Mode, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None
+    mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None
 ) -> float:
     """Returns the mean negative log predictive density of the rows set aside (the first of very many)."""
     batch = held_out.example(min(held_out.count, _ROWS))

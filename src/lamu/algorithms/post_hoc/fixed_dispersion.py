@@ -9,11 +9,11 @@ from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["HeldDispersions"]
+__all__ = ["FixedDispersion"]
 
 
 @record
-class HeldDispersions(Likelihood):
+class FixedDispersion(Likelihood):
     r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f.
 
     Attributes:
@@ -22,9 +22,9 @@ class HeldDispersions(Likelihood):
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.held_noise import HeldDispersions
+        >>> from lamu.algorithms.post_hoc.fixed_dispersion import FixedDispersion
         >>> from lamu.likelihoods import Gaussian
-        >>> held = HeldDispersions(Gaussian(), {"log_scale": jnp.zeros(1)})
+        >>> held = FixedDispersion(Gaussian(), {"log_scale": jnp.zeros(1)})
         >>> held.init(jnp.ones(3)), held.variance({}, jnp.zeros((1, 1))).tolist()
         ({}, [1.0])
     """
@@ -59,6 +59,10 @@ class HeldDispersions(Likelihood):
     def outputs(self, y: Any) -> int:
         """Returns the base's width."""
         return self.base.outputs(y)
+
+    def widened(self, params: Params, factor: Any) -> Params:
+        """Returns the parameters as they are: there are none to widen."""
+        return params
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the base's log density in nats, `[batch]`."""

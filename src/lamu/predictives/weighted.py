@@ -1,7 +1,8 @@
-"""The predictive of a weighted average of models: each part may be of another kind."""
+"""The predictive of a weighted average, of an ensemble's members or of models: each part may be of another kind."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp, xlogy
 
-from lamu.predictives import Deferred, Predictive
+from lamu.bisection import bisect, halved
+from lamu.predictives.deferred import Deferred
+from lamu.predictives.interface import Predictive
 from lamu.predictives.mixture import all_but_one
 from lamu.record import record
 from lamu.supports import Support
@@ -31,8 +34,7 @@ class Weighted(Predictive):
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.composition import Weighted
-        >>> from lamu.predictives import GaussianPredictive
+        >>> from lamu.predictives import GaussianPredictive, Weighted
         >>> one, two = (GaussianPredictive(jnp.full(1, c), jnp.ones((1, 1, 1)), jnp.ones(1)) for c in (0.0, 4.0))
         >>> float(Weighted((one, two), jnp.log(jnp.array([0.75, 0.25]))).mean[0])
         1.0
@@ -51,6 +53,11 @@ class Weighted(Predictive):
             raise ValueError(
                 f"{len(self.parts)} parts have weights of shape {jnp.shape(self.log_weights)}; give one each"
             )
+
+    @classmethod
+    def equal(cls, parts: tuple[Any, ...]) -> Weighted:
+        """Returns the average with equal weights."""
+        return cls(parts, jnp.full(len(parts), -math.log(len(parts)), parts[0].mean.dtype))
 
     @property
     def support(self) -> Support:
@@ -111,19 +118,13 @@ class Weighted(Predictive):
             return jnp.concatenate([piece.quantile(probability) for _, piece in self.chunks()])
         ends = jnp.stack([part.quantile(probability) for part in self.parts])
         steps = 60 if ends.dtype == jnp.float64 else 30
-
-        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = (ends[0] + ends[1]) / 2
-            low = self.cdf(middle) < probability
-            return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
-
-        lower, upper = jnp.min(ends, axis=0), jnp.max(ends, axis=0)
-        if self.deferred:  # which cannot be asked inside a compiled loop
-            for _ in range(steps):
-                lower, upper = halve(None, (lower, upper))
-        else:
-            lower, upper = jax.lax.fori_loop(0, steps, halve, (lower, upper))
-        return (lower + upper) / 2
+        is_below = lambda y: self.cdf(y) < probability
+        outer = jnp.min(ends, axis=0), jnp.max(ends, axis=0)
+        if not self.deferred:
+            return bisect(is_below, outer, steps)
+        for _ in range(steps):  # what is deferred cannot be asked inside a compiled loop
+            outer = halved(is_below, outer)
+        return (outer[0] + outer[1]) / 2
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, each from a part that is drawn first."""

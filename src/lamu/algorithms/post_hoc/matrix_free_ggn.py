@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.post_hoc.holdings import batch_curvature, settle
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, finalize
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.over_data import OverData
@@ -71,4 +71,4 @@ def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
 def _diagonal(objective: Objective, params: Params, batches: Any) -> Diagonal:
     one = lambda batch: batch_curvature(Diagonal, GaussNewton(), objective, params, batch, jax.random.key(0))[0]
     total = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(one, batches))
-    return settle(total, jnp.sum(batches.mask))
+    return finalize(total, jnp.sum(batches.mask))

@@ -1,4 +1,4 @@
-"""Some of the weights: the loss as their function, and a belief about them beside a point for the others."""
+"""Some of the weights, selected by path, and the loss as their function."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lamu.objective import BatchLoss, Weights
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Selected", "SelectedLoss"]
+__all__ = ["ParameterSubset", "SubsetLoss"]
 
 
 @record
-class Selected(Weights):
+class ParameterSubset(Weights):
     """The network's weights whose path matches a pattern. All others are the rest, and so are dispersions.
 
     Attributes:
         patterns: path patterns below `network`.
 
     Examples:
-        >>> from lamu.natural_rule import Selected
-        >>> Selected(("*kernel",)).split({"network": {"bias": 1.0, "kernel": 2.0}, "likelihood": {}})[0]
+        >>> from lamu.natural_rule import ParameterSubset
+        >>> ParameterSubset(("*kernel",)).split({"network": {"bias": 1.0, "kernel": 2.0}, "likelihood": {}})[0]
         {'bias': None, 'kernel': 2.0}
     """
 
@@ -46,18 +46,18 @@ class Selected(Weights):
 
 
 @record
-class SelectedLoss(BatchLoss):
+class SubsetLoss(BatchLoss):
     """The mean negative log likelihood in the selected weights; the prior is that of the rest, and enters as loss.
 
     Examples:
         >>> import jax, lamu
-        >>> from lamu.natural_rule import Selected, SelectedLoss
+        >>> from lamu.natural_rule import ParameterSubset, SubsetLoss
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
         >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
         >>> params, state = model.init(jax.random.key(0), batch)
-        >>> space = Selected(("*kernel",))
+        >>> space = ParameterSubset(("*kernel",))
         >>> ours, rest = space.split(params)
-        >>> loss = SelectedLoss(lamu.objective.Objective(model, 4), batch, state, space, rest)
+        >>> loss = SubsetLoss(lamu.objective.Objective(model, 4), batch, state, space, rest)
         >>> loss.gradient(ours, None).value.shape
         ()
     """

@@ -21,7 +21,7 @@ def evaluated(objective: Objective, network_state: Any) -> Objective:
 
     Examples:
         >>> import lamu
-        >>> from lamu.algorithms.post_hoc.evaluated import evaluated
+        >>> from lamu.algorithms.post_hoc.eval_mode import evaluated
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
         >>> evaluated(lamu.objective.Objective(model, 4), {}).model.network.base
         Linear(bias=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 from lamu import tree
 from lamu.families import Binary, PartialBelief, Point, Product
-from lamu.natural_rule import signs
 from lamu.predictives import PredictiveRule, Prepared, Sampled
 from lamu.record import record
 from lamu.target import Target
@@ -20,7 +19,7 @@ class AtMean(PredictiveRule):
     r"""Predictions of the network at the belief's mean, for ±1 at \(\mu = \tanh\lambda\).
 
     Examples:
-        >>> from lamu.algorithms.discrete.plugged import AtMean
+        >>> from lamu.algorithms.discrete.plug_in import AtMean
         >>> AtMean()
         AtMean()
     """
@@ -35,7 +34,7 @@ class AtMode(PredictiveRule):
     """Predictions of the most probable network: the signs of binary weights, and the mean of whatever else there is.
 
     Examples:
-        >>> from lamu.algorithms.discrete.plugged import AtMode
+        >>> from lamu.algorithms.discrete.plug_in import AtMode
         >>> AtMode()
         AtMode()
     """
@@ -50,4 +49,4 @@ def _mode(belief: Any) -> Params:
         return {name: _mode(factor) for name, factor in belief.factors.items()}
     if isinstance(belief, PartialBelief):
         return tree.merged(_mode(belief.belief), belief.point)
-    return signs(belief.half_logit) if isinstance(belief, Binary) else belief.mean
+    return belief.mode if isinstance(belief, Binary) else belief.mean

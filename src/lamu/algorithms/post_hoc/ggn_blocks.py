@@ -2,12 +2,11 @@ r"""What one batch adds to the curvature at a mode, in the structure that the pr
 
 Every structure takes what it holds by its own way: a dense matrix and its diagonal blocks by the rows' Jacobians, a
 diagonal and Kronecker factors by a reader of the backward pass, which forms none, and a last layer by its features.
-Sums over batches are `jax.tree.map(jnp.add, ...)`; `settle` makes the operator of the sum.
+Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.data.batch import Batch
+from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.head import features, from_features
-from lamu.objective.curvature.middle import Middle, middle
-from lamu.objective.curvature.reader.factors import EXPANDED, factors
+from lamu.objective.curvature.kronecker_factors import by_factors
+from lamu.objective.curvature.output_curvature import OutputHessian
+from lamu.objective.curvature.reader.factors import factors
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import linearise
 from lamu.objective.curvature.rows import without_padding
@@ -30,7 +30,6 @@ from lamu.operators import (
     BlockDiagonal,
     Dense,
     DenseBlocks,
-    Diagonal,
     Kronecker,
     Layerwise,
     OutputBlocks,
@@ -38,12 +37,12 @@ from lamu.operators import (
     Scalar,
     leading,
 )
-from lamu.operators.interface import is_operator
+from lamu.operators.interface import Operator, is_operator
 from lamu.record import record, static
 from lamu.shapes import once_a_shape
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["FactorSums", "Factors", "batch_curvature", "bytes_of_a_row", "settle"]
+__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "bytes_of_a_row", "finalize"]
 
 
 @record
@@ -56,7 +55,7 @@ class FactorSums:
         outputs_first: whether the kernel's coordinates run over the outputs first.
 
     Examples:
-        >>> from lamu.algorithms.post_hoc.holdings import FactorSums
+        >>> from lamu.algorithms.post_hoc.ggn_blocks import FactorSums
         >>> FactorSums(1.0, 2.0).outputs_first
         False
     """
@@ -65,9 +64,24 @@ class FactorSums:
     outputs: Any
     outputs_first: bool = static(default=False)
 
+    def finish(self, weight: Array, count: Number | Array, rank: int | None) -> Operator:
+        """Returns the product of the factors, decomposed.
+
+        Args:
+            weight: what the inputs' sum is divided by.
+            count: how many rows there were.
+            rank: how many eigenvectors of each factor are to be kept; None for all.
+        """
+        inputs = self.inputs / jnp.asarray(weight, self.inputs.dtype)
+        outputs = self.outputs / jnp.asarray(count, self.outputs.dtype)
+        if outputs.ndim == 1:
+            return OutputEigen.of(inputs, outputs)
+        product = Kronecker(outputs, inputs) if self.outputs_first else Kronecker(inputs, outputs)
+        return product.factored() if rank is None else leading(product, rank)
+
 
 @record
-class Factors:
+class KroneckerSums:
     r"""Sums for all layers, and what the inputs' must be divided by in the end.
 
     Attributes:
@@ -77,15 +91,27 @@ class Factors:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.holdings import Factors, FactorSums, settle
-        >>> summed = Factors({"w": FactorSums(4.0 * jnp.eye(1), jnp.eye(1))}, jnp.asarray(2.0))
-        >>> float(settle(summed, 2.0).blocks["w"].eigenvalues[0, 0])
+        >>> from lamu.algorithms.post_hoc.ggn_blocks import FactorSums, KroneckerSums
+        >>> summed = KroneckerSums({"w": FactorSums(4.0 * jnp.eye(1), jnp.eye(1))}, jnp.asarray(2.0))
+        >>> float(summed.finish(2.0).blocks["w"].eigenvalues[0, 0])
         1.0
     """
 
     blocks: Any
     weight: Any
     rank: int | None = static(default=None)
+
+    def finish(self, count: Number | Array) -> BlockDiagonal:
+        """Returns the operator a row.
+
+        Args:
+            count: how many rows there were.
+        """
+
+        def block(part: Any) -> Any:
+            return part.finish(self.weight, count, self.rank) if _is_sums(part) else part.scale(1 / count)
+
+        return BlockDiagonal(jax.tree.map(block, self.blocks, is_leaf=lambda node: _is_sums(node) or is_operator(node)))
 
 
 def batch_curvature(
@@ -113,13 +139,17 @@ def batch_curvature(
     loss = without_padding(BatchLoss(objective, batch, {}, Weights(), dispersion, conjugate=True))
     count = batch.count.astype(jnp.result_type(float))
     weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
-    between = partial(_middle, curvature, objective, dispersion, loss.batch, weights, key)
+
+    def between(f: Array) -> OutputHessian | None:
+        f = with_offset(f, loss.batch.offset)
+        return curvature.output_hessian(objective.model.likelihood, dispersion, f, loss.batch.y, weights, key)
+
     found = features(loss.of_row, theta, loss.batch.x)
     if found is not None:
         held = _of_head(structure, found[1], between(found[0]), theta, weights)
         if held is not None:
             return held, found[0]
-    if isinstance(structure, Layerwise):
+    if by_factors(structure):
         return _kronecker(structure, curvature, loss, theta, between, weights)
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
@@ -133,28 +163,16 @@ def batch_curvature(
     return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f
 
 
-def settle(total: Any, count: Any) -> Any:
+def finalize(total: Any, count: Number | Array) -> Any:
     """Returns the operator of the sums over all rows, divided by their number; Kronecker factors decomposed.
 
     Args:
         total: sums of what `batch_curvature` returns.
         count: how many rows there were.
     """
-    if not isinstance(total, Factors):
-        return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total)
-
-    def block(part: Any) -> Any:
-        if isinstance(part, Diagonal):
-            return part.scale(1 / count)
-        inputs = part.inputs / jnp.asarray(total.weight, part.inputs.dtype)
-        outputs = part.outputs / jnp.asarray(count, part.outputs.dtype)
-        if outputs.ndim == 1:
-            return OutputEigen.of(inputs, outputs)
-        product = Kronecker(outputs, inputs) if part.outputs_first else Kronecker(inputs, outputs)
-        return product.factored() if total.rank is None else leading(product, total.rank)
-
-    found = jax.tree.map(block, total.blocks, is_leaf=lambda node: isinstance(node, FactorSums | Diagonal))
-    return BlockDiagonal(found)
+    if isinstance(total, KroneckerSums):
+        return total.finish(count)
+    return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total)
 
 
 @once_a_shape
@@ -181,15 +199,9 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
     return size * (outputs + 2) * passed
 
 
-def _middle(
-    curvature: Any, objective: Objective, dispersion: Params, batch: Batch, weights: Array, key: RandomKey, f: Array
-) -> Middle | None:
-    return middle(curvature, objective.model.likelihood, dispersion, f, batch, weights, key)
-
-
-def _of_head(structure: Any, phi: Array, of: Middle | None, theta: Params, weights: Array) -> Any:
+def _of_head(structure: Any, phi: Array, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
     """The curvature of a last layer; None where the structure has no way round the Jacobian."""
-    kronecker: Any = structure if isinstance(structure, Layerwise) and not structure.apart(theta) else None
+    kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
     if of is None:
         return None
     if kronecker is None and structure is not OutputEigen:
@@ -197,12 +209,12 @@ def _of_head(structure: Any, phi: Array, of: Middle | None, theta: Params, weigh
     inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=jax.lax.Precision.HIGHEST)
     sums = FactorSums(inputs, of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0))
     blocks = jax.tree.map(lambda _: sums, theta, is_leaf=_is_layer)
-    return Factors(blocks, jnp.sum(weights), None if kronecker is None else kronecker.rank)
+    return KroneckerSums(blocks, jnp.sum(weights), None if kronecker is None else kronecker.rank)
 
 
 def _kronecker(
     structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
-) -> tuple[Factors, Array]:
+) -> tuple[KroneckerSums, Array]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
     if of is None:
@@ -212,8 +224,7 @@ def _kronecker(
         )
     apart, roots = structure.apart(theta), jnp.moveaxis(of.root(), 2, 0)
     cotangents = jax.vmap(lambda root: read.pull(root)[1])(roots)
-    sharing = getattr(curvature, "sharing", EXPANDED)
-    found = factors(read, theta, roots, cotangents, weights, sharing, apart).blocks
+    found = factors(read, theta, roots, cotangents, weights, structure.sharing, apart).blocks
     known = layers(read, theta, apart)
     joined = {layer.bias for layer in known}
     alone = [index for index in range(len(read.leaves)) if index not in joined]
@@ -227,7 +238,11 @@ def _kronecker(
             inputs, outputs = (second, first) if reversed_order[index] else (first, second)
             block = FactorSums(inputs * total.astype(inputs.dtype), outputs, reversed_order[index])
         sums.append(block)
-    return Factors(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs
+    return KroneckerSums(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs
+
+
+def _is_sums(node: Any) -> bool:
+    return isinstance(node, FactorSums)
 
 
 def _is_layer(node: Any) -> bool:

@@ -1,0 +1,359 @@
+r"""Laplace's approximation at a mode: what one pass over the data finds, and the evidence and the Gaussian of it.
+
+\[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
+   \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
+
+The pass adds up curvature, loss and misfit over batches of rows (`row_sums`), also while a network trains. From the
+sums (`RowSums.finish`) the evidence follows for any prior precisions, noise and temperature, without another pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import memory, tree
+from lamu.algorithms.post_hoc.eval_mode import evaluated
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, bytes_of_a_row, finalize
+from lamu.algorithms.post_hoc.matrix_free_ggn import by_products
+from lamu.data.batch import Batch, with_offset
+from lamu.families import Gaussian, Point, Product
+from lamu.model import Model
+from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective.curvature import GaussNewton
+from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
+from lamu.operators.interface import Operator
+from lamu.posterior import Posterior
+from lamu.predictives import Linearised, TangentDraws
+from lamu.priors import gaussian_belief
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "prior_precision", "row_sums"]
+
+_MOST_ROWS = 1024
+
+
+@record
+class LaplaceFit:
+    r"""Curvature, loss and misfit at a mode; a Gaussian and its evidence follow for any prior, noise and temperature.
+
+    \[ \log Z(\delta, c, T) = \frac{\log p(D \mid m, c) + \log p(m \mid \delta)}{T} + \frac D2 \log 2\pi
+       - \frac12 \log\det \frac{\bar c^{-2} H + \Delta}{T} \]
+
+    with c a factor of the noise deviation of each output, and \(\bar c^{-2}\) the mean of \(c_k^{-2}\), which is exact
+    for one factor. Where eigenvalues of H are kept (`decomposed`), a precision that is one number costs no
+    factorisation.
+
+    Attributes:
+        params: the most probable parameters m.
+        network_state: the network's state there.
+        curvature: the curvature a row, of the structure that the precision will have, without the prior; Kronecker
+            factors are decomposed.
+        likelihood: \(-p \sum_i w_i \log p(y_i \mid x_i, m)\) in nats, for N rows.
+        misfit: how much of it is due to the residuals, \(p \sum_i w_i r_{ik}^2 / 2\sigma_k^2\), `[outputs]`; zeros
+            where the likelihood is not quadratic.
+        observed: how many numbers were observed of each output, \(p \sum_i w_i\).
+        spectrum: eigenvalues of the curvature; None where they are not kept.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
+        >>> LaplaceFit({}, {}, curvature=None, likelihood=1.5, misfit=jnp.zeros(1), observed=1.0).likelihood
+        1.5
+    """
+
+    params: Params
+    network_state: Any
+    curvature: Any
+    likelihood: Any
+    misfit: Any
+    observed: Any
+    spectrum: Any = None
+
+    def precision(self, objective: Objective) -> Any:
+        """Returns the precision of the weights, of the curvature's structure.
+
+        Args:
+            objective: the loss, whose prior may be another one than that under which the mode was found.
+        """
+        return self._hessian(objective).scale(1 / objective.temperature)
+
+    def posterior(self, objective: Objective, key: RandomKey) -> Posterior:
+        """Returns the posterior that is Gaussian about the weights, with its evidence.
+
+        Args:
+            objective: the loss, whose prior may be another one than that under which the mode was found.
+            key: the seed of the posterior's predictions.
+        """
+        gaussian, evidence = _gaussian(objective, replace(self, spectrum=None))
+        belief = Product({"network": gaussian, "likelihood": Point(self.params["likelihood"])})
+        rule = TangentDraws() if isinstance(self.curvature, MatrixFree) else Linearised()
+        return Posterior(
+            objective.model, belief, self.network_state, rule, key, evidence=evidence, temperature=objective.temperature
+        )
+
+    def log_evidence(
+        self, objective: Objective, precision: Any = None, noise: Any = None, temperature: Any = None
+    ) -> Array:
+        """Returns the log evidence in nats, differentiable in every argument.
+
+        Args:
+            objective: the loss.
+            precision: δ, a number, or a tree of numbers and arrays that is a prefix of the weights, of a Gaussian prior
+                with the objective's mean; the objective's own prior where none is given.
+            noise: c, a factor of every noise deviation, or one for each output; 1 where none is given.
+            temperature: T; the objective's own where none is given.
+        """
+        fit = self if noise is None else self.widened(objective, noise)
+        mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
+        if precision is None:
+            return fit._normaliser(T, objective.model.log_prior(fit.params), fit._hessian(objective).logdet(mean))
+        known: Any = gaussian_belief(objective.model.prior, mean)
+        away = tree.add(mean, known.mean, -1.0)
+        quadratic = tree.dot(away, jax.tree.map(jnp.multiply, tree.broadcast(precision, mean), away))
+        log_prior = (_sum_of_logs(precision, mean) - quadratic - tree.dimension(mean) * math.log(2 * math.pi)) / 2
+        dispersions = objective.model.dispersion_log_prior(fit.params["likelihood"]).astype(log_prior.dtype)
+        rows = objective.data_size
+        spectrum = jax.tree.map(lambda values: values * tree.cast(rows, values), fit.spectrum)
+        logdet = fit.curvature.scale(rows).logdet_plus(precision, mean, spectrum)
+        return fit._normaliser(T, log_prior + dispersions, logdet)
+
+    def widened(self, objective: Objective, factor: Any) -> LaplaceFit:
+        r"""Returns the fit with every noise deviation of a quadratic likelihood times a factor.
+
+        With R the misfit and M the numbers observed, the likelihood becomes \(R / c^2 + M \log c\), constants aside,
+        and the curvature is divided by c².
+
+        Args:
+            objective: the loss.
+            factor: c, a number, or one for each output.
+        """
+        likelihood: Any = objective.model.likelihood
+        params = {**self.params, "likelihood": likelihood.widened(self.params["likelihood"], factor)}
+        each = jnp.broadcast_to(jnp.asarray(factor, self.misfit.dtype), self.misfit.shape)
+        misfit, shrunk = self.misfit / each**2, jnp.mean(1 / each**2)
+        value = self.likelihood + jnp.sum(misfit - self.misfit) + self.observed * jnp.sum(jnp.log(each))
+        spectrum = jax.tree.map(lambda values: values * tree.cast(shrunk, values), self.spectrum)
+        curvature = self.curvature.scale(shrunk)
+        return replace(self, params=params, curvature=curvature, likelihood=value, misfit=misfit, spectrum=spectrum)
+
+    def decomposed(self) -> LaplaceFit:
+        """Returns the fit with the curvature's eigenvalues kept.
+
+        Raises:
+            TypeError: for a structure whose eigenvalues are not known.
+        """
+        return replace(self, spectrum=_spectrum(self.curvature))
+
+    def _hessian(self, objective: Objective) -> Any:
+        """The curvature of N rows and the prior."""
+        mean = self.params["network"]
+        return self.curvature.scale(objective.data_size).add_prior(prior_precision(objective, mean), mean)
+
+    def _normaliser(self, temperature: Any, log_prior: Array, logdet: Array) -> Array:
+        mean = self.params["network"]
+        volume = tree.dimension(mean) * jnp.log(2 * math.pi * jnp.asarray(temperature, logdet.dtype)) - logdet
+        return volume / 2 - (self.likelihood - log_prior) / temperature
+
+
+@record
+class RowSums:
+    """What rows add up to at a mode, or at weights that move.
+
+    Attributes:
+        curvature: sums of `batch_curvature`; None where it is not added up.
+        likelihood: as in `LaplaceFit`, for these rows.
+        misfit: likewise.
+        observed: likewise.
+        rows: how many rows there are.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.laplace_fit import RowSums
+        >>> sums = RowSums(None, 6.0, jnp.ones(1), 3.0, rows=3.0)
+        >>> float(sums.add(sums).rows)
+        6.0
+    """
+
+    curvature: Any
+    likelihood: Any
+    misfit: Any
+    observed: Any
+    rows: Any
+
+    def add(self, other: RowSums) -> RowSums:
+        """Returns the sums over the rows of both."""
+        return jax.tree.map(jnp.add, self, other)
+
+    def finish(self, objective: Objective, params: Params, network_state: Any) -> LaplaceFit:
+        """Returns the fit for N rows, which the objective may count differently than there are.
+
+        Args:
+            objective: the loss.
+            params: all parameters.
+            network_state: the network's state.
+        """
+        for_all = lambda value: value / self.rows * objective.data_size
+        curvature = None if self.curvature is None else finalize(self.curvature, self.rows)
+        sums = map(for_all, (self.likelihood, self.misfit, self.observed))
+        return LaplaceFit(params, network_state, curvature, *sums)
+
+
+def fit_laplace(
+    structure: Any,
+    point: Posterior,
+    objective: Objective,
+    data: Any,
+    curvature: Any = None,
+    key: RandomKey | None = None,
+) -> LaplaceFit:
+    """Returns what one pass over the data finds at a posterior's mean.
+
+    Args:
+        structure: the operator class of the precision, or a record that stands for one (`Layerwise()`, `LowRankOf(20)`,
+            `MatrixFreeOf()`).
+        point: a posterior whose mean is the mode.
+        objective: the loss that the mode is of.
+        data: the data.
+        curvature: the choice of curvature; `GaussNewton()` where none is given.
+        key: for labels that are drawn.
+
+    Raises:
+        ValueError: for a structure that does not fit into memory.
+    """
+    params, state = point.mean, point.network_state
+    curvature = GaussNewton() if curvature is None else curvature
+    key = jax.random.key(0) if key is None else key
+    _require_room(structure, params["network"])
+    in_eval_mode = evaluated(objective, state)
+    batches = data.batches(_rows_at_once(structure, in_eval_mode, params, data))
+    by_vectors = isinstance(structure, LowRankOf | MatrixFreeOf)
+    batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
+    sums = reduce(
+        RowSums.add,
+        (
+            row_sums(added_up, curvature, in_eval_mode, params, batch, jax.random.fold_in(key, number))
+            for number, batch in enumerate(batches)
+        ),
+    )
+    fit = _finished(sums, objective, params, state)
+    if by_vectors:
+        fit = replace(fit, curvature=by_products(structure, curvature, in_eval_mode, params, batches, key))
+    return fit
+
+
+@partial(jax.jit, static_argnums=0)
+def row_sums(
+    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+) -> RowSums:
+    """Returns what the rows of a batch add up to, from one forward pass.
+
+    Args:
+        structure: that of the curvature; None for the loss alone.
+        curvature: the choice of curvature.
+        objective: the loss of a network in evaluation mode.
+        params: all parameters.
+        batch: the rows.
+        key: for labels that are drawn.
+    """
+    mean, rows = params["network"], batch.count
+    found: Any = None
+    if not isinstance(objective.model, Model):
+        if structure is not None:
+            loss = BatchLoss(objective, batch, {}, Weights(), params["likelihood"], conjugate=True)
+            belief = Gaussian(mean, Scalar(1.0))  # of which no curvature at a point asks
+            evaluation = curvature.evaluate(loss, mean, belief, structure, key)
+            found = evaluation.curvature.scale(rows.astype(jnp.result_type(float)))
+        values = objective.model.log_likelihood(params, {}, batch)[0]
+        value = -objective.likelihood_power * batch.total(values)
+        return RowSums(found, value, jnp.zeros_like(value)[None], jnp.zeros_like(value), rows.astype(value.dtype))
+    if structure is None:
+        f = objective.model.outputs(params, {}, batch.x)[0]
+    else:
+        found, f = batch_curvature(structure, curvature, objective, params, batch, key)
+    likelihood, dispersion, f = objective.model.likelihood, params["likelihood"], with_offset(f, batch.offset)
+    log_prob = lambda f: likelihood.log_prob(dispersion, f, batch.y)
+    value, power = -objective.likelihood_power * batch.total(log_prob(f)), objective.likelihood_power
+    misfit = jnp.zeros(f.shape[1], f.dtype)
+    if likelihood.quadratic:
+        slope = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
+        misfit = power * batch.total(slope**2 / likelihood.information_diagonal(dispersion, f)) / 2
+    observed = (power * jnp.sum(batch.mask * batch.weight)).astype(value.dtype)
+    return RowSums(found, value, misfit, observed, rows.astype(value.dtype))
+
+
+def prior_precision(objective: Objective, mean: Params) -> Operator:
+    """Returns −∇² log p(m): exact where the prior is Gaussian, else of independent weights.
+
+    Args:
+        objective: the loss.
+        mean: the mode.
+    """
+    known = gaussian_belief(objective.model.prior, mean)
+    if known is not None:
+        return known.precision
+    ones = jax.tree.map(jnp.ones_like, mean)
+    diagonal = jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1]
+    return Diagonal(tree.scale(diagonal, -1.0))
+
+
+@jax.jit
+def _gaussian(objective: Objective, fit: LaplaceFit) -> tuple[Gaussian, Array]:
+    """Returns the Gaussian and the evidence."""
+    return Gaussian(fit.params["network"], fit.precision(objective)), fit.log_evidence(objective)
+
+
+@jax.jit
+def _finished(sums: RowSums, objective: Objective, params: Params, network_state: Any) -> LaplaceFit:
+    return sums.finish(objective, params, network_state)
+
+
+@jax.jit
+def _spectrum(curvature: Any) -> Any:
+    """The eigenvalues; those within rounding are zeros."""
+
+    def rounded(values: Array) -> Array:
+        if not values.ndim:
+            return values
+        error = values.shape[-1] * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
+        return jnp.where(jnp.abs(values) < error, jnp.zeros_like(values), values)
+
+    return jax.tree.map(rounded, curvature.spectrum())
+
+
+def _sum_of_logs(precision: Any, mean: Params) -> Array:
+    """The sum over weights of log δ, with one logarithm a number."""
+    dtype = jnp.result_type(*jax.tree.leaves(mean))
+
+    def part(p: Any, below: Any) -> Array:
+        value = jnp.asarray(p, dtype)
+        return jnp.sum(jnp.log(value)) * (tree.dimension(below) / value.size)
+
+    return sum(jax.tree.leaves(jax.tree.map(part, precision, mean)), jnp.zeros((), dtype))
+
+
+def _require_room(structure: Any, weights: Params) -> None:
+    """Raises a ValueError for a structure whose matrices cannot be held."""
+    size, itemsize = tree.dimension(weights), jnp.dtype(jnp.result_type(float)).itemsize
+    if structure is Dense:
+        what = f"a dense precision of {size:,} weights, with its factor,"
+        memory.demand(2 * size**2 * itemsize, what, "take structure=Layerwise(), or Diagonal")
+    if structure is DenseBlocks:
+        largest = sum(leaf.size**2 for leaf in jax.tree.leaves(weights))
+        memory.demand(
+            2 * largest * itemsize, "a dense matrix a leaf, with its factor,", "take structure=Layerwise(), or Diagonal"
+        )
+
+
+def _rows_at_once(structure: Any, objective: Objective, params: Params, data: Any) -> int:
+    """Returns how many rows fit the budget, in batches of about one size."""
+    row = bytes_of_a_row(structure, objective, params, data.example(1).x)
+    most = max(1, min(memory.budget() // max(row, 1), _MOST_ROWS))
+    count = getattr(data, "count", None)
+    return most if not isinstance(count, int) else -(-count // -(-count // most))

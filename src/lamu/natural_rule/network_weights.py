@@ -1,0 +1,155 @@
+r"""Some of a network's weights as what a belief is about, and where a belief about binary weights starts."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.families import Binary
+from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
+from lamu.natural_rule.subject import Subject
+from lamu.objective import Objective
+from lamu.predictives import PredictiveRule, Sampled
+from lamu.priors import Belief
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Latent", "NetworkWeights", "Signs", "Start"]
+
+
+@runtime_checkable
+class Start(Protocol):
+    """Where a belief about weights starts.
+
+    Attributes:
+        family: the belief in words, for tables.
+    """
+
+    family: str | Any
+
+    def belief(self, weights: Params, concentration: Any) -> Any:
+        """Returns the belief, of any exponential family whose θ is a tree like the weights.
+
+        Args:
+            weights: the network's initial weights.
+            concentration: κ.
+        """
+        ...
+
+
+@record
+class Signs(Start):
+    """Binary weights with every |λ| alike, and the signs of the network's initial weights.
+
+    Attributes:
+        size: |λ|.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.natural_rule import Signs
+        >>> Signs(10.0).belief({"w": jnp.array([0.3, -0.1])}, 2.0).half_logit["w"].tolist()
+        [10.0, -10.0]
+    """
+
+    size: Number
+
+    family = "Bernoulli on ±1"
+
+    def belief(self, weights: Params, concentration: Any) -> Binary:
+        """Returns the belief with λ = ±|λ|."""
+        return Binary(jax.tree.map(lambda w: jnp.where(w >= 0, 1, -1) * jnp.full_like(w, self.size), weights))
+
+
+@record
+class Latent(Start):
+    r"""Binary weights with \(\lambda = \kappa w\): a network's initial weights are the latent ones of a binary network.
+
+    Examples:
+        >>> from lamu.natural_rule import Latent
+        >>> float(Latent().belief({"w": 0.25}, 100.0).half_logit["w"])
+        25.0
+    """
+
+    family = "Bernoulli on ±1"
+
+    def belief(self, weights: Params, concentration: Any) -> Binary:
+        """Returns the belief with λ = κ w."""
+        return Binary(tree.scale(weights, concentration))
+
+
+@record
+class NetworkWeights(Subject):
+    r"""The weights of a network whose paths match a pattern; all others, and dispersions, are the rest.
+
+    The prior gives λ₀: the natural parameters of a belief of the same family (`Model.with_prior`); for weights ±1 also
+    \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
+
+    Attributes:
+        begin: where the belief starts, `Signs(size)`, `Latent()`, or one's own for any family.
+        leaves: path patterns of the weights.
+
+    Raises:
+        ValueError: (where the state is made) for a pattern that matches no leaf.
+        TypeError: (when it runs) for a prior that is not of the belief's family.
+
+    Examples:
+        >>> from lamu.natural_rule import NetworkWeights, Signs
+        >>> NetworkWeights(Signs(3.0), leaves=("*kernel",)).family
+        'Bernoulli on ±1'
+    """
+
+    begin: Start
+    leaves: tuple[str, ...] = static(default=("*",))
+
+    @property
+    def family(self) -> str:
+        """The belief in words."""
+        return self.begin.family
+
+    @property
+    def space(self) -> ParameterSubset:
+        """Which weights the belief is about."""
+        return ParameterSubset(self.leaves)
+
+    @property
+    def predictive(self) -> PredictiveRule:
+        """Samples of the weights."""
+        return Sampled()
+
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+        """Returns the belief at the network's initial weights, the rest, and the network's state."""
+        params, network_state = objective.model.init(key, batch)
+        tree.require_matches(self.leaves, params["network"])
+        weights, rest = self.space.split(params)
+        return self.begin.belief(weights, objective.concentration), rest, network_state
+
+    def prior(self, objective: Objective, belief: Any) -> Any:
+        """Returns λ₀/T."""
+        prior: Any = objective.model.prior
+        known: Any = prior.belief if isinstance(prior, Belief) else None
+        gaussian = prior.gaussian(belief.mean) if isinstance(belief, Binary) else None
+        if type(known) is type(belief):
+            values = known.to_natural()
+        elif gaussian is not None:
+            # log p(+1) − log p(−1) = 2 δ m₀, and λ is half the log odds.
+            values = jax.tree.map(jnp.multiply, *gaussian)
+        elif isinstance(belief, Binary):
+            return tree.zeros_like(belief.to_natural())
+        else:
+            name = type(belief).__name__
+            raise TypeError(f"the prior {type(prior).__name__} is no {name}; give Belief({name}(...))")
+        like = belief.to_natural()
+        values = jax.tree.map(lambda value, leaf: jnp.broadcast_to(value, leaf.shape).astype(leaf.dtype), values, like)
+        return tree.scale(values, 1.0 / objective.temperature)
+
+    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> SubsetLoss:
+        """Returns the mean loss on a batch in the selected weights."""
+        return SubsetLoss(objective, batch, network_state, self.space, rest)
+
+    def residual(self, belief: Any, direction: Any) -> Array:
+        """Returns the natural norm of the step's direction, in nats."""
+        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))

@@ -1,0 +1,57 @@
+"""What a belief of the rule in λ is about."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from lamu.data.batch import Batch
+from lamu.objective import Objective
+from lamu.predictives import PredictiveRule
+from lamu.typing import Params, RandomKey
+
+__all__ = ["Subject"]
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """The parameters of a target that a belief is about: where it starts, its prior, and the loss.
+
+    Attributes:
+        family: the belief in words, for tables.
+        predictive: how the posterior predicts.
+    """
+
+    family: str | Any
+
+    @property
+    def predictive(self) -> PredictiveRule:
+        """How the posterior predicts."""
+        ...
+
+    def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
+        """Returns the first belief, the rest of the parameters (a point), and the network's state.
+
+        The belief is of an exponential family, or a product of such families.
+        """
+        ...
+
+    def prior(self, objective: Objective, belief: Any) -> Any:
+        """Returns λ₀/T, the natural parameters of the tempered prior, a tree like `belief.to_natural()`."""
+        ...
+
+    def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> Any:
+        """Returns the mean negative log likelihood on a batch, in nats a row, with the prior of the rest.
+
+        An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; of μ in
+        the place of θ where the expectation is `lamu.expectations.Analytic`.
+        """
+        ...
+
+    def residual(self, belief: Any, direction: Any) -> Any:
+        """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`.
+
+        Args:
+            belief: q before the step.
+            direction: λ less its target.
+        """
+        ...

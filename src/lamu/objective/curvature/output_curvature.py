@@ -1,0 +1,88 @@
+r"""The curvature of the loss in the outputs, \(\Lambda_i\) in \(\sum_i r_i J_i^\top \Lambda_i J_i\).
+
+The Fisher information itself (`GaussNewton`), outer products of gradients with sampled targets (`SampledGaussNewton`),
+or of the data's own gradients (`SquaredGradients`); a structure takes it through the network to the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from lamu.likelihoods import Likelihood
+from lamu.typing import Array, Params
+
+__all__ = ["OutputHessian", "slopes"]
+
+
+@dataclass(frozen=True)
+class OutputHessian:
+    r"""\(r_i \Lambda_i\) of a batch, in whatever form is asked for.
+
+    Attributes:
+        likelihood: p(y | f).
+        dispersion: its parameters.
+        f: the outputs `[batch, outputs]`.
+        weights: r, `[batch]`.
+        slopes: d with \(\Lambda_i = \sum_s d_{is} d_{is}^\top\), `[batch, outputs, draws]`; None for the information.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Bernoulli
+        >>> from lamu.objective.curvature.output_curvature import OutputHessian
+        >>> OutputHessian(Bernoulli(), {}, jnp.zeros((1, 1)), jnp.full(1, 8.0)).sum().tolist()
+        [[2.0]]
+    """
+
+    likelihood: Likelihood
+    dispersion: Params
+    f: Array
+    weights: Array
+    slopes: Array | None = None
+
+    def root(self) -> Array:
+        """Returns R with R Rᵀ = r Λ for every row, `[batch, outputs, rank]`."""
+        root = self.likelihood.information_root(self.dispersion, self.f) if self.slopes is None else self.slopes
+        return root * jnp.sqrt(self.weights).astype(root.dtype)[:, None, None]
+
+    def matrix(self) -> Array:
+        """Returns r Λ for every row, `[batch, outputs, outputs]`."""
+        weights = self.weights.astype(self.f.dtype)[:, None, None]
+        if self.slopes is None:
+            return self.likelihood.information(self.dispersion, self.f) * weights
+        return jnp.einsum("bks,bls->bkl", self.slopes, self.slopes) * weights
+
+    def diagonal(self) -> Array:
+        """Returns the diagonal of r Λ for every row, `[batch, outputs]`."""
+        weights = self.weights.astype(self.f.dtype)[:, None]
+        if self.slopes is None:
+            return self.likelihood.information_diagonal(self.dispersion, self.f) * weights
+        return jnp.sum(self.slopes**2, axis=2) * weights
+
+    def sum(self) -> Array:
+        """Returns the sum of r Λ over the rows, `[outputs, outputs]`."""
+        if self.slopes is None:
+            return self.likelihood.information_sum(self.dispersion, self.f, self.weights)
+        root = jnp.moveaxis(self.root(), 1, 0).reshape(self.f.shape[1], -1)
+        return jnp.matmul(root, root.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def slopes(likelihood: Likelihood, dispersion: Params, f: Array, y: Array) -> Array:
+    """Returns the gradient of every row's log likelihood in its outputs, `[batch, outputs]`.
+
+    Args:
+        likelihood: p(y | f).
+        dispersion: its parameters.
+        f: the outputs `[batch, outputs]`.
+        y: the targets.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Bernoulli
+        >>> from lamu.objective.curvature.output_curvature import slopes
+        >>> slopes(Bernoulli(), {}, jnp.zeros((1, 1)), jnp.ones(1)).tolist()
+        [[0.5]]
+    """
+    return jax.grad(lambda f: jnp.sum(likelihood.log_prob(dispersion, f, y)))(f)

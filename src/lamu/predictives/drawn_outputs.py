@@ -1,0 +1,52 @@
+"""Draws of the parameters that are ready to predict, whatever else was drawn with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lamu.predictives.mixture import Mixture
+from lamu.predictives.rows import in_room
+from lamu.record import record, static
+from lamu.supports import Support
+from lamu.target import Target
+from lamu.typing import Params, Rows
+
+__all__ = ["DrawnOutputs"]
+
+
+@record
+class DrawnOutputs:
+    """The average of the likelihood over the outputs of draws.
+
+    Attributes:
+        model: what is predicted with.
+        draws: what the outputs are made of, in the order in which the function takes it.
+        dispersion: the likelihood's parameters, `[S, ...]`.
+        outputs: a compiled function of model, draws, x and offset that returns f, `[S, N, K]`.
+        random: whether the draws are random, and not a point or points that stand for themselves.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.predictives.drawn_outputs import DrawnOutputs
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+        >>> slopes = jax.jit(lambda model, w, x, offset: w[:, None, None] * x[None])
+        >>> DrawnOutputs(model, (jnp.array([1.0, 3.0]),), {}, slopes).at(jnp.ones((1, 1)), None).mean.tolist()
+        [2.0]
+    """
+
+    model: Target
+    draws: tuple[Any, ...]
+    dispersion: Params
+    outputs: Callable[..., Any] = static()
+    random: bool = static(default=True)
+
+    @property
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self.model.likelihood.support
+
+    def at(self, x: Rows, offset: Rows | None) -> Mixture:
+        """Returns the predictive of these rows."""
+        f = in_room(self.outputs, (self.model, *self.draws), (x, offset), axis=1)
+        return Mixture.equal(self.model.likelihood, self.dispersion, f, self.random)

@@ -1,0 +1,25 @@
+"""Laws for parts of one's own: run them in the tests of a likelihood, a prior, a family or an algorithm.
+
+`check_likelihood(Poisson())` runs every law of likelihoods and raises one AssertionError that names those that are
+broken. `LIKELIHOOD_LAWS` and its neighbours are the laws one by one, for `pytest.mark.parametrize`.
+
+The laws compare the parts with each other: the density with the moments, draws, distribution function and information
+that go with it. They need no reference, and cannot see a mistake that all parts share.
+"""
+
+from lamu.testing.algorithms import ALGORITHM_LAWS, check_algorithm
+from lamu.testing.families import FAMILY_LAWS, check_family
+from lamu.testing.likelihoods import LIKELIHOOD_LAWS, LikelihoodCase, check_likelihood
+from lamu.testing.priors import PRIOR_LAWS, check_prior
+
+__all__ = [
+    "ALGORITHM_LAWS",
+    "FAMILY_LAWS",
+    "LIKELIHOOD_LAWS",
+    "PRIOR_LAWS",
+    "LikelihoodCase",
+    "check_algorithm",
+    "check_family",
+    "check_likelihood",
+    "check_prior",
+]

@@ -1,0 +1,76 @@
+"""Runs laws one after the other and reports those that are broken, together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["check", "close", "within_errors"]
+
+ERRORS = 5.0  # standard errors of an average over draws, of which one number fails by chance once in two million
+
+
+def check(what: str, subject: Any, laws: Iterable[Callable[[Any], None]]) -> None:
+    """Runs every law on the subject.
+
+    Args:
+        what: what the message calls the subject.
+        subject: what the laws are of.
+        laws: functions that raise an AssertionError.
+
+    Raises:
+        AssertionError: which names every broken law, and says what it found.
+
+    Examples:
+        >>> from lamu.testing.laws import check
+        >>> check("two", 2, [lambda number: None])
+    """
+    broken = []
+    for law in laws:
+        try:
+            law(subject)
+        except Exception as error:  # an error of any kind breaks the law
+            told = " ".join(str(error).split())
+            broken.append(f"{law.__name__}: {type(error).__name__}: {told}")
+    if broken:
+        raise AssertionError(f"{what} breaks {len(broken)} laws:\n  " + "\n  ".join(broken))
+
+
+def close(found: Any, expected: Any, rtol: float, what: str, atol: float = 0.0) -> None:
+    """Raises an AssertionError unless two arrays agree.
+
+    Args:
+        found: what the part says.
+        expected: what the law says.
+        rtol: relative tolerance.
+        what: what is compared, for the message.
+        atol: absolute tolerance.
+    """
+    found, expected = np.asarray(found, float), np.asarray(expected, float)
+    assert found.shape == expected.shape, f"{what} has the shape {found.shape} where {expected.shape} is due"
+    bad = ~np.isclose(found, expected, rtol=rtol, atol=atol)
+    if bad.any():
+        raise AssertionError(f"{what} is {found[bad].ravel()[0]:.6g} where {expected[bad].ravel()[0]:.6g} is due")
+
+
+def within_errors(draws: Any, expected: Any, what: str, slack: float = 0.0) -> None:
+    """Raises an AssertionError unless the mean of independent draws is what is expected, within five standard errors.
+
+    Args:
+        draws: `[n, ...]`.
+        expected: the mean that is due, `[...]`.
+        what: what is averaged, for the message.
+        slack: a further tolerance.
+    """
+    draws = np.asarray(draws, float)
+    mean, error = draws.mean(axis=0), draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    expected = np.broadcast_to(np.asarray(expected, float), mean.shape)
+    bad = ~(np.abs(mean - expected) <= ERRORS * error + slack)
+    if bad.any():
+        where = np.flatnonzero(bad.ravel())[0]
+        raise AssertionError(
+            f"{what} is {mean.ravel()[where]:.4g} over {len(draws)} draws, with a standard error of "
+            f"{error.ravel()[where]:.2g}, where {expected.ravel()[where]:.4g} is due"
+        )

@@ -1,0 +1,356 @@
+"""The laws that users import: built-in parts and the examples obey them, and each likely mistake breaks its law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax.scipy.stats import norm
+
+import lamu
+from lamu.families import Gaussian
+from lamu.likelihoods import Bernoulli, Categorical, HeteroscedasticGaussian, Likelihood, Scaled
+from lamu.operators import Diagonal
+from lamu.priors import LayerwiseNormal, LearnedNormal, Normal, Prior, ScaleMixture
+from lamu.record import record, static
+from lamu.supports import Counts, PositiveReal, Real
+from lamu.testing import (
+    ALGORITHM_LAWS,
+    FAMILY_LAWS,
+    LIKELIHOOD_LAWS,
+    PRIOR_LAWS,
+    LikelihoodCase,
+    check_algorithm,
+    check_family,
+    check_likelihood,
+    check_prior,
+)
+
+NOISE = np.random.default_rng(0)
+LAWS = {law.__name__: law for law in LIKELIHOOD_LAWS}
+
+
+@record
+class Waits(Likelihood):
+    """Waiting times of rate e^f, by a distribution."""
+
+    support = PositiveReal()
+    log_concave = True
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.Exponential(jnp.exp(f[:, 0]))
+
+
+@record
+class Visits(Likelihood):
+    """Counts of rate e^f, by a distribution."""
+
+    support = Counts()
+    log_concave = True
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.Poisson(jnp.exp(f[:, 0]))
+
+
+@record
+class Bare(Likelihood):
+    """Laplace noise by a density and draws, its scale learned; a slip, or none."""
+
+    slip: str = static(default="")
+
+    support = Real()
+
+    def init(self, y: Any) -> Any:
+        return {"log_scale": jnp.zeros(())}
+
+    def log_prior(self, params: Any) -> Any:
+        return norm.logpdf(params["log_scale"], 0.0, 3.0)
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        scale = jnp.exp(params["log_scale"])
+        away = jnp.abs(y.astype(f.dtype) - f[:, 0])
+        if self.slip == "all rows":
+            away = away - jnp.mean(away) + jnp.abs(f[:, 0])
+        return -away / scale - jnp.log(scale) - (0.0 if self.slip == "normaliser" else jnp.log(2.0).astype(f.dtype))
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        shape = (1,) if self.slip == "one noise" else f.shape[:1]
+        noise = jnp.broadcast_to(jax.random.laplace(key, shape, f.dtype), f.shape[:1])
+        scale = jnp.exp(params["log_scale"]) * (2.0 if self.slip == "scale of draws" else 1.0)
+        return f[:, 0] + scale.astype(f.dtype) * noise
+
+    def variance(self, params: Any, f: Any) -> Any:
+        scale = jnp.exp(params["log_scale"]).astype(f.dtype)
+        return (
+            jnp.full(f.shape[:1], 2.0, f.dtype)
+            * (scale if self.slip == "deviation" else 1.0)
+            / (jnp.sqrt(2.0).astype(f.dtype) if self.slip == "deviation" else 1.0)
+        )
+
+    def cdf(self, params: Any, f: Any, y: Any) -> Any:
+        below = dist.Laplace(f[:, 0], jnp.exp(params["log_scale"]).astype(f.dtype)).cdf(y)
+        return 1 - below if self.slip == "survival" else below
+
+    def entropy(self, params: Any, f: Any) -> Any:
+        value = 1 + jnp.log(2.0).astype(f.dtype)
+        return jnp.full(f.shape[:1], -value if self.slip == "sign of entropy" else value, f.dtype)
+
+    def information(self, params: Any, f: Any) -> Any:
+        return jnp.full((*f.shape, 1), 0.5 if self.slip == "half the information" else 1.0, f.dtype)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        Bernoulli(),
+        Categorical(3),
+        lamu.likelihoods.Gaussian(0.7),
+        lamu.likelihoods.Gaussian(),
+        HeteroscedasticGaussian(),
+        Scaled(lamu.likelihoods.Gaussian(0.7), shift=3.0, scale=0.2),
+        Waits(),
+        Visits(),
+        Bare(),
+    ],
+    ids=repr,
+)
+def test_sound_likelihoods_pass(likelihood: Likelihood) -> None:
+    check_likelihood(likelihood)
+
+
+@pytest.mark.parametrize(
+    ("slip", "law"),
+    [
+        ("normaliser", "density_sums_to_one"),
+        ("all rows", "a_row_depends_on_itself_alone"),
+        ("one noise", "draws_have_the_moments"),
+        ("scale of draws", "draws_have_the_moments"),
+        ("deviation", "mean_and_variance_are_moments"),
+        ("survival", "cdf_is_the_sum_of_the_density"),
+        ("sign of entropy", "entropy_is_the_expected_surprise"),
+        ("half the information", "information_is_the_variance_of_the_score"),
+    ],
+)
+def test_a_slip_in_a_likelihood_breaks_its_law(slip: str, law: str) -> None:
+    with pytest.raises(AssertionError):
+        LAWS[law](LikelihoodCase.of(Bare(slip)))
+
+
+@record
+class Unchecked(Visits):
+    """Counts that are not looked at."""
+
+    def check(self, y: Any) -> None:
+        pass
+
+
+@record
+class Overflowing(Visits):
+    """Counts whose rate overflows."""
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        rate = jnp.exp(4 * f[:, 0]) ** 0.25
+        return y.astype(f.dtype) * jnp.log(rate) - rate - jax.lax.lgamma(y.astype(f.dtype) + 1)
+
+
+@record
+class Promoting(Visits):
+    """Counts whose density leaves float32."""
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        return super().log_prob(params, f, y).astype(jnp.float64)
+
+
+@record
+class Stray(Bare):
+    """A dispersion whose information has another shape."""
+
+    def dispersion_information(self, params: Any) -> Any:
+        return {"log_scale": jnp.ones(2)}
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "law"),
+    [
+        (Unchecked(), "strange_targets_are_refused"),
+        (Overflowing(), "far_outputs_stay_finite"),
+        (Promoting(), "shapes_and_precisions_hold"),
+        (Stray(), "dispersions_have_a_prior_and_a_slope"),
+    ],
+    ids=repr,
+)
+def test_other_mistakes_of_a_likelihood_break_their_laws(likelihood: Likelihood, law: str) -> None:
+    with pytest.raises(AssertionError):
+        LAWS[law](LikelihoodCase.of(likelihood))
+
+
+def test_every_law_of_likelihoods_can_be_run_alone() -> None:
+    case = LikelihoodCase(Bernoulli(), jnp.zeros((2, 1)), {})
+    for law in LIKELIHOOD_LAWS:
+        law(case)
+
+
+@record
+class Tails(Prior):
+    """Cauchy weights; a slip, or none."""
+
+    slip: str = static(default="")
+
+    def log_prob(self, params: Any) -> Any:
+        leaves = [dist.Cauchy(0.0, 1.0).log_prob(leaf) for leaf in jax.tree.leaves(params)]
+        if self.slip == "no sum":
+            return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+        return sum(jnp.sum(leaf).astype(jnp.result_type(leaf)) for leaf in leaves)
+
+    def sample(self, key: Any, params: Any) -> Any:
+        leaves, structure = jax.tree.flatten(params)
+        keys = jax.random.split(key, len(leaves))
+        scale = 3.0 if self.slip == "scale of draws" else 1.0
+        drawn = [scale * jax.random.cauchy(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+        return jax.tree.unflatten(structure, drawn)
+
+    def gaussian(self, params: Any) -> Any:
+        if self.slip != "claims to be Gaussian":
+            return None
+        return jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.ones_like, params)
+
+
+@record
+class Whole(Tails):
+    """Cauchy weights that counts on every leaf."""
+
+    def log_prob(self, params: Any) -> Any:
+        return super().log_prob(params) + 0.0 * jnp.sum(params["layers"][0]["bias"]).astype(jnp.float64)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        Normal(0.5),
+        Normal({"*bias": 3.0, "*": 0.5}),
+        LearnedNormal(0.7),
+        LayerwiseNormal(0.7),
+        ScaleMixture(0.3),
+        Tails(),
+    ],
+    ids=repr,
+)
+def test_sound_priors_pass(prior: Prior) -> None:
+    check_prior(prior)
+
+
+@pytest.mark.parametrize(
+    ("prior", "law"),
+    [
+        (Tails("no sum"), "log_prob_is_a_smooth_scalar"),
+        (Tails("scale of draws"), "draws_are_of_the_density"),
+        (Tails("claims to be Gaussian"), "gaussian_is_the_gradient_and_curvature"),
+        (Whole(), "frozen_leaves_are_left_out"),
+    ],
+    ids=repr,
+)
+def test_a_slip_in_a_prior_breaks_its_law(prior: Prior, law: str) -> None:
+    with pytest.raises(AssertionError, match=f"{law}: "):
+        check_prior(prior)
+    assert law in {each.__name__ for each in PRIOR_LAWS}
+
+
+@record
+class Slipped:
+    """A normal belief about two numbers, of deviations 2 and ½, with a slip or none."""
+
+    centre: Any
+    slip: str = static(default="")
+
+    @property
+    def mean(self) -> Any:
+        return self.centre + (1.0 if self.slip == "mean" else 0.0)
+
+    def sample(self, key: Any) -> Any:
+        scale = jnp.array([2.0, 0.5]) ** (2 if self.slip == "variance for deviation" else 1)
+        return self.centre + scale * jax.random.normal(key, (2,))
+
+    def log_prob(self, theta: Any) -> Any:
+        return jnp.sum(norm.logpdf(theta, self.centre, jnp.array([2.0, 0.5])))
+
+    def entropy(self) -> Any:
+        return jnp.log(2 * jnp.pi) + (0.0 if self.slip == "entropy" else 1.0)
+
+
+def test_sound_families_pass() -> None:
+    centre = jnp.array([1.0, -2.0])
+    check_family(Slipped(centre))
+    check_family(Gaussian({"a": centre}, Diagonal({"a": jnp.array([4.0, 0.5])})))
+    check_family(lamu.families.Gamma(3.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("slip", "law"),
+    [
+        ("mean", "draws_have_the_mean"),
+        ("variance for deviation", "draws_are_of_the_density"),
+        ("entropy", "entropy_is_the_expected_surprise"),
+    ],
+)
+def test_a_slip_in_a_family_breaks_its_law(slip: str, law: str) -> None:
+    with pytest.raises(AssertionError, match=f"{law}: "):
+        check_family(Slipped(jnp.array([1.0, -2.0]), slip))
+    assert law in {each.__name__ for each in FAMILY_LAWS}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [lamu.algorithms.ivon(learning_rate=0.1), lamu.mcmc.sgld(1e-4, warmup=4, draws=8)],
+    ids=["ivon", "sgld"],
+)
+def test_sound_algorithms_pass(algorithm: Any) -> None:
+    check_algorithm(algorithm)
+
+
+@record
+class Slip:
+    """Adam with one slip in its step."""
+
+    of: Any
+    kind: str = static()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "of"), name)
+
+    def step(self, key: Any, state: Any, batch: Any, objective: Any) -> Any:
+        if self.kind == "counts padding":
+            batch = replace(batch, mask=jnp.ones_like(batch.mask))
+        after, info = self.of.step(key, state, batch, objective)
+        if self.kind == "changes a dtype":
+            after = replace(after, count=after.count.astype(jnp.float32))
+        if self.kind == "not pure":
+            after = replace(after, mean=jax.tree.map(lambda leaf: leaf + NOISE.normal(), after.mean))
+        if self.kind == "climbs":
+            after = replace(after, mean=jax.tree.map(lambda a, b: 2 * b - a, after.mean, state.mean))
+        return after, info
+
+
+@pytest.mark.parametrize(
+    ("kind", "law"),
+    [
+        ("counts padding", "padding_is_not_seen"),
+        ("changes a dtype", "a_step_keeps_the_state"),
+        ("not pure", "a_step_is_a_pure_function"),
+        ("climbs", "the_loss_goes_down"),
+    ],
+)
+def test_a_slip_in_an_algorithm_breaks_its_law(kind: str, law: str) -> None:
+    """Each law alone: the whole check would fit a broken algorithm too."""
+    laws = {each.__name__: each for each in ALGORITHM_LAWS}
+    with pytest.raises(AssertionError):
+        laws[law](Slip(lamu.algorithms.adam(1e-2), kind))
+
+
+def test_the_report_names_every_broken_law() -> None:
+    with pytest.raises(AssertionError, match=r"Bare breaks \d laws:\n  density_sums_to_one: .*is 2 where 1 is due"):
+        check_likelihood(Bare("normaliser"))
