@@ -50,6 +50,11 @@ class Bernoulli(Likelihood):
             raise TypeError(f"the link {self.link!r} is not of probabilities; give Logit() or Probit(), for instance")
 
     @property
+    def logits(self) -> bool:
+        """Whether the link is the log odds."""
+        return isinstance(self.link, Logit)
+
+    @property
     def support(self) -> TwoClasses:
         """Zero and one, or −1 and 1."""
         return Signs() if self.link.signs else TwoClasses()

@@ -29,8 +29,7 @@ class Binomial(Independent):
 
     The number of trials is the same for all rows (`trials`), or comes with each row, as targets
     `{"value": successes, "trials": trials}`. In the second case mean, variance, draws and Fisher information are those
-    of one trial, since nobody knows the trials of a row to come: the Fisher information of a row is its trials times
-    that, so take `laplace(curvature=Hessian())` or another algorithm that reads the density itself.
+    of one trial, as those of a row to come are not known, and a row counts as often as it has trials (`counted`).
 
     Attributes:
         trials: n; None where each row brings its own.
@@ -72,6 +71,8 @@ class Binomial(Independent):
         if self.trials is not None:
             raise ValueError(f"the rows bring trials, and Binomial({self.trials}) has its own; take Binomial()")
         value, trials = np.asarray(value), np.asarray(trials)
+        if value.ndim != 1:
+            raise ValueError(f"the successes have shape {value.shape}; trials of each row go with one count, [batch]")
         Counts().check(value, "Binomial")
         Counts().check(trials, "the trials of Binomial")
         if value.shape != trials.shape:
@@ -104,6 +105,11 @@ class Binomial(Independent):
             return super().log_prob(params, f, value)
         value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
         return jnp.sum(self._log_prob(f, value, trials), axis=-1)
+
+    def counted(self, weights: Array, y: Any) -> Array:
+        """Returns the weights times the trials that rows bring."""
+        trials = _parts(y)[1]
+        return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density of counts of `trials`."""

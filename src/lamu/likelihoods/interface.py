@@ -45,6 +45,8 @@ class Likelihood:
         log_concave: whether \(\log p(y \mid f)\) is concave in f for every y.
         quadratic: whether \(\log p(y \mid f)\) is quadratic in f for given dispersion (then Gaussian beliefs are
             exact).
+        logits: whether f is the log odds of two classes, or logits of several, to which the softmax is applied; the
+            closed forms for the probabilities of classes need it.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro.distributions as dist
@@ -65,6 +67,7 @@ class Likelihood:
     support: Support | Any
     log_concave: bool | Any = False
     quadratic: bool | Any = False
+    logits: bool | Any = False
 
     # What a likelihood must define: the first, or the second and the third.
 
@@ -230,6 +233,18 @@ class Likelihood:
             covariance: `[batch, outputs, outputs]`.
         """
         del params, mean, covariance
+
+    def counted(self, weights: Array, y: Any) -> Array:
+        """Returns how often the information of each row counts, `[batch]`: its weight, unless a row holds several.
+
+        A row of n trials holds n times the information of one, and `information` does not know of n.
+
+        Args:
+            weights: what the rows count, `[batch]`.
+            y: the targets.
+        """
+        del y
+        return weights
 
     def information_root(self, params: Params, f: Array) -> Array:
         r"""Returns R with \(R R^\top = \Lambda\), the information of every row, `[batch, outputs, rank]`.

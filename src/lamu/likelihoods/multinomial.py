@@ -26,8 +26,8 @@ class Multinomial(Likelihood):
     r"""Counts of several categories out of n: \(p(y \mid f) = n! \prod_k p_k^{y_k} / y_k!\), p the softmax.
 
     Log-concave. The targets are `[batch, classes]`. Each row's own sum is its n in the density. Mean, variance, draws
-    and Fisher information are those of `trials`, or of one trial where it is None: then the Fisher information of a row
-    is its sum times that, so take `laplace(curvature=Hessian())` or another algorithm that reads the density itself.
+    and Fisher information are those of `trials`, or of one trial where it is None: then a row counts
+    as often as it has counts (`counted`).
 
     Attributes:
         classes: how many categories there are, two or more.
@@ -84,6 +84,10 @@ class Multinomial(Likelihood):
         # Factorials without their leading terms, which are put together as y log(np/y).
         log_share = jnp.log(jnp.maximum(n, 1.0))[:, None] - jnp.log(jnp.where(y > 0, y, 1.0))
         return stirling(n) + jnp.sum(y * (log_softmax(f, axis=-1) + log_share) - stirling(y), axis=-1)
+
+    def counted(self, weights: Array, y: Any) -> Array:
+        """Returns the weights times the sums of the rows, where they are not `trials`."""
+        return weights if self.trials is not None else weights * jnp.sum(jnp.asarray(y).astype(weights.dtype), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(n (\operatorname{diag}(p) - p p^\top)\), `[batch, classes, classes]`."""
