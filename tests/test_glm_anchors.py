@@ -5,20 +5,18 @@ The mode is found on the log density of the library's own model, in all paramete
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
+from examples import glm_table
+from examples.glm_table import treatment
 from scipy.optimize import minimize
 
 import lamu
-from lamu.data import Batch
 from lamu.likelihoods import NegativeBinomial, Ordinal, Poisson, Tobit, links
 
 FOLDER = Path(os.environ.get("LAMU_DATA", "no data")) / "rdatasets"
@@ -26,29 +24,12 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="LAMU_DATA names no 
 
 
 def table(name: str) -> dict[str, np.ndarray]:
-    with (FOLDER / f"{name}.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {column: np.array([row[column] for row in rows]) for column in rows[0]}
-
-
-def treatment(column: np.ndarray) -> np.ndarray:
-    """Zeros and ones for all values but the first in order, as R codes a factor."""
-    return (column[:, None] == np.unique(column)[1:]).astype(float)
+    return glm_table.table(FOLDER, name)
 
 
 def mode(likelihood: Any, x: np.ndarray, y: np.ndarray, bias: bool = True) -> tuple[Any, float]:
-    """Returns the parameters at the mode of the log likelihood, and its value."""
-    model, batch = lamu.Model(lamu.networks.Linear(bias=bias), likelihood), Batch.of(jnp.asarray(x), jnp.asarray(y))
     likelihood.check(y)
-    params, state = model.init(jax.random.key(0), batch)
-    start, unravel = ravel_pytree(params)
-    loss = jax.jit(jax.value_and_grad(lambda flat: -jnp.sum(model.log_likelihood(unravel(flat), state, batch)[0])))
-    hessian = jax.jit(jax.hessian(lambda flat: loss(flat)[0]))
-    # Around zero, where the dispersion that stands for all variation is a good one.
-    start = ravel_pytree({**params, "network": jax.tree.map(jnp.zeros_like, params["network"])})[0]
-    found = minimize(loss, start, jac=True, hess=hessian, method="trust-exact", options={"gtol": 1e-8, "maxiter": 500})
-    assert np.max(np.abs(found.jac)) < 1e-6
-    return unravel(jnp.asarray(found.x)), -float(found.fun)
+    return glm_table.mode(likelihood, x, y, bias)
 
 
 def kernel(params: Any) -> np.ndarray:
