@@ -109,6 +109,19 @@ def test_censored_times_come_to_the_mode_of_scipys() -> None:
     assert np.all((lower > 0) & (lower < upper))
 
 
+def test_targets_of_minus_one_and_one_are_scored_as_classes() -> None:
+    """The same predictions and scores as with zeros and ones, whose log odds are twice f."""
+    signs = 2 * TOSSES - 1
+    mine = fitted(Bernoulli(links.Tanh()), TOSSES_X, signs, lamu.algorithms.newton(), steps=30).predict(TOSSES_X)
+    theirs = fitted(Bernoulli(), TOSSES_X, TOSSES, lamu.algorithms.newton(), steps=30).predict(TOSSES_X)
+    np.testing.assert_allclose(mine.mean, theirs.mean, atol=0.02)  # the priors are of f, and of twice f
+    assert lamu.scores.accuracy(mine, signs) == lamu.scores.accuracy(theirs, TOSSES)
+    np.testing.assert_allclose(lamu.scores.nll(mine, signs), lamu.scores.nll(theirs, TOSSES), rtol=1e-2)
+    assert set(np.unique(mine.sample(jax.random.key(0), 3))) == {-1, 1}
+    with pytest.raises(ValueError, match="these hold 2"):
+        lamu.scores.accuracy(mine, 2 * TOSSES)
+
+
 @pytest.mark.parametrize("likelihood", [Bernoulli(links.Probit()), Ordinal(2)])
 def test_closed_forms_for_logits_refuse_other_outputs(likelihood) -> None:
     assert Bernoulli().logits

@@ -133,6 +133,14 @@ class Support(ABC):
         """
         return mean
 
+    def numbers(self, y: Any) -> Any:
+        """Returns targets with classes numbered from zero, as those of a prediction are.
+
+        Args:
+            y: targets in the support.
+        """
+        return y
+
     def indicators(self, y: Any, mean: Any) -> Any:
         """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
 
@@ -420,9 +428,9 @@ class Signs(TwoClasses):
         """Returns one where the target is one, else zero."""
         return (jnp.asarray(y) > 0).astype(mean.dtype)
 
-    def labels(self, mean: Any) -> Any:
-        """Returns one where its probability is above one half, else minus one."""
-        return 2 * (mean > 0.5) - 1
+    def numbers(self, y: Any) -> Any:
+        """Returns zero in the place of minus one."""
+        return np.where(np.equal(y, -1), 0, y)
 
     def zeros(self, rows: int) -> Array:
         """Returns whole ones, as zero is not in the support."""
