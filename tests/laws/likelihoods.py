@@ -299,7 +299,7 @@ overdispersed = row(
     "likelihoods",
     "NegativeBinomial",
     NegativeBinomial(),
-    COUNTED + " dispersion",
+    COUNTED + " entropy dispersion",
     **rows_at(
         POINTS,
         [2, 0, 5, 30],
@@ -311,8 +311,19 @@ row(
     "likelihoods",
     "NegativeBinomial SquareRoot",
     NegativeBinomial(1.7, links.SquareRoot()),
-    COUNTED,
+    COUNTED + " entropy",
     **rows_at(INSIDE, [2, 0, 5, 9], Frozen(lambda f: stats.nbinom(1.7, 1.7 / (1.7 + f**2)), whole_numbers(400))),
+)
+row(
+    "likelihoods",
+    "NegativeBinomial many",
+    NegativeBinomial(3.0),
+    COUNTED + " entropy",
+    **rows_at(
+        [4.1, 4.2, 4.5, 5.0],
+        [60, 0, 99, 190],
+        Frozen(lambda f: stats.nbinom(3.0, 3.0 / (3.0 + np.exp(f))), whole_numbers(4000)),
+    ),
 )
 student = row(
     "likelihoods",
