@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh
+from lamu.likelihoods.links import Logit, ProbabilityLink
 from lamu.record import record
 from lamu.supports import Signs, TwoClasses
 from lamu.typing import Array, Params, RandomKey
@@ -52,7 +52,7 @@ class Bernoulli(Likelihood):
     @property
     def logits(self) -> bool:
         """Whether the link is the log odds."""
-        return isinstance(self.link, Logit)
+        return self.link.logits
 
     @property
     def support(self) -> TwoClasses:
@@ -79,7 +79,7 @@ class Bernoulli(Likelihood):
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(p'^2 / (p (1 - p))\), `[batch, 1, 1]`; of log odds \(\sigma(f) \sigma(-f)\)."""
-        return weight(self.link, f[:, 0])[:, None, None]
+        return self.link.weight(f[:, 0])[:, None, None]
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns the probability of one, `[batch]`."""
@@ -91,50 +91,9 @@ class Bernoulli(Likelihood):
 
     def entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(-p \log p - (1 - p) \log(1 - p)\) in nats, `[batch]`."""
-        return binary_entropy(self.link, f[:, 0])
+        return self.link.entropy(f[:, 0])
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw a row, integers `[batch]`."""
         ones = jax.random.bernoulli(key, self.mean(params, f)).astype(jnp.result_type(int))
         return 2 * ones - 1 if self.link.signs else ones
-
-
-def weight(link: ProbabilityLink, f: Array) -> Array:
-    r"""Returns the Fisher information of one trial about f, \(p'^2 / (p (1 - p))\).
-
-    Args:
-        link: g.
-        f: the outputs, of any shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.bernoulli import weight
-        >>> from lamu.likelihoods.links import Logit, Probit
-        >>> float(weight(Logit(), jnp.array(0.0))), round(float(weight(Probit(), jnp.array(0.0))), 4)
-        (0.25, 0.6366)
-    """
-    if isinstance(link, Logit):
-        return link.probability(f) * link.complement(f)  # p′ = p(1 − p)
-    if isinstance(link, Tanh):
-        return 4.0 * link.probability(f) * link.complement(f)
-    # By logarithms, as both the numerator and the denominator vanish on either side.
-    both = link.log_prob(f, jnp.ones(f.shape, bool)) + link.log_prob(f, jnp.zeros(f.shape, bool))
-    return jnp.exp(2.0 * link.log_density(f) - both)
-
-
-def binary_entropy(link: ProbabilityLink, f: Array) -> Array:
-    r"""Returns \(-p \log p - (1 - p) \log(1 - p)\) in nats.
-
-    Args:
-        link: g.
-        f: the outputs, of any shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.bernoulli import binary_entropy
-        >>> from lamu.likelihoods.links import Logit
-        >>> f"{binary_entropy(Logit(), jnp.array(0.0)):.4f}"
-        '0.6931'
-    """
-    one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
-    return -link.probability(f) * link.log_prob(f, one) - link.complement(f) * link.log_prob(f, zero)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import betainc
 
-from lamu.likelihoods import bernoulli
 from lamu.likelihoods.factorials import log_choose
 from lamu.likelihoods.independent import Independent
 from lamu.likelihoods.links import Logit, ProbabilityLink
@@ -117,7 +116,7 @@ class Binomial(Independent):
 
     def weight(self, params: Params, f: Array) -> Array:
         r"""Returns \(n p'^2 / (p (1 - p))\)."""
-        return self._trials * bernoulli.weight(self.link, f)
+        return self._trials * self.link.weight(f)
 
     def location(self, params: Params, f: Array) -> Array:
         """Returns np."""

@@ -231,6 +231,7 @@ class ProbabilityLink(Link):
     """
 
     signs = False  # whether targets are −1 and 1, and not 0 and 1
+    logits = False  # whether f is the log odds
 
     @abstractmethod
     def log_prob(self, f: Array, one: Array) -> Array:
@@ -255,6 +256,19 @@ class ProbabilityLink(Link):
     def complement(self, f: Array) -> Array:
         """Returns 1 − p, with its own digits."""
         return jnp.exp(self.log_prob(f, jnp.zeros(f.shape, bool)))
+
+    def weight(self, f: Array) -> Array:
+        """Returns p′²/(p(1 − p)), the Fisher information of one trial about f."""
+        # By logarithms, as both the numerator and the denominator vanish on either side.
+        return jnp.exp(2.0 * self.log_density(f) - sum(self._log_probs(f)))
+
+    def entropy(self, f: Array) -> Array:
+        """Returns −p log p − (1 − p) log(1 − p), the entropy of one trial in nats."""
+        log_one, log_zero = self._log_probs(f)
+        return -self.probability(f) * log_one - self.complement(f) * log_zero
+
+    def _log_probs(self, f: Array) -> tuple[Array, Array]:
+        return self.log_prob(f, jnp.ones(f.shape, bool)), self.log_prob(f, jnp.zeros(f.shape, bool))
 
 
 @jax.custom_jvp
@@ -305,6 +319,8 @@ class Logit(ProbabilityLink):
         [0.5, 1.0]
     """
 
+    logits = True
+
     def forward(self, mean: Array) -> Array:
         """Returns the log odds."""
         return jnp.log(mean) - jnp.log1p(-mean)
@@ -328,6 +344,10 @@ class Logit(ProbabilityLink):
     def complement(self, f: Array) -> Array:
         """Returns σ(−f)."""
         return sigmoid(-f)
+
+    def weight(self, f: Array) -> Array:
+        """Returns p(1 − p), since the slope of p is the same."""
+        return self.probability(f) * self.complement(f)
 
 
 @record
@@ -374,6 +394,10 @@ class Tanh(ProbabilityLink):
     def complement(self, f: Array) -> Array:
         """Returns σ(−2f)."""
         return sigmoid(-2.0 * f)
+
+    def weight(self, f: Array) -> Array:
+        """Returns 4p(1 − p)."""
+        return 4.0 * self.probability(f) * self.complement(f)
 
 
 @record
