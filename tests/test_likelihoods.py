@@ -6,15 +6,66 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Scaled
-from lamu.likelihoods.bernoulli import log_sigmoid
+from lamu.likelihoods import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
+    Gamma,
+    GammaDispersion,
+    Gaussian,
+    IntervalCensored,
+    LeftCensored,
+    Likelihood,
+    Multinomial,
+    MultivariateGaussian,
+    NegativeBinomial,
+    Ordinal,
+    PlackettLuce,
+    Poisson,
+    Quantile,
+    RightCensored,
+    Scaled,
+    StudentT,
+    Tobit,
+    VonMises,
+    Weibull,
+    ZeroInflated,
+    links,
+)
+from lamu.likelihoods.links import log_sigmoid
 from lamu.record import decode, encode
 
 
 @pytest.mark.parametrize(
-    "likelihood", [Gaussian(), Gaussian(0.5), Bernoulli(), Categorical(3), Scaled(Gaussian(), 1.0, 2.0)]
+    "likelihood",
+    [
+        Gaussian(),
+        Gaussian(0.5),
+        Gaussian(scale_prior=GammaDispersion(2.0, 1.0)),
+        Bernoulli(),
+        Bernoulli(links.Probit()),
+        Categorical(3),
+        Scaled(Gaussian(), 1.0, 2.0),
+        Beta(),
+        Binomial(3),
+        Gamma(2.0, links.Reciprocal()),
+        IntervalCensored(Gaussian()),
+        Multinomial(3),
+        MultivariateGaussian(),
+        NegativeBinomial(),
+        Ordinal(3, links.Probit(), cuts=(0.0, 1.0)),
+        PlackettLuce(4),
+        Poisson(links.SquareRoot()),
+        Quantile(0.9),
+        StudentT(),
+        Tobit(),
+        VonMises(),
+        Weibull(),
+        ZeroInflated(NegativeBinomial()),
+    ],
 )
 def test_likelihood_is_one_and_survives_disk_and_jit(likelihood) -> None:
     assert isinstance(likelihood, Likelihood)
@@ -63,6 +114,42 @@ def test_scale_may_be_traced() -> None:
         (Categorical(3), np.array(["cat", 2], object), r"the target \['cat'\] is not"),
         (Categorical(3), np.eye(3), r"one-hot.*argmax"),
         (Categorical(3), np.zeros((4, 2)), r"\(4, 2\)"),
+        (Poisson(), [3, 0, -1], r"the target in row 2 is -1, and Poisson takes whole numbers from 0"),
+        (Poisson(), [3, 0.5], r"the target in row 1 is 0.5, and Poisson takes whole numbers from 0"),
+        (NegativeBinomial(), [3, np.inf], r"the target in row 1 is inf"),
+        (Poisson(), np.zeros((4, 1)), r"\(4, 1\).*y\[:, 0\]"),
+        (Gamma(), [1.0, 0.0], r"the target in row 1 is 0.0, and Gamma takes numbers above 0"),
+        (Weibull(), [-1.0], r"row 0 is -1.0, and Weibull takes numbers above 0"),
+        (Beta(), [0.5, 1.0], r"the target in row 1 is 1.0, and Beta takes numbers strictly between 0 and 1"),
+        (Bernoulli(links.Tanh()), [1, -1, 0], r"the target in row 2 is 0, and Bernoulli takes -1 and 1"),
+        (Binomial(3), [0, 4], r"the target in row 1 is 4, and Binomial takes whole numbers from 0 to 3"),
+        (
+            Binomial(),
+            {"value": np.array([1, 5]), "trials": np.array([1, 4])},
+            r"row 1 has 5 successes in 4 trials; give at least as many",
+        ),
+        (Binomial(), {"value": np.array([1]), "trials": np.array([1.5])}, r"row 0 is 1.5, and the trials of Binomial"),
+        (Multinomial(3, 4), [[1, 2, 1], [1, 1, 1]], r"the counts of row 1 sum to 3, and there are 4 trials"),
+        (Multinomial(3), np.zeros((4, 2)), r"\(4, 2\).*\[batch, 3\]"),
+        (Ordinal(3), [0, 1, 3], r"the target in row 2 is 3, and Ordinal\(3\) takes whole numbers from 0 to 2"),
+        (
+            RightCensored(Gaussian()),
+            {"value": np.array([1.0, 2.0]), "censored": np.array([0, 2])},
+            r"the indicator 'censored' of row 1 is 2; give 1 where a row is censored, else 0",
+        ),
+        (
+            RightCensored(Gaussian()),
+            {"value": np.array([1.0]), "event": np.array([0])},
+            r"bring \['event', 'value'\], and RightCensored\(Gaussian\) takes 'value' and 'censored'",
+        ),
+        (
+            IntervalCensored(Gaussian()),
+            {"value": np.array([0.0, 1.0]), "upper": np.array([1.0, 0.0])},
+            r"row 1 is between 1.0 and 0.0; give the smaller one first",
+        ),
+        (Tobit(), [0.0, -1.0], r"the target in row 1 is -1.0, and Tobit takes numbers from 0"),
+        (PlackettLuce(3), [[0, 1, 2], [0, 0, 1]], r"row 1 is 0, and PlackettLuce takes orders of the numbers 0 to 2"),
+        (MultivariateGaussian(np.eye(2)), np.zeros((4, 3)), r"3 outputs, and the covariance 2"),
         (Scaled(Gaussian(), 0.0, 1.0), [0.0, np.nan], r"not finite"),
         (Scaled(Gaussian(), np.zeros(3), 1.0), np.zeros((4, 2)), r"shift has 3 values.*2 outputs"),
         (Scaled(Gaussian(), 0.0, np.ones(2)), np.zeros(4), r"scale has 2 values.*1 outputs"),
@@ -208,3 +295,192 @@ def test_the_logistic_derivatives_are_the_functions_themselves() -> None:
         backward, forward = jax.grad(backward), jax.jacfwd(forward)
     program = jax.jit(jax.value_and_grad(lambda f: jnp.sum(log_sigmoid(f)))).lower(f).compile()
     assert program.as_text().count("exponential(") == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Ordinal(3, cuts=(1.0, 0.0)), "cut-points 1.0 and 0.0 are out of order; sort them"),
+        (lambda: Ordinal(3, cuts=(1.0,)), "1 cut-points for 3 classes; give 2"),
+        (lambda: Ordinal.of([0, 1, 3]), "no row has the category 2.*np.unique"),
+        (lambda: Ordinal.of([1, 2, 3]), "no row has the category 0"),
+        (lambda: Ordinal(1), "Ordinal\\(1\\)"),
+        (lambda: Binomial(0), "0 trials cannot be"),
+        (lambda: StudentT(2.0), "with 2.0 degrees of freedom the variance is infinite"),
+        (lambda: StudentT(scale=-1.0), "the scale -1.0 is not positive"),
+        (lambda: Gamma(0.0), "the shape 0.0 is not positive"),
+        (lambda: Quantile(1.0), "the level 1.0 is not between 0 and 1"),
+        (lambda: Tobit(1.0, 0.0), "limits 1.0 and 0.0 are out of order"),
+        (lambda: ZeroInflated(Gaussian()), "takes a likelihood of counts, and Gaussian takes finite numbers"),
+        (lambda: MultivariateGaussian(np.array([[1.0, 2.0], [2.0, 1.0]])), "not symmetric and positive definite"),
+        (lambda: PlackettLuce(1), "too few items"),
+        (lambda: Multinomial(1), "too few categories"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("link", "means"),
+    [
+        (links.Identity(), [-3.0, 0.0, 5.0]),
+        (links.Log(), [1e-6, 1.0, 1e6]),
+        (links.Reciprocal(), [1e-3, 1.0, 1e3]),
+        (links.SquareRoot(), [1e-3, 1.0, 1e6]),
+        (links.Tanh(), [-0.99, 0.0, 0.99]),
+        *[
+            (link, [1e-6, 0.3, 0.5, 0.999])
+            for link in (links.Logit(), links.Probit(), links.LogLog(), links.ComplementaryLogLog())
+        ],
+    ],
+)
+def test_links_return(link, means: list[float]) -> None:
+    means = jnp.asarray(means)
+    f = link.forward(means)
+    np.testing.assert_allclose(link.inverse(f), means, rtol=1e-12)
+    np.testing.assert_allclose(link.forward(link.inverse(f)), f, rtol=1e-12, atol=1e-12)
+    if isinstance(link, links.PositiveLink):
+        np.testing.assert_allclose(link.log_mean(f), jnp.log(means), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(link.reciprocal(f), 1 / means, rtol=1e-12)
+        slope = jax.vmap(jax.grad(link.log_mean))(f)
+        np.testing.assert_allclose(link.log_slope(f), slope, rtol=1e-12)
+    if isinstance(link, links.ProbabilityLink):
+        p = link.probability(f)
+        np.testing.assert_allclose(link.of_probability(p), f, rtol=1e-12, atol=1e-12)
+        for one, value in ((True, p), (False, 1 - p)):
+            np.testing.assert_allclose(link.log_prob(f, jnp.full(f.shape, one)), jnp.log(value), rtol=1e-9)
+        np.testing.assert_allclose(jnp.exp(link.log_density(f)), jax.vmap(jax.grad(link.probability))(f), rtol=1e-9)
+        np.testing.assert_allclose(
+            link.log_interval(f, f + 0.5), jnp.log(link.probability(f + 0.5) - link.probability(f)), rtol=1e-9
+        )
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("f", [0.0, 1e4, -1e4, 13.8])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        Poisson(),
+        Poisson(links.SquareRoot()),
+        NegativeBinomial(2.0),
+        Binomial(1_000_000),
+        ZeroInflated(Poisson()),
+        ZeroInflated(NegativeBinomial(2.0)),
+    ],
+)
+def test_counts_from_zero_to_a_million_are_finite(likelihood, f: float, dtype) -> None:
+    outputs = jnp.full((2, likelihood.outputs(jnp.zeros(2))), f, dtype)
+    y = jnp.array([0, 1_000_000])
+    value, slope = jax.value_and_grad(lambda outputs: jnp.sum(likelihood.log_prob({}, outputs, y)))(outputs)
+    assert jnp.isfinite(value)
+    assert jnp.isfinite(slope).all()
+    assert jnp.isfinite(likelihood.information({}, outputs)).all()
+
+
+def test_counts_of_a_million_keep_their_digits_in_float32() -> None:
+    y, f = np.array([999_000.0, 1_000_000.0]), np.log(1e6)
+    single = jnp.full((2, 1), f, jnp.float32)
+    at = np.asarray(single[:, 0], float)
+    np.testing.assert_allclose(
+        Poisson().log_prob({}, single, jnp.asarray(y)), stats.poisson.logpmf(y, np.exp(at)), atol=0.01
+    )
+    np.testing.assert_allclose(
+        NegativeBinomial(2.0).log_prob({}, single, jnp.asarray(y)),
+        stats.nbinom.logpmf(y, 2.0, 2.0 / (2.0 + np.exp(at))),
+        atol=1e-3,
+    )
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_censored_rows_are_the_tails_and_intervals(dtype) -> None:
+    """Beside SciPy, to 40 deviations on either side, in densities and slopes."""
+    far = np.array([-40.0, -3.0, 0.0, 3.0, 40.0])
+    f, value = jnp.zeros((5, 1), dtype), jnp.asarray(far)
+    rtol = 1e-5 if dtype == jnp.float32 else 1e-10
+    for likelihood, expected in (
+        (RightCensored(Gaussian(1.0)), stats.norm.logsf(far)),
+        (LeftCensored(Gaussian(1.0)), stats.norm.logcdf(far)),
+    ):
+        y = {"value": value, "censored": jnp.ones(5, int)}
+        likelihood.check(jax.tree.map(np.asarray, y))
+        assert likelihood.outputs(y) == 1
+        np.testing.assert_allclose(likelihood.log_prob({}, f, y), expected, rtol=rtol, atol=1e-30)
+        exact = {**y, "censored": jnp.zeros(5, int)}
+        np.testing.assert_allclose(likelihood.log_prob({}, f, exact), stats.norm.logpdf(far), rtol=rtol)
+        np.testing.assert_allclose(likelihood.log_prob({}, f, value), stats.norm.logpdf(far), rtol=rtol)
+        slope = jax.grad(lambda f, likelihood=likelihood, y=y: jnp.sum(likelihood.log_prob({}, f, y)))(f)
+        assert jnp.isfinite(slope).all()
+    upper = {"value": value, "upper": value + jnp.array([1.0, 0.0, 1.0, 0.0, 1.0])}
+    likelihood = IntervalCensored(Gaussian(1.0))
+    found = likelihood.log_prob({}, f, upper)
+    within = stats.norm.logcdf(-39.0) + np.log1p(-np.exp(stats.norm.logcdf(-40.0) - stats.norm.logcdf(-39.0)))
+    outer = stats.norm.logsf(40.0) + np.log1p(-np.exp(stats.norm.logsf(41.0) - stats.norm.logsf(40.0)))
+    middle = np.log(stats.norm.cdf(1.0) - 0.5)
+    exact = stats.norm.logpdf(3.0)
+    np.testing.assert_allclose(found, [within, exact, middle, exact, outer], rtol=rtol)
+    assert jnp.isfinite(jax.grad(lambda f: jnp.sum(likelihood.log_prob({}, f, upper)))(f)).all()
+
+
+def test_tobit_is_finite_at_forty_deviations() -> None:
+    for dtype in (jnp.float32, jnp.float64):
+        f = jnp.array([[40.0], [-40.0], [1e4], [-1e4]], dtype)
+        value, slope = jax.value_and_grad(lambda f: jnp.sum(Tobit(scale=1.0).log_prob({}, f, jnp.zeros(4))))(f)
+        assert jnp.isfinite(value)
+        assert jnp.isfinite(slope).all()
+
+
+def test_weibull_survival_is_scipys() -> None:
+    y = {"value": jnp.array([0.5, 2.0, 30.0]), "censored": jnp.array([1, 0, 1])}
+    reference = stats.weibull_min(1.4, scale=np.exp(0.3))
+    found = RightCensored(Weibull(1.4)).log_prob({}, jnp.full((3, 1), 0.3), y)
+    np.testing.assert_allclose(found, [reference.logsf(0.5), reference.logpdf(2.0), reference.logsf(30.0)], rtol=1e-10)
+    left = LeftCensored(Gamma(2.0)).log_prob({}, jnp.full((3, 1), 0.3), {**y, "censored": jnp.ones(3)})
+    gamma = stats.gamma(2.0, scale=np.exp(0.3) / 2)
+    np.testing.assert_allclose(left, gamma.logcdf([0.5, 2.0, 30.0]), rtol=1e-9, atol=1e-12)
+
+
+def test_trials_of_each_row() -> None:
+    value, trials, f = np.array([1, 0, 7]), np.array([3, 2, 7]), np.array([0.3, -1.0, 2.0])
+    found = Binomial().log_prob(
+        {}, jnp.asarray(f)[:, None], {"value": jnp.asarray(value), "trials": jnp.asarray(trials)}
+    )
+    np.testing.assert_allclose(found, stats.binom.logpmf(value, trials, special.expit(f)), rtol=1e-10)
+    Binomial().check({"value": value, "trials": trials})
+    assert Binomial().outputs({"value": value, "trials": trials}) == 1
+    assert Binomial().init({"value": value, "trials": trials}) == {}
+    with pytest.raises(ValueError, match=r"the rows bring trials, and Binomial\(3\) has its own"):
+        Binomial(3).check({"value": value, "trials": trials})
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "true", "y"),
+    [
+        (StudentT(5.0), 0.5, lambda r: 0.5 * r.standard_t(5, 20_000)),
+        (NegativeBinomial(), 2.0, lambda r: r.negative_binomial(2.0, 2.0 / 6.0, 20_000)),
+        (Gamma(), 3.0, lambda r: r.gamma(3.0, 1.0, 20_000)),
+        (Beta(), 5.0, lambda r: r.beta(2.0, 3.0, 20_000)),
+        (Weibull(), 1.7, lambda r: r.weibull(1.7, 20_000)),
+        (VonMises(), 4.0, lambda r: r.vonmises(1.0, 4.0, 20_000)),
+        (Quantile(0.3), 1.0, lambda r: r.exponential(1 / 0.3, 20_000) - r.exponential(1 / 0.7, 20_000)),
+        (Tobit(-np.inf), 1.5, lambda r: 1.5 * r.normal(size=20_000)),
+    ],
+)
+def test_first_dispersions_are_those_of_the_targets(likelihood, true: float, y) -> None:
+    params = likelihood.init(jnp.asarray(y(np.random.default_rng(0))))
+    np.testing.assert_allclose(np.exp(next(iter(params.values()))), [true], rtol=0.1)
+
+
+def test_several_targets_are_independent() -> None:
+    f, y = jnp.array([[0.1, -0.5], [1.0, 0.3]]), jnp.array([[1, 0], [4, 2]])
+    expected = sum(Poisson().log_prob({}, f[:, k : k + 1], y[:, k]) for k in range(2))
+    np.testing.assert_allclose(Poisson().log_prob({}, f, y), expected)
+    assert Poisson().outputs(y) == 2
+    assert Poisson().information({}, f).shape == (2, 2, 2)
+    assert NegativeBinomial().init(y)["log_concentration"].shape == (2,)
+
+
+def test_links_of_another_kind_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"Log\(\) is not of probabilities"):
+        Bernoulli(links.Log())

@@ -23,10 +23,12 @@ __all__ = [
     "Circle",
     "Classes",
     "Counts",
+    "Interval",
     "OrderedClasses",
     "PositiveReal",
     "Rankings",
     "Real",
+    "Signs",
     "Support",
     "TwoClasses",
     "UnitInterval",
@@ -58,7 +60,11 @@ class Support(ABC):
     ordered: bool = True
     circular: bool = False
     affine: bool = False
-    lower: float = -math.inf
+
+    @property
+    def lower(self) -> float:
+        """The lower end of the numbers."""
+        return -math.inf
 
     @property
     def upper(self) -> float:
@@ -127,6 +133,14 @@ class Support(ABC):
         """
         return mean
 
+    def numbers(self, y: Any) -> Any:
+        """Returns targets with classes numbered from zero, as those of a prediction are.
+
+        Args:
+            y: targets in the support.
+        """
+        return y
+
     def indicators(self, y: Any, mean: Any) -> Any:
         """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
 
@@ -190,7 +204,10 @@ class PositiveReal(Support):
 
     zero: bool = static(default=False)
 
-    lower = 0.0
+    @property
+    def lower(self) -> float:
+        """Zero."""
+        return 0.0
 
     @property
     def values(self) -> str:
@@ -203,6 +220,45 @@ class PositiveReal(Support):
 
 
 @record
+class Interval(Support):
+    """Numbers between two ends, both included, in the units of the target, which hence is not shifted or scaled.
+
+    Attributes:
+        least: the lower end; −∞ for none.
+        most: the upper end; ∞ for none.
+
+    Examples:
+        >>> from lamu.supports import Interval
+        >>> Interval(least=0.0).contains([-1.0, 0.0, 2.0]).tolist()
+        [False, True, True]
+    """
+
+    least: float = static(default=-math.inf)
+    most: float = static(default=math.inf)
+
+    @property
+    def lower(self) -> float:
+        """The lower end."""
+        return self.least
+
+    @property
+    def upper(self) -> float:
+        """The upper end."""
+        return self.most
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        if math.isinf(self.least):
+            return "finite numbers" if math.isinf(self.most) else f"numbers up to {self.most:g}"
+        return f"numbers from {self.least:g}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are finite and between the ends."""
+        return np.isfinite(y) & np.greater_equal(y, self.least) & np.less_equal(y, self.most)
+
+
+@record
 class UnitInterval(Support):
     """Numbers between zero and one, both excluded.
 
@@ -212,7 +268,10 @@ class UnitInterval(Support):
         [False, True]
     """
 
-    lower = 0.0
+    @property
+    def lower(self) -> float:
+        """Zero."""
+        return 0.0
 
     @property
     def upper(self) -> float:
@@ -268,7 +327,11 @@ class Counts(Support):
     most: int | None = static(default=None)
 
     discrete = True
-    lower = 0.0
+
+    @property
+    def lower(self) -> float:
+        """Zero."""
+        return 0.0
 
     @property
     def upper(self) -> float:
@@ -335,6 +398,43 @@ class TwoClasses(Support):
     def zeros(self, rows: int) -> Array:
         """Returns whole zeros."""
         return jnp.zeros(rows, jnp.int32)
+
+
+@record
+class Signs(TwoClasses):
+    """Minus one or one. The mean of a prediction is the probability of one, `[N]`.
+
+    Examples:
+        >>> from lamu.supports import Signs
+        >>> Signs().contains([-1, 0, 1]).tolist()
+        [True, False, True]
+    """
+
+    @property
+    def values(self) -> str:
+        """In words."""
+        return "-1 and 1"
+
+    @property
+    def advice(self) -> str:
+        """What to do about a target outside."""
+        return "encode the two classes as -1 and 1, for instance 2 * y - 1, or take a link other than Tanh"
+
+    def contains(self, y: Any) -> Any:
+        """Returns whether the targets are minus one or one."""
+        return np.equal(y, -1) | np.equal(y, 1)
+
+    def indicators(self, y: Any, mean: Any) -> Any:
+        """Returns one where the target is one, else zero."""
+        return (jnp.asarray(y) > 0).astype(mean.dtype)
+
+    def numbers(self, y: Any) -> Any:
+        """Returns zero in the place of minus one."""
+        return np.where(np.equal(y, -1), 0, y)
+
+    def zeros(self, rows: int) -> Array:
+        """Returns whole ones, as zero is not in the support."""
+        return jnp.ones(rows, jnp.int32)
 
 
 @record

@@ -9,13 +9,31 @@ then it learns from all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lamu.cli.outside import is_outside, likelihood_of
 from lamu.data import Encoding
 from lamu.data.spelling import nearest
 from lamu.folds import length_of_members
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from lamu.likelihoods import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Quantile,
+    StudentT,
+    Tobit,
+    Weibull,
+    ZeroInflated,
+    links,
+)
 from lamu.model import Model
 from lamu.networks import MLP, Network
 from lamu.priors import LearnedNormal
@@ -34,8 +52,27 @@ __all__ = [
 ]
 
 DEFAULT = "default"  # how `lamu compare` calls what `lamu fit` runs where no algorithm is named
-LIKELIHOODS = {"gaussian": Gaussian, "heteroscedastic": HeteroscedasticGaussian}
+LIKELIHOODS: dict[str, tuple[str, Callable[[Encoding], Likelihood]]] = {  # with the task of each
+    "gaussian": ("regression", lambda _: Gaussian()),
+    "heteroscedastic": ("regression", lambda _: HeteroscedasticGaussian()),
+    "student_t": ("regression", lambda _: StudentT()),
+    "median": ("regression", lambda _: Quantile(0.5)),
+    "tobit": ("regression", lambda _: Tobit()),
+    "poisson": ("regression", lambda _: Poisson()),
+    "negative_binomial": ("regression", lambda _: NegativeBinomial()),
+    "zero_inflated_poisson": ("regression", lambda _: ZeroInflated(Poisson())),
+    "gamma": ("regression", lambda _: Gamma()),
+    "weibull": ("regression", lambda _: Weibull()),
+    "beta": ("regression", lambda _: Beta()),
+    "logit": ("binary", lambda _: Bernoulli()),
+    "probit": ("binary", lambda _: Bernoulli(links.Probit())),
+    "log_log": ("binary", lambda _: Bernoulli(links.LogLog())),
+    "complementary_log_log": ("binary", lambda _: Bernoulli(links.ComplementaryLogLog())),
+    "categorical": ("classes", lambda encoding: Categorical(len(encoding.labels))),
+    "ordinal": ("classes", lambda encoding: Ordinal(len(encoding.labels))),
+}
 
+_DEFAULTS = {"regression": "gaussian", "binary": "logit", "classes": "categorical"}
 _FOLDS = 5
 _BATCH = 64
 _VALIDATION = 0.1
@@ -110,7 +147,7 @@ def model_for(encoding: Encoding, x: Any, y: Any, likelihood: str | None = None)
         encoding: what the columns and the target are.
         x: the training features, `[rows, columns]`.
         y: the training targets, `[rows]`.
-        likelihood: one of `LIKELIHOODS` for a regression, or `package.module:name`; None for the task's own.
+        likelihood: one of `LIKELIHOODS` of the task, or `package.module:name`; None for the task's own.
     """
     return Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5)).standardised(x, y)
 
@@ -129,8 +166,7 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
 
     Args:
         encoding: what the target is.
-        name: one of `LIKELIHOODS` for a regression, or `package.module:name`, whose task is the target's; None for
-            the task's own.
+        name: one of `LIKELIHOODS`, or `package.module:name`, whose task is the target's; None for the task's own.
 
     Raises:
         ValueError: for an unknown name, or the name of a likelihood for another task.
@@ -151,11 +187,11 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
         return found
     if name is not None and name not in LIKELIHOODS:
         raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
-    if encoding.task == "regression":
-        return LIKELIHOODS[name or "gaussian"]()
-    if name is not None:
+    task, make = LIKELIHOODS[name or _DEFAULTS[encoding.task]]
+    if task != encoding.task:
+        of = {"regression": "a regression", "binary": "two classes", "classes": "classes"}[task]
         raise ValueError(
-            f"--likelihood {name} is of a regression, and the task of {encoding.target!r} is {encoding.task}; leave it "
-            "out, or give --task regression"
+            f"--likelihood {name} is of {of}, and the task of {encoding.target!r} is {encoding.task}; leave it "
+            f"out, or give --task {task}"
         )
-    return Bernoulli() if encoding.task == "binary" else Categorical(len(encoding.labels))
+    return make(encoding)

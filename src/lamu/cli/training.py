@@ -59,7 +59,7 @@ class Request:
         folds: how many folds an ensemble is made over, zero for one run; None for the default.
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
         temperature: T of the posterior; None for the one that training rows set aside choose.
-        likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, for a regression, or `package.module:name`; None for the
+        likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the
             task's own.
     """
 

@@ -1,4 +1,4 @@
-r"""Two classes, one logit: \(p(y = 1 \mid f) = \sigma(f)\)."""
+r"""Two classes, one output: \(p(y = 1 \mid f) = g^{-1}(f)\), by default the logistic function."""
 
 from __future__ import annotations
 
@@ -7,106 +7,93 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.nn import sigmoid
 
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.links import Logit, ProbabilityLink
 from lamu.record import record
-from lamu.supports import TwoClasses
+from lamu.supports import Signs, TwoClasses
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Bernoulli", "log_sigmoid"]
-
-
-@jax.custom_jvp
-def log_sigmoid(f: Array) -> Array:
-    r"""Returns \(\log \sigma(f) = \min(f, 0) - \log(1 + e^{-|f|})\).
-
-    Value and slope, \(\sigma(-f)\), share one exponential, which on a linear predictor is most of the work: with
-    `jax.nn.log_sigmoid`, whose derivative takes two more, a gradient of a logistic regression takes 1.4 times as long.
-
-    Args:
-        f: logits, of any shape.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.bernoulli import log_sigmoid
-        >>> log_sigmoid(jnp.array([0.0, -1e4, 1e4])).round(4).tolist()
-        [-0.6931..., -10000.0, 0.0]
-    """
-    return jnp.minimum(f, 0.0) - jnp.log1p(jnp.exp(-jnp.abs(f)))
-
-
-@jax.custom_jvp
-def _sigmoid_of_minus(f: Array) -> Array:
-    shared = jnp.exp(-jnp.abs(f))
-    return jnp.where(f > 0, shared, 1.0) / (1.0 + shared)
-
-
-@log_sigmoid.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return log_sigmoid(*primals), _sigmoid_of_minus(*primals) * tangents[0]
-
-
-@_sigmoid_of_minus.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # By hand, as that of |f| is zero at f = 0, where many networks start.
-    (f,) = primals
-    return _sigmoid_of_minus(f), -_sigmoid_of_minus(f) * _sigmoid_of_minus(-f) * tangents[0]
+__all__ = ["Bernoulli"]
 
 
 @record
 class Bernoulli(Likelihood):
-    r"""A binary target with one logit: \(p(y \mid f) = \sigma(f)^y \sigma(-f)^{1-y}\), \(\sigma(f) = 1/(1 + e^{-f})\).
+    r"""A binary target with one output: \(p(y \mid f) = p^y (1 - p)^{1-y}\), \(p = g^{-1}(f)\).
 
-    The outputs are `[batch, 1]`, the targets `[batch]`, zero or one in any dtype (Booleans too). Log-concave, with
-    nothing to learn beside f.
+    The outputs are `[batch, 1]`, the targets `[batch]`, zero or one in any dtype (Booleans too); with the link `Tanh`
+    they are −1 or 1. The mean of a prediction is the probability of one in every case. Log-concave, with nothing to
+    learn beside f.
+
+    Attributes:
+        link: g, one of `lamu.likelihoods.links`: `Logit`, `Probit`, `LogLog`, `ComplementaryLogLog` or `Tanh`.
+
+    Raises:
+        TypeError: for a link that is not of probabilities.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Bernoulli
+        >>> from lamu.likelihoods.links import ComplementaryLogLog
         >>> Bernoulli().mean({}, jnp.array([[0.0], [1e4], [-1e4]])).tolist()
         [0.5, 1.0, 0.0]
+        >>> Bernoulli(link=ComplementaryLogLog()).mean({}, jnp.array([[0.0]])).round(3).tolist()
+        [0.632...]
     """
 
-    support = TwoClasses()
+    link: ProbabilityLink | Any = Logit()
+
     log_concave = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.link, ProbabilityLink):
+            raise TypeError(f"the link {self.link!r} is not of probabilities; give Logit() or Probit(), for instance")
+
+    @property
+    def logits(self) -> bool:
+        """Whether the link is the log odds."""
+        return self.link.logits
+
+    @property
+    def support(self) -> TwoClasses:
+        """Zero and one, or −1 and 1."""
+        return Signs() if self.link.signs else TwoClasses()
+
     def check(self, y: Any) -> None:
-        """Raises a ValueError unless the targets are zeros and ones, `[batch]`."""
+        """Raises a ValueError unless the targets are the two values, `[batch]`."""
         y = np.asarray(y)
         if y.ndim != 1:
             raise ValueError(f"the targets have shape {y.shape}; Bernoulli takes zeros and ones of shape [batch]")
         self.support.check(y, "Bernoulli")
 
     def outputs(self, y: Any) -> int:
-        """Returns one: a single logit."""
+        """Returns one: a single output."""
         return 1
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\log \sigma((2y - 1) f)\) in nats, `[batch]`.
+        r"""Returns \(\log p\) or \(\log(1 - p)\) in nats, `[batch]`.
 
         NumPyro's density is not used here: its derivative at f = 0, where many networks start, is the one-sided one.
         """
-        sign = 2.0 * jnp.reshape(y, f.shape[:1]).astype(f.dtype) - 1.0
-        return log_sigmoid(sign * f[:, 0])
+        return self.link.log_prob(f[:, 0], jnp.reshape(y, f.shape[:1]).astype(f.dtype) > 0)
 
     def information(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sigma(f) \sigma(-f)\), `[batch, 1, 1]`."""
-        return self.variance(params, f)[:, None, None]
+        r"""Returns \(p'^2 / (p (1 - p))\), `[batch, 1, 1]`; of log odds \(\sigma(f) \sigma(-f)\)."""
+        return self.link.weight(f[:, 0])[:, None, None]
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns the probability of one, `[batch]`."""
-        return sigmoid(f[:, 0])
+        return self.link.probability(f[:, 0])
 
     def variance(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sigma(f) \sigma(-f)\), `[batch]`, which does not cancel where p(1 − p) would."""
-        return sigmoid(f[:, 0]) * sigmoid(-f[:, 0])
+        r"""Returns \(p (1 - p)\), `[batch]`, from the probabilities of both, which does not cancel."""
+        return self.link.probability(f[:, 0]) * self.link.complement(f[:, 0])
 
     def entropy(self, params: Params, f: Array) -> Array:
-        r"""Returns \(-\sigma(f) \log \sigma(f) - \sigma(-f) \log \sigma(-f)\) in nats, `[batch]`."""
-        logit = f[:, 0]
-        return -sigmoid(logit) * log_sigmoid(logit) - sigmoid(-logit) * log_sigmoid(-logit)
+        r"""Returns \(-p \log p - (1 - p) \log(1 - p)\) in nats, `[batch]`."""
+        return self.link.entropy(f[:, 0])
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw a row, integers `[batch]`."""
-        return jax.random.bernoulli(key, sigmoid(f[:, 0])).astype(jnp.result_type(int))
+        ones = jax.random.bernoulli(key, self.mean(params, f)).astype(jnp.result_type(int))
+        return 2 * ones - 1 if self.link.signs else ones

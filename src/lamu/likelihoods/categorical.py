@@ -40,6 +40,7 @@ class Categorical(Likelihood):
     classes: int = static()
 
     log_concave = True
+    logits = True
 
     @property
     def support(self) -> Classes:

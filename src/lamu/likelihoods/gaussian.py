@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_interval
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey
@@ -25,11 +27,12 @@ class Gaussian(Likelihood):
     hence log-concave.
 
     Without a scale the noise is learned: the parameters are `{"log_scale": ...}`, the \(\log \sigma_k\) of shape
-    `[outputs]`, with the prior \(\log \sigma_k \sim N(0, 3^2)\). It is weak, and meant for targets of order one: two
-    standard deviations span σ from 1/400 to 400 (standardise the targets, or let `Scaled` do it).
+    `[outputs]`, with the prior \(\log \sigma_k \sim N(0, 3^2)\) unless told otherwise. It is weak, and meant for
+    targets of order one: two standard deviations span σ from 1/400 to 400 (standardise them, or let `Scaled` do it).
 
     Attributes:
         scale: the noise standard deviation σ of every output, in the target's units; None where it is learned.
+        scale_prior: the prior of a learned σ.
 
     Raises:
         ValueError: if the scale is not positive and finite.
@@ -45,6 +48,7 @@ class Gaussian(Likelihood):
     """
 
     scale: Number | None = None
+    scale_prior: DispersionPrior = LogNormalDispersion()
 
     support = Real()
     log_concave = True
@@ -94,12 +98,10 @@ class Gaussian(Likelihood):
         return {"log_scale": jnp.log(jnp.where(varies, spread, jnp.ones_like(spread)))}
 
     def log_prior(self, params: Params) -> Array:
-        r"""Returns \(\sum_k \log N(\log \sigma_k \mid 0, 3^2)\) in nats; zero where the noise is given."""
+        r"""Returns the log density of the \(\log \sigma_k\) in nats; zero where the noise is given."""
         if self.scale is not None:
             return jnp.asarray(0.0)
-        from numpyro.distributions import Normal
-
-        return jnp.sum(Normal(0.0, 3.0).log_prob(params["log_scale"]))
+        return jnp.sum(self.scale_prior.log_prob(params["log_scale"]))
 
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
@@ -139,6 +141,18 @@ class Gaussian(Likelihood):
         r"""Returns \(\Phi((y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
         return _target(self._noise(params, f).cdf(_columns(y, f)))
 
+    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\log \Phi((y - f)/\sigma)\) of one output, `[batch]`."""
+        return log_normal_cdf(self._deviations(params, f, y))
+
+    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\log \Phi((f - y)/\sigma)\) of one output, `[batch]`."""
+        return log_normal_cdf(-self._deviations(params, f, y))
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval of one output, `[batch]`."""
+        return log_normal_interval(self._deviations(params, f, lower), self._deviations(params, f, upper))
+
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
         r"""Returns the exact \(\int p(y \mid f) N(f \mid m, C) df = N(m, C + \operatorname{diag}(\sigma_k^2))\).
 
@@ -157,6 +171,9 @@ class Gaussian(Likelihood):
         if self.scale is None:
             return jnp.exp(params["log_scale"]).astype(f.dtype)
         return jnp.full(f.shape[-1:], self.scale, f.dtype)
+
+    def _deviations(self, params: Params, f: Array, y: Array) -> Array:
+        return (jnp.reshape(y, f.shape[:1]).astype(f.dtype) - f[:, 0]) / self._scale(params, f)[0]
 
     def _noise(self, params: Params, f: Array) -> Any:
         """The distribution of every entry, `[batch, outputs]`."""

@@ -45,26 +45,29 @@ class Likelihood:
         log_concave: whether \(\log p(y \mid f)\) is concave in f for every y.
         quadratic: whether \(\log p(y \mid f)\) is quadratic in f for given dispersion (then Gaussian beliefs are
             exact).
+        logits: whether f is the log odds of two classes, or logits of several, to which the softmax is applied; the
+            closed forms for the probabilities of classes need it.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro.distributions as dist
         >>> from lamu.record import record
         >>> @record
-        ... class Poisson(lamu.likelihoods.Likelihood):
+        ... class MyPoisson(lamu.likelihoods.Likelihood):
         ...     support, log_concave = lamu.supports.Counts(), True
         ...
         ...     def distribution(self, params, f):
         ...         return dist.Poisson(jnp.exp(f[:, 0]))
         >>> f = jnp.log(jnp.array([[2.0], [5.0]]))
-        >>> Poisson().mean({}, f).round(4).tolist()
+        >>> MyPoisson().mean({}, f).round(4).tolist()
         [2.0, 5.0]
-        >>> Poisson().information({}, f).ravel().round(4).tolist()
+        >>> MyPoisson().information({}, f).ravel().round(4).tolist()
         [2.0, 5.0]
     """
 
     support: Support | Any
     log_concave: bool | Any = False
     quadratic: bool | Any = False
+    logits: bool | Any = False
 
     # What a likelihood must define: the first, or the second and the third.
 
@@ -197,6 +200,8 @@ class Likelihood:
             raise TypeError(
                 f"{self.name} has no cdf, which is for regression; use mean, the probabilities of the classes"
             )
+        if not self.support.ordered:
+            raise TypeError(f"{self.name} has no cdf: {self.support.values} have no order; use sample")
         with contextlib.suppress(NotImplementedError), lenient():  # where NumPyro has no formula
             distribution = self.distribution(params, f)
             if distribution is not None:
@@ -207,6 +212,18 @@ class Likelihood:
         y = self._targets(y, f)
         return self._average(params, f, lambda f, drawn: (drawn.astype(f.dtype) <= y).astype(f.dtype))
 
+    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log P(Y ≤ y | f) of one number a row, `[batch]`; that of `cdf` unless overridden."""
+        return _log(self.cdf(params, f, y))
+
+    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log P(Y > y | f) of one number a row, `[batch]`; that of 1 − `cdf` unless overridden."""
+        return _log(1.0 - self.cdf(params, f, y))
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns log P(lower < Y ≤ upper | f) of one number a row, `[batch]`; that of `cdf` unless overridden."""
+        return _log(self.cdf(params, f, upper) - self.cdf(params, f, lower))
+
     def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
         r"""Returns \(\int p(y \mid f)\, N(f)\, df\) as `(mean, covariance)` where it is Gaussian, else None.
 
@@ -216,6 +233,18 @@ class Likelihood:
             covariance: `[batch, outputs, outputs]`.
         """
         del params, mean, covariance
+
+    def counted(self, weights: Array, y: Any) -> Array:
+        """Returns how often the information of each row counts, `[batch]`: its weight, unless a row holds several.
+
+        A row of n trials holds n times the information of one, and `information` does not know of n.
+
+        Args:
+            weights: what the rows count, `[batch]`.
+            y: the targets.
+        """
+        del y
+        return weights
 
     def information_root(self, params: Params, f: Array) -> Array:
         r"""Returns R with \(R R^\top = \Lambda\), the information of every row, `[batch, outputs, rank]`.
@@ -272,3 +301,8 @@ class Likelihood:
         keys = jax.random.split(jax.random.key(0), (_DRAWS // _AT_ONCE, _AT_ONCE))
         shape = jax.eval_shape(of_draw, jax.random.key(0))
         return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), keys)[0] / _DRAWS
+
+
+def _log(probability: Array) -> Array:
+    """The logarithm of a probability, which a difference may have rounded to zero."""
+    return jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny))

@@ -148,8 +148,9 @@ class BatchLoss:
     def information(self, coordinates: Params, f: Array) -> Array:
         """Returns every row's Fisher information about f, times what the row counts, `[batch, outputs, outputs]`."""
         dispersion = self.space.join(coordinates, self.rest)["likelihood"]
-        weight = self.objective.row_factor(self.batch).astype(f.dtype)
-        return self.objective.model.likelihood.information(dispersion, f) * weight[:, None, None]
+        likelihood = self.objective.model.likelihood
+        weight = likelihood.counted(self.objective.row_factor(self.batch), self.batch.y).astype(f.dtype)
+        return likelihood.information(dispersion, f) * weight[:, None, None]
 
     def parts(self, coordinates: Params, key: RandomKey | None, runs: int = 1) -> int:
         """Returns in how many parts a pass takes the rows, so that what one holds fits a cache; mostly one.

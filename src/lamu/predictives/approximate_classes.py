@@ -193,6 +193,11 @@ def _variances(spread: Array) -> Array:
 def _outputs(of: Any, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
     if not model.likelihood.support.has_classes:
         raise TypeError("probabilities of classes are asked of a regression; use Linearised(), a closed form there")
+    if not model.likelihood.logits:
+        raise TypeError(
+            f"the closed forms are for logits, and the outputs of {model.likelihood.name} are none; use Sampled() or "
+            "Linearised(), or declare `logits = True` where a class of your own takes the softmax of f"
+        )
     return of.outputs(model, belief, network_state, samples, key)
 
 

@@ -136,7 +136,7 @@ def energy(
         >>> lamu.scores.energy(posterior, x[:3]).shape
         (3,)
     """
-    if not posterior.model.likelihood.support.has_classes:
+    if not posterior.model.likelihood.logits:
         raise ValueError("energy is for classes, whose outputs are logits; of a regression take pred.epistemic")
     key = jax.random.clone(posterior.key) if key is None else key
     x = np.asarray(x)

@@ -58,6 +58,7 @@ def target(score: str, pred: Any, y: Any, has_classes: bool | None = None) -> np
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
     _require_known(score, y)
     if pred.support.has_classes:
+        y = pred.support.numbers(y)
         _require_classes(score, y, 2 if len(shape) == 1 else shape[-1])
     return y
 

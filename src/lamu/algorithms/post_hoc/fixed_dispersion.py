@@ -52,6 +52,11 @@ class FixedDispersion(Likelihood):
         """Whether the base is quadratic in f."""
         return self.base.quadratic
 
+    @property
+    def logits(self) -> bool:
+        """Whether f are the base's logits."""
+        return self.base.logits
+
     def check(self, y: Any) -> None:
         """Raises a ValueError if the targets cannot be of the base."""
         self.base.check(y)
@@ -67,6 +72,10 @@ class FixedDispersion(Likelihood):
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the base's log density in nats, `[batch]`."""
         return self.base.log_prob(self.dispersion, f, y)
+
+    def counted(self, weights: Array, y: Any) -> Array:
+        """Returns the base's counts of the rows, `[batch]`."""
+        return self.base.counted(weights, y)
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information, `[batch, outputs, outputs]`."""

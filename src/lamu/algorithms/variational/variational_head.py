@@ -194,9 +194,9 @@ def expected_log_likelihood(model: Model, dispersion: Params, mean: Array, varia
 
 def _require_task(model: Model) -> None:
     likelihood = model.likelihood
-    if not likelihood.quadratic and type(likelihood).__name__ not in ("Bernoulli", "Categorical"):
+    if not (likelihood.quadratic or likelihood.logits):
         raise TypeError(
-            f"variational_head() has a bound for Gaussian, Bernoulli and Categorical, not for "
+            f"variational_head() has a bound for Gaussian, Bernoulli and Categorical with logits, not for "
             f"{likelihood.name}; use last_layer() or ivon()"
         )
 

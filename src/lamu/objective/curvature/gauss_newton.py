@@ -58,7 +58,7 @@ class GaussNewton(Curvature):
         """Returns value, gradient and Gauss–Newton matrix."""
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, key)
-            return at.evaluation(*at.pulled(OutputHessian(at.likelihood, at.dispersion, at.f, at.weights)))
+            return at.evaluation(*at.pulled(OutputHessian(at.likelihood, at.dispersion, at.f, at.counted)))
         at = without_padding(loss).gradient(theta, key)
         return Evaluation(at.value, at.coordinates, at.rest, self.matrix(loss, theta, structure), at.network_state)
 
@@ -66,7 +66,7 @@ class GaussNewton(Curvature):
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
         """Returns the Fisher information."""
-        return OutputHessian(likelihood, dispersion, f, weights)
+        return OutputHessian(likelihood, dispersion, f, likelihood.counted(weights, y))
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
@@ -94,8 +94,9 @@ def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     dispersion = loss.space.join(theta, loss.rest)["likelihood"]
     read = linearise(loss.of_row, theta, loss.batch.x)
     f = with_offset(read.outputs, loss.batch.offset)
-    roots = loss.objective.model.likelihood.information_root(dispersion, f)
-    roots = roots * jnp.sqrt(loss.objective.row_factor(loss.batch)).astype(f.dtype)[:, None, None]
+    likelihood = loss.objective.model.likelihood
+    weights = likelihood.counted(loss.objective.row_factor(loss.batch), loss.batch.y)
+    roots = likelihood.information_root(dispersion, f) * jnp.sqrt(weights).astype(f.dtype)[:, None, None]
     roots = jnp.moveaxis(roots, 2, 0)
     if not read.unread:
         return jax.tree.unflatten(jax.tree.structure(theta), squares_of_outputs(read, roots))

@@ -59,8 +59,10 @@ class OverData:
         def of(loss: BatchLoss, share: Any, key: RandomKey) -> Params:
             theta = self.params["network"]
             f, pull = jax.vjp(loss.outputs, theta)
-            root = self.objective.model.likelihood.information_root(self.params["likelihood"], f)
-            weights = jnp.sqrt(self.objective.row_factor(loss.batch) * share).astype(f.dtype)
+            likelihood = self.objective.model.likelihood
+            root = likelihood.information_root(self.params["likelihood"], f)
+            counts = likelihood.counted(self.objective.row_factor(loss.batch), loss.batch.y)
+            weights = jnp.sqrt(counts * share).astype(f.dtype)
             noise = jax.random.normal(key, (root.shape[0], root.shape[2]), f.dtype)
             return pull(jnp.einsum("bkr,br->bk", root, noise) * weights[:, None])[0]
 

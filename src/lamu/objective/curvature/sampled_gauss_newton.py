@@ -70,7 +70,7 @@ class SampledGaussNewton(Curvature):
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, of_layers)
             keys = of_labels[None] if self.draws == 1 else jax.random.split(of_labels, self.draws)
-            hessian = _of_labels(at.likelihood, at.dispersion, at.f, at.weights, keys)
+            hessian = _of_labels(at.likelihood, at.dispersion, at.f, at.counted, keys)
             return at.evaluation(*at.pulled(hessian))
         loss = without_padding(loss)
         at = loss.gradient(theta, of_layers)
@@ -81,12 +81,13 @@ class SampledGaussNewton(Curvature):
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
         """Returns the mean outer product of gradients with sampled targets."""
-        return _of_labels(likelihood, dispersion, f, weights, jax.random.split(key, self.draws))
+        keys = jax.random.split(key, self.draws)
+        return _of_labels(likelihood, dispersion, f, likelihood.counted(weights, y), keys)
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> Any:
         """Returns the matrix alone, in the given structure."""
         likelihood, batch = loss.objective.model.likelihood, without_padding(loss).batch
-        weights = loss.objective.row_factor(batch)
+        weights = likelihood.counted(loss.objective.row_factor(batch), batch.y)
         dispersion = loss.space.join(theta, loss.rest)["likelihood"]
 
         def row(theta: Params, row: tuple[Array, Array | None, RandomKey]) -> Array:

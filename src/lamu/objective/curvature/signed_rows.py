@@ -54,6 +54,8 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
     """
     model, batch = loss.objective.model, loss.batch
     factor = loss.objective.row_factor(batch)
+    if model.has_outputs:  # a row of several trials is redrawn as one, and counts as often as it has trials
+        factor = model.likelihood.counted(factor, batch.y)
 
     def probe(key: RandomKey) -> Params:
         label_key, sign_key, layer_key = jax.random.split(key, 3)

@@ -1,0 +1,157 @@
+r"""Successes in a number of trials: \(y \sim \mathrm{Binomial}(n, p)\), \(p = g^{-1}(f)\)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import betainc
+
+from lamu.likelihoods.factorials import log_choose
+from lamu.likelihoods.independent import Independent
+from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.record import record, static
+from lamu.supports import Counts
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Binomial"]
+
+_MOST = 1024  # trials up to which the entropy is a sum over all counts
+
+
+@record
+class Binomial(Independent):
+    r"""Counts of successes: \(p(y \mid f) = \binom{n}{y} p^y (1 - p)^{n - y}\). Log-concave.
+
+    The number of trials is the same for all rows (`trials`), or comes with each row, as targets
+    `{"value": successes, "trials": trials}`. In the second case mean, variance, draws and Fisher information are those
+    of one trial, as those of a row to come are not known, and a row counts as often as it has trials (`counted`).
+
+    Attributes:
+        trials: n; None where each row brings its own.
+        link: g, a link of probabilities with the range 0 to 1.
+
+    Raises:
+        ValueError: if the number of trials is not a whole number from 1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Binomial
+        >>> Binomial(10).mean({}, jnp.zeros((1, 1))).tolist()
+        [5.0]
+        >>> rows = {"value": jnp.array([1, 2]), "trials": jnp.array([1, 4])}
+        >>> jnp.exp(Binomial().log_prob({}, jnp.zeros((2, 1)), rows)).round(3).tolist()
+        [0.5, 0.375]
+    """
+
+    trials: int | None = static(default=None)
+    link: ProbabilityLink = Logit()
+
+    log_concave = True
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and not (self.trials >= 1 and self.trials == int(self.trials)):
+            raise ValueError(f"{self.trials} trials cannot be; give a whole number from 1, or one for each row")
+
+    @property
+    def support(self) -> Counts:
+        """Whole numbers up to the number of trials."""
+        return Counts(most=self.trials or 1)
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless successes and trials are whole numbers, and trials enough."""
+        value, trials = _parts(y)
+        if trials is None:
+            super().check(value)
+            return
+        if self.trials is not None:
+            raise ValueError(f"the rows bring trials, and Binomial({self.trials}) has its own; take Binomial()")
+        value, trials = np.asarray(value), np.asarray(trials)
+        if value.ndim != 1:
+            raise ValueError(f"the successes have shape {value.shape}; trials of each row go with one count, [batch]")
+        Counts().check(value, "Binomial")
+        Counts().check(trials, "the trials of Binomial")
+        if value.shape != trials.shape:
+            raise ValueError(f"there are successes of shape {value.shape}, and trials of {trials.shape}; give the same")
+        if (value > trials).any():
+            row = np.argwhere(value > trials)[0]
+            at = tuple(row)
+            raise ValueError(
+                f"row {row[0]} has {value[at]!s} successes in {trials[at]!s} trials; give at least as many trials"
+            )
+
+    def outputs(self, y: Any) -> int:
+        """Returns one for each count of a row."""
+        return super().outputs(_parts(y)[0])
+
+    def init(self, y: Any) -> Params:
+        """Returns nothing."""
+        return {}
+
+    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
+        """Returns the log density of the counts in nats, `[batch]`.
+
+        Args:
+            params: nothing.
+            f: the outputs.
+            y: successes, or `{"value": successes, "trials": trials}`.
+        """
+        value, trials = _parts(y)
+        if trials is None:
+            return super().log_prob(params, f, value)
+        value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
+        return jnp.sum(self._log_prob(f, value, trials), axis=-1)
+
+    def counted(self, weights: Array, y: Any) -> Array:
+        """Returns the weights times the trials that rows bring."""
+        trials = _parts(y)[1]
+        return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
+
+    def density(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the log density of counts of `trials`."""
+        return self._log_prob(f, y, jnp.full(f.shape, self._trials, f.dtype))
+
+    def weight(self, params: Params, f: Array) -> Array:
+        r"""Returns \(n p'^2 / (p (1 - p))\)."""
+        return self._trials * self.link.weight(f)
+
+    def location(self, params: Params, f: Array) -> Array:
+        """Returns np."""
+        return self._trials * self.link.probability(f)
+
+    def spread(self, params: Params, f: Array) -> Array:
+        """Returns np(1 − p)."""
+        return self._trials * self.link.probability(f) * self.link.complement(f)
+
+    def surprise(self, params: Params, f: Array) -> Array | None:
+        """Returns the sum over all counts, up to 1,024 trials."""
+        if self._trials > _MOST:
+            return None
+        y = jnp.arange(self._trials + 1, dtype=f.dtype).reshape(-1, *[1] * f.ndim)
+        log_prob = jax.vmap(lambda y: self.density({}, f, jnp.broadcast_to(y, f.shape)))(y)
+        return -jnp.sum(jnp.exp(log_prob) * log_prob, axis=0)
+
+    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns binomial counts."""
+        return jax.random.binomial(key, float(self._trials), self.link.probability(f), f.shape, f.dtype)
+
+    def below(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the regularised incomplete beta function of 1 − p."""
+        some = jnp.clip(y, 0.0, self._trials - 1.0)
+        return betainc(self._trials - some, some + 1.0, self.link.complement(f))
+
+    @property
+    def _trials(self) -> int:
+        return 1 if self.trials is None else self.trials
+
+    def _log_prob(self, f: Array, y: Array, n: Array) -> Array:
+        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
+        return log_choose(n, y) + y * self.link.log_prob(f, one) + (n - y) * self.link.log_prob(f, zero)
+
+
+def _parts(y: Any) -> tuple[Any, Any]:
+    """Successes and trials, None where the rows bring none."""
+    return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)

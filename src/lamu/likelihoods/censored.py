@@ -1,0 +1,237 @@
+r"""Targets of which some rows say only that they lie beyond, or between, known numbers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.likelihoods.interface import Likelihood
+from lamu.record import record
+from lamu.supports import Interval, Support
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["IntervalCensored", "LeftCensored", "RightCensored"]
+
+
+class _Censored(Likelihood):
+    """What the three have in common: all but the density is the base's, of the target that censoring hides."""
+
+    base: Likelihood
+    second: str  # what rows bring beside their value
+
+    @property
+    def name(self) -> str:
+        """The kind of censoring, and the base."""
+        return f"{type(self).__name__}({self.base.name})"
+
+    @property
+    def support(self) -> Support:
+        """The base's, which cannot be standardised: limits have the target's units."""
+        return Interval() if self.base.support.affine else self.base.support
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the base is: integrals of log-concave functions are."""
+        return self.base.log_concave
+
+    def split(self, y: Any) -> tuple[Any, Any]:
+        """Returns the value of each row and what it brings beside it, None for plain targets.
+
+        Args:
+            y: targets, an array or a mapping.
+
+        Raises:
+            ValueError: for a mapping of other names.
+        """
+        if not isinstance(y, Mapping):
+            return y, None
+        if set(y) != {"value", self.second}:
+            raise ValueError(
+                f"the targets bring {sorted(y)}, and {self.name} takes 'value' and {self.second!r}; rename them"
+            )
+        return y["value"], y[self.second]
+
+    def outputs(self, y: Any) -> int:
+        """Returns the base's."""
+        return self.base.outputs(self.split(y)[0])
+
+    def init(self, y: Any) -> Params:
+        """Returns the base's first dispersions, for the values as if they were targets."""
+        return self.base.init(self.split(y)[0])
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns the base's."""
+        return self.base.log_prior(params)
+
+    def dispersion_information(self, params: Params) -> Params:
+        """Returns the base's."""
+        return self.base.dispersion_information(params)
+
+    def widened(self, params: Params, factor: Number) -> Params | None:
+        """Returns the base's."""
+        return self.base.widened(params, factor)
+
+    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
+        """Returns the log density, or the log probability of what a censored row says, in nats, `[batch]`."""
+        value, second = self.split(y)
+        if second is None:
+            return self.base.log_prob(params, f, value)
+        return self.of_rows(params, f, jnp.asarray(value).astype(f.dtype), jnp.asarray(second))
+
+    @abstractmethod
+    def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
+        """Returns the log density of rows with what they bring beside their value."""
+
+    def information(self, params: Params, f: Array) -> Array:
+        """Returns the base's, of a row that is not censored, which has the most."""
+        return self.base.information(params, f)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the base's."""
+        return self.base.mean(params, f)
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns the base's."""
+        return self.base.variance(params, f)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns the base's."""
+        return self.base.entropy(params, f)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns draws of the base, which are not censored."""
+        return self.base.sample(key, params, f)
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the base's."""
+        return self.base.cdf(params, f, y)
+
+
+class _OneSided(_Censored):
+    """Rows with an indicator."""
+
+    second = "censored"
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the base takes the values, and indicators are 0 or 1."""
+        value, censored = self.split(y)
+        _one_value(value, self.name)
+        self.base.check(value)
+        if censored is None:
+            return
+        censored = np.asarray(censored)
+        if censored.shape != np.shape(value):
+            raise ValueError(
+                f"there are values of shape {np.shape(value)}, and indicators of {censored.shape}; give the same"
+            )
+        wrong = ~((censored == 0) | (censored == 1))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"the indicator 'censored' of row {row} is {censored[row]!s}; give 1 where a row is censored, else 0"
+            )
+
+
+@record
+class RightCensored(_OneSided):
+    """A base whose rows may say only that the target is above a value: a study that ended, a meter at its end.
+
+    The targets are `{"value": [batch], "censored": [batch]}`, with 1 where the target is above the value and 0 where it
+    is the value; a plain array has no row censored. Everything that a prediction says is about the target itself. The
+    Fisher information is that of a row that is not censored.
+
+    Attributes:
+        base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Gaussian, RightCensored
+        >>> y = {"value": jnp.array([0.0, 40.0]), "censored": jnp.array([1, 1])}
+        >>> RightCensored(Gaussian(1.0)).log_prob({}, jnp.zeros((2, 1)), y).round(3).tolist()
+        [-0.693..., -804.60...]
+    """
+
+    base: Likelihood
+
+    def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
+        """Returns log P(Y > value) where a row is censored."""
+        return jnp.where(second > 0, self.base.log_survival(params, f, value), self.base.log_prob(params, f, value))
+
+
+@record
+class LeftCensored(_OneSided):
+    """A base whose rows may say only that the target is at most a value: a concentration below what can be measured.
+
+    The targets are `{"value": [batch], "censored": [batch]}`, with 1 where the target is at most the value and 0 where
+    it is the value; a plain array has no row censored. Everything else is as for `RightCensored`.
+
+    Attributes:
+        base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Gaussian, LeftCensored
+        >>> y = {"value": jnp.array([0.0]), "censored": jnp.array([1])}
+        >>> LeftCensored(Gaussian(1.0)).log_prob({}, jnp.zeros((1, 1)), y).round(3).tolist()
+        [-0.693...]
+    """
+
+    base: Likelihood
+
+    def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
+        """Returns log P(Y ≤ value) where a row is censored."""
+        return jnp.where(second > 0, self.base.log_cdf(params, f, value), self.base.log_prob(params, f, value))
+
+
+@record
+class IntervalCensored(_Censored):
+    """A base whose rows say that the target lies between two values: an age in years, a visit before and one after.
+
+    The targets are `{"value": [batch], "upper": [batch]}`: the target is above the value and at most `upper`, and is
+    the value itself where both are the same. Everything else is as for `RightCensored`.
+
+    Attributes:
+        base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Gaussian, IntervalCensored
+        >>> y = {"value": jnp.array([-1.0, 40.0]), "upper": jnp.array([1.0, 41.0])}
+        >>> IntervalCensored(Gaussian(1.0)).log_prob({}, jnp.zeros((2, 1)), y).round(3).tolist()
+        [-0.38..., -804.60...]
+    """
+
+    base: Likelihood
+
+    second = "upper"
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the base takes both ends, and they are in order."""
+        value, upper = self.split(y)
+        _one_value(value, self.name)
+        self.base.check(value)
+        if upper is None:
+            return
+        self.base.check(upper)
+        value, upper = np.asarray(value), np.asarray(upper)
+        if value.shape != upper.shape:
+            raise ValueError(f"there are values of shape {value.shape}, and upper ends of {upper.shape}; give the same")
+        if (upper < value).any():
+            row = int(np.argmax(upper < value))
+            raise ValueError(f"row {row} is between {value[row]!s} and {upper[row]!s}; give the smaller one first")
+
+    def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
+        """Returns log P(value < Y ≤ upper), or the log density where both are the same."""
+        upper = second.astype(f.dtype)
+        wide = upper > value
+        within = self.base.log_interval(params, f, value, jnp.where(wide, upper, value + 1.0))
+        return jnp.where(wide, within, self.base.log_prob(params, f, value))
+
+
+def _one_value(value: Any, name: str) -> None:
+    if np.ndim(value) != 1:
+        raise ValueError(f"the values have shape {np.shape(value)}; {name} takes one number a row, of shape [batch]")

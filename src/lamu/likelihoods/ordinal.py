@@ -1,0 +1,202 @@
+r"""Classes that have an order: \(P(y \le k \mid f) = g^{-1}(c_k - f)\), with cut-points \(c_0 < c_1 < \ldots\)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.likelihoods.dispersion import require_positive
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.record import record, static
+from lamu.supports import OrderedClasses
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["Ordinal"]
+
+
+@record
+class Ordinal(Likelihood):
+    r"""A cumulative model: one output, and a cut-point between each class and the next. Log-concave in f.
+
+    \[ P(y = k \mid f) = g^{-1}(c_k - f) - g^{-1}(c_{k-1} - f), \qquad c_{-1} = -\infty, \; c_{K-1} = \infty \]
+
+    The targets are whole numbers from 0 to classes − 1, `[batch]`; the mean is the probabilities of the classes. With
+    `Logit` it is the proportional-odds model, R's `polr`. A constant added to f and to every cut-point changes nothing,
+    so a network needs no bias: `Linear(bias=False)`.
+
+    Learned cut-points are `params["first"]`, c₀, and `params["log_gaps"]`, the logarithms of the differences, so they
+    are in order at every value. Their prior is \(N(0, s^2)\) on each cut-point, given the order; its density in the
+    parameters has the Jacobian of the gaps.
+
+    Attributes:
+        classes: K, two or more.
+        link: g, `Logit` or `Probit`, or another link of probabilities.
+        cuts: the cut-points, K − 1 numbers in order; None where they are learned.
+        cut_scale: s.
+
+    Raises:
+        ValueError: if there are fewer than two classes, or cut-points are not one fewer, or not in order.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Ordinal
+        >>> [f"{p:.3f}" for p in Ordinal(3, cuts=(-1.0, 1.0)).mean({}, jnp.zeros((1, 1)))[0]]
+        ['0.269', '0.462', '0.269']
+        >>> Ordinal.of([0, 2, 1, 2]).classes
+        3
+    """
+
+    classes: int = static()
+    link: ProbabilityLink = Logit()
+    cuts: tuple[float, ...] | None = static(default=None)
+    cut_scale: Number = 5.0
+
+    log_concave = True
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ValueError(f"Ordinal({self.classes}) has too few classes; give 2 or more")
+        require_positive("cut_scale", self.cut_scale, "give the standard deviation of the cut-points")
+        if self.cuts is None:
+            return
+        object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
+        if len(self.cuts) != self.classes - 1:
+            raise ValueError(
+                f"there are {len(self.cuts)} cut-points for {self.classes} classes; give {self.classes - 1}, one "
+                "between each and the next"
+            )
+        for lower, upper in zip(self.cuts, self.cuts[1:], strict=False):
+            if not lower < upper:
+                raise ValueError(f"the cut-points {lower} and {upper} are out of order; sort them")
+
+    @classmethod
+    def of(cls, y: Any, link: ProbabilityLink | None = None) -> Ordinal:
+        """Returns the likelihood with as many classes as targets have.
+
+        Args:
+            y: targets, whole numbers from 0, each of which occurs.
+            link: g; `Logit()` where None.
+
+        Raises:
+            ValueError: for numbers that leave some out.
+
+        Examples:
+            >>> from lamu.likelihoods import Ordinal
+            >>> from lamu.likelihoods.links import Probit
+            >>> Ordinal.of([2, 0, 1], Probit()).classes
+            3
+        """
+        y = np.asarray(y)
+        found = np.unique(y)
+        if found.size < 2 or not np.array_equal(found, np.arange(found.size)):
+            missing = np.setdiff1d(np.arange(max(2, int(np.max(y)) + 1)), found)
+            raise ValueError(
+                f"no row has the category {missing[0] if missing.size else found[0]!s}, and those that occur are "
+                f"{found.tolist()}; number them without a gap, names, y = np.unique(y, return_inverse=True)"
+            )
+        return cls(found.size, Logit() if link is None else link)
+
+    @property
+    def support(self) -> OrderedClasses:
+        """As many classes as there are."""
+        return OrderedClasses(self.classes)
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are whole numbers from 0 to classes − 1, `[batch]`."""
+        if np.ndim(y) != 1:
+            raise ValueError(f"the targets have shape {np.shape(y)}; Ordinal takes integers of shape [batch]")
+        self.support.check(y, f"Ordinal({self.classes})")
+
+    def outputs(self, y: Any) -> int:
+        """Returns one."""
+        return 1
+
+    def init(self, y: Any) -> Params:
+        """Returns the cut-points of the shares of the classes, as if f were zero; half a row is added to each."""
+        if self.cuts is not None:
+            return {}
+        y = jnp.asarray(y)
+        dtype = y.dtype if jnp.issubdtype(y.dtype, jnp.floating) else jnp.result_type(float)
+        counts = jnp.sum(jax.nn.one_hot(y.astype(jnp.int32), self.classes, dtype=dtype), axis=0) + 0.5
+        cuts = self.link.of_probability((jnp.cumsum(counts) / jnp.sum(counts))[:-1])
+        return {"first": cuts[0], "log_gaps": jnp.log(jnp.diff(cuts))}
+
+    def log_prior(self, params: Params) -> Array:
+        r"""Returns \(\log (K-1)! + \sum_k \log N(c_k \mid 0, s^2) + \sum_k \log(c_k - c_{k-1})\) in nats."""
+        if self.cuts is not None:
+            return jnp.asarray(0.0)
+        from numpyro.distributions import Normal
+
+        cuts = self.cut_points(params, params["first"].dtype)
+        ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
+        return ordered + jnp.sum(Normal(0.0, self.cut_scale).log_prob(cuts)) + jnp.sum(params["log_gaps"])
+
+    def cut_points(self, params: Params, dtype: Any = None) -> Array:
+        """Returns the cut-points, `[classes − 1]`.
+
+        Args:
+            params: the dispersion parameters, for instance `posterior.mean["likelihood"]`.
+            dtype: the dtype; the parameters' own where None.
+
+        Examples:
+            >>> import jax.numpy as jnp
+            >>> from lamu.likelihoods import Ordinal
+            >>> params = {"first": jnp.array(-1.0), "log_gaps": jnp.log(jnp.array([0.5, 2.0]))}
+            >>> Ordinal(4).cut_points(params).round(3).tolist()
+            [-1.0, -0.5, 1.5]
+        """
+        if self.cuts is not None:
+            return jnp.asarray(self.cuts, dtype)
+        first = jnp.reshape(params["first"], (1,))
+        cuts = jnp.concatenate([first, first + jnp.cumsum(jnp.exp(params["log_gaps"]))])
+        return cuts if dtype is None else cuts.astype(dtype)
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the log probability of the class in nats, `[batch]`."""
+        cuts, last = self.cut_points(params, f.dtype), self.classes - 2
+        y = jnp.reshape(y, f.shape[:1]).astype(jnp.int32)
+        upper, lower = cuts[jnp.minimum(y, last)] - f[:, 0], cuts[jnp.maximum(y - 1, 0)] - f[:, 0]
+        inner = (y > 0) & (y <= last)
+        # Where a class is the first or the last, the interval is one of any width, and is not taken.
+        between = self.link.log_interval(jnp.where(inner, lower, 0.0), jnp.where(inner, upper, 1.0))
+        outer = self.link.log_prob(jnp.where(y == 0, upper, lower), y == 0)
+        return jnp.where(inner, between, outer)
+
+    def information(self, params: Params, f: Array) -> Array:
+        r"""Returns \(\sum_k p_k'^2 / p_k\), `[batch, 1, 1]`."""
+        log_p, slope = jax.jvp(lambda f: self._log_classes(params, f), (f,), (jnp.ones_like(f),))
+        return jnp.sum(jnp.exp(log_p) * slope**2, axis=-1)[:, None, None]
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the probabilities of the classes, `[batch, classes]`."""
+        return jnp.exp(self._log_classes(params, f))
+
+    def variance(self, params: Params, f: Array) -> Array:
+        r"""Returns \(p_k (1 - p_k)\), `[batch, classes]`."""
+        p = self.mean(params, f)
+        return p * jnp.maximum(1.0 - p, 0.0)
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        r"""Returns \(-\sum_k p_k \log p_k\) in nats, `[batch]`."""
+        log_p = self._log_classes(params, f)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one class a row, integers `[batch]`."""
+        return jax.random.categorical(key, self._log_classes(params, f), axis=-1)
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns P(Y ≤ y | f), `[batch]`."""
+        cuts, y = self.cut_points(params, f.dtype), jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
+        at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
+        return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(at)))
+
+    def _log_classes(self, params: Params, f: Array) -> Array:
+        """The log probabilities of all classes, `[batch, classes]`."""
+        of_class = lambda k: self.log_prob(params, f, jnp.broadcast_to(k, f.shape[:1]))
+        return jax.vmap(of_class, out_axes=1)(jnp.arange(self.classes))
