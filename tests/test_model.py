@@ -118,3 +118,17 @@ def test_standardised_whole_numbers() -> None:
     model = MODEL.standardised(whole, np.arange(8))
     fit = lamu.fit(model, (whole, np.arange(8)), lamu.algorithms.adam(), steps=2)
     np.testing.assert_array_equal(fit.posterior.predict(whole).mean, fit.posterior.predict(whole.astype(float)).mean)
+
+
+def test_the_prior_predictive_has_the_variance_of_prior_and_noise() -> None:
+    """y = x w + b + ε: Var = s² (1 + x²) + σ². Of 20,000 draws a variance has an error of 1 %; five of them."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5), lamu.priors.Normal(2.0))
+    x = np.array([[0.0], [3.0]])
+    draws = np.asarray(model.prior_predictive(jax.random.key(1), 20_000, x))
+    assert draws.shape == (20_000, 2)
+    np.testing.assert_allclose(draws.var(axis=0), 4 * (1 + x[:, 0] ** 2) + 0.25, rtol=0.05)
+    np.testing.assert_allclose(np.corrcoef(draws.T)[0, 1], 4 / np.sqrt(4.25 * 40.25), atol=0.04)
+    with pytest.raises(ValueError, match="has a dispersion to learn"):
+        lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).prior_predictive(jax.random.key(0), 2, x)
+    with pytest.raises(ValueError, match="n=0 draws are none"):
+        model.prior_predictive(jax.random.key(0), 0, x)

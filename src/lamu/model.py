@@ -179,6 +179,47 @@ class Model(Target):
         f, state = self.outputs(params, state, batch.x, key if train else None, train, batch.mask)
         return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
 
+    def prior_predictive(self, key: RandomKey, n: int, x: Any) -> Array:
+        r"""Returns targets that the model expects before any data, `[n, N]` or `[n, N, outputs]`.
+
+        \[ \theta \sim p(\theta), \qquad y_i \sim p(y \mid f(\theta, x_i)) \]
+
+        Each draw has parameters of its own, the same for all rows.
+
+        Args:
+            key: a random key.
+            n: how many draws.
+            x: inputs `[N, ...]`.
+
+        Raises:
+            ValueError: for a likelihood with a dispersion to learn, which has no draw from its prior, or for n below 1.
+            NotImplementedError: for a prior that cannot be simulated from.
+
+        Examples:
+            >>> import jax, jax.numpy as jnp, lamu
+            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5), lamu.priors.Normal(2.0))
+            >>> model.prior_predictive(jax.random.key(0), 10, jnp.ones((3, 1))).shape
+            (10, 3)
+        """
+        if n < 1:
+            raise ValueError(f"n={n!r} draws are none; ask for at least one")
+        x = jnp.asarray(self.inputs(x))
+        example_key, draw_key = jax.random.split(key)
+        example = Batch.of(x, self.likelihood.support.zeros(x.shape[0]))
+        params, state = self.init(example_key, example)
+        if jax.tree.leaves(params["likelihood"]):
+            raise ValueError(
+                f"{self.likelihood.name} has a dispersion to learn, which has no draw from its prior; fix it, for "
+                "instance Gaussian(scale=0.5)"
+            )
+
+        def draw(key: RandomKey) -> Array:
+            prior_key, target_key = jax.random.split(key)
+            theta = {"network": self.prior.sample(prior_key, params["network"]), "likelihood": {}}
+            return self.likelihood.sample(target_key, {}, self.outputs(theta, state, x)[0])
+
+        return jax.lax.map(jax.jit(draw), jax.random.split(draw_key, n))
+
     def dispersion_log_prior(self, dispersions: Params) -> Array:
         """Returns the log density of the dispersions' own prior, a scalar in nats."""
         return self.likelihood.log_prior(dispersions)
