@@ -232,7 +232,7 @@ def test_a_disk_that_fills_up_leaves_nothing(lamu, tmp_path, monkeypatch, fit_on
         return open_or_fail
 
     if file == "posterior":
-        monkeypatch.setattr("lamu.store.write", fill)  # checkpoints, which need room before, say so themselves
+        monkeypatch.setattr("lamu.posterior.Posterior.save", fill)  # checkpoints say so themselves
     else:
         monkeypatch.setattr(builtins, "open", full(builtins.open))
         monkeypatch.setattr(io, "open", full(io.open))
