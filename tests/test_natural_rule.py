@@ -93,7 +93,7 @@ def test_a_product_of_families_ends_at_the_mean_field_belief(geometry: Any) -> N
     numbers = [found["mean"].mean[0], found["mean"].precision.value, found["precision"].shape, found["precision"].rate]
     np.testing.assert_allclose(numbers, mean_field(), rtol=1e-8)
     assert residuals[-1] < 1e-6 < residuals[0]
-    assert step._cache_size() == 1
+    assert step._cache_size() <= 1  # none, where a long run has cleared the caches
     assert algorithm.choices.departures == ((geometry.departure,) if geometry.departure else ())
 
 

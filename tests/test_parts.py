@@ -14,7 +14,7 @@ from lamu import memory
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.mcmc.log_target import LogTarget
-from lamu.objective import BatchLoss, Objective, Weights, parts
+from lamu.objective import BatchLoss, Objective, Weights, microbatching
 from lamu.objective.curvature import SquaredGradients
 from lamu.objective.microbatching import parts_of
 from lamu.operators import Diagonal
@@ -117,8 +117,8 @@ def test_a_sampler_takes_parts_and_samples_the_same(monkeypatch) -> None:
         first, _ = model.init(jax.random.key(1), Batch.of(x, y))
         frozen = model.freeze(first, "layers/0/bias")
         whole = drawn()
-        monkeypatch.setattr(parts, "_HELD", {})
-        monkeypatch.setattr(parts, "_HELD_ELSEWHERE", 4000)
+        monkeypatch.setattr(microbatching, "_HELD", {})
+        monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", 4000)
         params, state = frozen.init(jax.random.key(1), Batch.of(x, y))
         jax.clear_caches()
         assert LogTarget.of(Objective(frozen, 101.0), Batch.of(x, y), state, params, 2).parts > 3
@@ -149,8 +149,8 @@ class Counted:
 @pytest.fixture
 def small(monkeypatch):
     """A cache of a few bytes, so that every network is in parts that can be."""
-    monkeypatch.setattr(parts, "_HELD", {})
-    monkeypatch.setattr(parts, "_HELD_ELSEWHERE", 20)
+    monkeypatch.setattr(microbatching, "_HELD", {})
+    monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", 20)
 
 
 def loss_of(network, rows: int = 23):
@@ -173,9 +173,9 @@ def test_a_training_step_is_the_same_in_parts(monkeypatch) -> None:
             SquaredGradients().evaluate(loss, theta, belief, Diagonal, jax.random.key(2)),
         )
         whole = measure()
-        monkeypatch.setattr(parts, "_HELD", {})
+        monkeypatch.setattr(microbatching, "_HELD", {})
         for held in (1, 300):
-            monkeypatch.setattr(parts, "_HELD_ELSEWHERE", held)
+            monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", held)
             assert loss.parts(theta, jax.random.key(2)) > 1
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), measure(), whole)
 
@@ -231,6 +231,6 @@ def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
 
     with jax.enable_x64(True):
         whole = last()
-        monkeypatch.setattr(parts, "_HELD", {})
-        monkeypatch.setattr(parts, "_HELD_ELSEWHERE", 300)
+        monkeypatch.setattr(microbatching, "_HELD", {})
+        monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", 300)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), last(), whole)

@@ -23,9 +23,9 @@ from lamu.predictives import (
     Prepared,
     Sampled,
     Weighted,
-    deferred,
+    chunking,
+    lazy,
     linearised,
-    rows,
     sampled,
 )
 
@@ -75,8 +75,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
         return counted
 
     monkeypatch.setattr(memory, "budget", lambda: 0)
-    monkeypatch.setattr(deferred, "ROWS", ROWS)
-    monkeypatch.setattr(rows, "room_for", lambda *_: ROWS)  # which a budget of nothing would make one
+    monkeypatch.setattr(lazy, "ROWS", ROWS)
+    monkeypatch.setattr(chunking, "room_for", lambda *_: ROWS)  # which a budget of nothing would make one
     monkeypatch.setattr(sampled, "_outputs", counting(sampled._outputs, 3))
     monkeypatch.setattr(linearised, "_tangent", counting(linearised._tangent, 4))
     return seen

@@ -41,7 +41,8 @@ class LeftOut:
     Examples:
         >>> import numpy as np
         >>> from lamu.calibration import LeftOut
-        >>> LeftOut((), np.arange(9), np.linspace(0.1, 0.9, 9), "regression").rank(0.8)
+        >>> from lamu.supports import Real
+        >>> LeftOut((), np.arange(9), np.linspace(0.1, 0.9, 9), Real()).rank(0.8)
         8
     """
 
