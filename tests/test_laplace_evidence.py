@@ -19,8 +19,9 @@ from lamu.algorithms import (
     tuned,
 )
 from lamu.algorithms.post_hoc.evidence import scales_by_evidence
+from lamu.data import Batch
 from lamu.families import Point
-from lamu.likelihoods import Gaussian
+from lamu.likelihoods import Gaussian, MultivariateGaussian
 from lamu.model import Model
 from lamu.networks import Linear
 from lamu.operators import (
@@ -85,6 +86,21 @@ def test_the_evidence_knows_a_noise_that_is_learned() -> None:
     expected = evidence(replace(point, belief=Point(wider)), (X, TARGET))(2.0)
     np.testing.assert_allclose(log_evidence(2.0, noise=1.5), expected, rtol=1e-9)
     assert jnp.isfinite(jax.grad(lambda c: log_evidence(2.0, noise=c))(1.2))
+
+
+def test_a_wider_noise_of_correlated_outputs_is_the_fit_made_anew() -> None:
+    """One factor for all deviations: the misfit is in the metric of the whole covariance."""
+    likelihood, targets = MultivariateGaussian(), jnp.stack([TARGET, 0.5 * TARGET + X[:, 0]], axis=1)
+    model = Model(Linear(), likelihood, Normal(0.8))
+    params, _ = model.init(KEY, Batch.of(X, targets))
+    params["likelihood"] = {
+        "log_scale": jnp.log(jnp.array([0.4, 0.7])),
+        "mixing": jnp.full_like(params["likelihood"]["mixing"], 0.9),
+    }
+    point = Posterior(model, Point(params), {}, Sampled(), KEY)
+    wider = {**params, "likelihood": likelihood.widened(params["likelihood"], 1.5)}
+    expected = evidence(replace(point, belief=Point(wider)), (X, targets))(2.0)
+    np.testing.assert_allclose(evidence(point, (X, targets))(2.0, noise=1.5), expected, rtol=1e-9)
 
 
 def test_arguments_of_the_evidence_are_checked() -> None:

@@ -283,9 +283,17 @@ def row_sums(
     misfit = jnp.zeros(f.shape[1], f.dtype)
     if likelihood.quadratic:
         slope = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
-        misfit = power * batch.total(slope**2 / likelihood.information_diagonal(dispersion, f)) / 2
+        misfit = power * batch.total(_squared_distance(likelihood, dispersion, f, slope)) / 2
     observed = (power * jnp.sum(batch.mask * batch.weight)).astype(value.dtype)
     return RowSums(found, value, misfit, observed, rows.astype(value.dtype))
+
+
+def _squared_distance(likelihood: Any, dispersion: Params, f: Array, slope: Array) -> Array:
+    r"""Returns the part of each output in \(r^\top \Lambda r\), with residuals \(r = \Lambda^{-1} \nabla_f \log p\)."""
+    if f.shape[1] == 1:
+        return slope**2 / likelihood.information_diagonal(dispersion, f)
+    information = likelihood.information(dispersion, f)  # of correlated outputs no diagonal matrix
+    return slope * jnp.linalg.solve(information, slope[:, :, None])[:, :, 0]
 
 
 def prior_precision(objective: Objective, mean: Params) -> Operator:
