@@ -148,14 +148,14 @@ YOURS = Path(__file__).parent.parent / "examples" / "yours"
 
 def test_an_examples_likelihood_and_algorithm_at_the_command_line_and_in_a_new_process(tmp_path: Path) -> None:
     """As a reader of the page would: the folder of the module is the current one."""
-    for name in ("poisson.py", "svgd.py"):
+    for name in ("poisson.py", "curvature_every_k.py"):
         (tmp_path / name).write_text((YOURS / name).read_text())
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2))
     table = np.c_[x, random.poisson(np.exp(1 + x @ [0.8, -0.5]))]
     np.savetxt(tmp_path / "counts.csv", table, delimiter=",", header="a,b,visits", comments="")
     words = ["fit", "counts.csv", "--target", "visits", "--task", "regression", "--likelihood", "poisson:Poisson"]
-    words += ["--algorithm", "svgd:SVGD", "--set", "particles=5", "--epochs", "2", "--temperature", "1", "--out", "run"]
+    words += ["--algorithm", "curvature_every_k:CurvatureEveryK", "--set", "every=2", "--epochs", "2", "--out", "run"]
     lamu = "import sys; sys.path = [p for p in sys.path if p]; from lamu.cli import main; sys.exit(main({}))"
     fitted = python(tmp_path, lamu.format(words))
     assert fitted.returncode == 0, fitted.stderr
