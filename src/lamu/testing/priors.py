@@ -63,7 +63,7 @@ def draws_are_of_the_density(case: Case) -> None:
     prior, params = case
     try:
         first = prior.sample(jax.random.key(0), params)
-    except (NotImplementedError, TypeError):
+    except NotImplementedError:
         return
     assert jax.tree.map(jnp.shape, first) == jax.tree.map(jnp.shape, params), "sample has other shapes than the weights"
     keys = jax.random.split(jax.random.key(1), _DRAWS)
