@@ -484,3 +484,14 @@ def test_several_targets_are_independent() -> None:
 def test_links_of_another_kind_are_refused() -> None:
     with pytest.raises(TypeError, match=r"Log\(\) is not of probabilities"):
         Bernoulli(links.Log())
+
+
+def test_counts_of_any_size_have_a_distribution_function_that_ends() -> None:
+    """Without the cube root the series of the largest mean runs for ever; in float32 too."""
+    for mean in (0.5, 9e4, 2e5, 1e7):
+        y = np.floor(mean + np.array([-2.0, 0.0, 1.5]) * np.sqrt(mean)).clip(0)
+        found = Poisson().cdf({}, jnp.log(jnp.full((3, 1), mean)), jnp.asarray(y))
+        np.testing.assert_allclose(found, stats.poisson.cdf(y, mean), atol=1e-5)
+    for dtype in (jnp.float32, jnp.float64):
+        f = jnp.array([[25.0], [40.0], [60.0]], dtype)
+        np.testing.assert_allclose(Poisson().cdf({}, f, Poisson().mean({}, f)), 0.5, atol=1e-3)
