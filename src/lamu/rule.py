@@ -37,7 +37,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
 from lamu.objective import BatchLoss, Everything, Objective, Weights
-from lamu.objective.curvature import Curvature, NoCurvature, fisher_diagonal
+from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.dispersions import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.posterior import Posterior
@@ -108,7 +108,6 @@ def gaussian_arrow(
     geometry: Geometry,
     metric: Any,
     precision_rate: Any = None,
-    period: int = 1,
     count: Any = 1,
 ) -> tuple[Params, Any, Params]:
     r"""Returns mean and precision after one step of the rule, and the direction d of the mean.
@@ -124,7 +123,6 @@ def gaussian_arrow(
         geometry: how P moves.
         metric: how the new P and g make a direction.
         precision_rate: \(\rho_P\); the rate where it is None.
-        period: how many steps P makes at once, then at the rate \(1 - (1 - \rho_P)^k\).
         count: the number of the step, from one, for metrics that depend on it.
 
     Examples:
@@ -140,7 +138,7 @@ def gaussian_arrow(
     """
     precision_rate = rate if precision_rate is None else precision_rate
     if target is not None:
-        precision = geometry.move(precision, target, _of_steps(precision_rate, period))
+        precision = geometry.move(precision, target, precision_rate)
     direction = metric.direction(precision, gradient, count, precision_rate)
     return tree.add(mean, direction, -rate), precision, direction
 
@@ -288,13 +286,39 @@ class Rule(Runnable):
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
         """Returns the state after one step of the rule on a batch."""
-        if self.period == 1:
-            return self._step(key, state, batch, objective, self.curvature)
-        again = jax.random.clone(key)  # one of the two is run
-        return jax.lax.cond(
-            state.count % self.period == 0,
-            lambda: self._step(key, state, batch, objective, self.curvature),
-            lambda: self._step(again, state, batch, objective, NoCurvature()),
+        prior = self.space.conjugate_prior(objective, state.mean)
+        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
+        rate, count = self.learning_rate(state.count), state.count + 1
+        precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
+        at, moved, target = self._measured(key, state, loss, objective, prior, precision_rate)
+        pull = None
+        if prior is not None:
+            center, delta = prior
+            pull = delta.matvec(tree.add(state.mean, center, -1.0))
+        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
+        mean, precision, direction = gaussian_arrow(
+            state.mean,
+            moved,
+            gradient,
+            target,
+            rate,
+            geometry=self.geometry,
+            metric=self.metric,
+            precision_rate=precision_rate,
+            count=count,
+        )
+        decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
+        return (
+            RuleState(
+                count=count,
+                mean=mean,
+                precision=precision,
+                momentum=momentum,
+                rest=dispersion_step(objective, state.rest, at.rest, rate),
+                network_state=at.network_state,
+                outside=self._watch(state.outside, precision, state.mean, count),
+            ),
+            Info(loss=at.value, residual=jnp.sqrt(decrement)),
         )
 
     def posterior(self, key: RandomKey, state: RuleState, objective: Objective, data: Any, trace: Any) -> Posterior:
@@ -345,46 +369,36 @@ class Rule(Runnable):
         except ValueError as error:  # a family looks at its domain where the values are known
             raise ValueError(self.complaint(state) or str(error)) from error
 
-    def _step(
-        self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective, curvature: Curvature
-    ) -> tuple[RuleState, Info]:
-        """Returns the state after one step with this curvature; without one the precision stays."""
-        prior = self.space.conjugate_prior(objective, state.mean)
-        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
-        rate, count = self.learning_rate(state.count), state.count + 1
-        precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
-        at = self.expectation.evaluate(key, self.belief(state, objective), loss, curvature, self.structure)
-        pull, target = None, at.curvature
-        if prior is not None:
-            mean, delta = prior
-            pull = delta.matvec(tree.add(state.mean, mean, -1.0))
-            target = None if target is None else _plus(target, delta, state.mean)
-        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
-        mean, precision, direction = gaussian_arrow(
-            state.mean,
-            state.precision,
-            gradient,
-            target,
-            rate,
-            geometry=self.geometry,
-            metric=self.metric,
-            precision_rate=precision_rate,
-            period=self.period,
-            count=count,
-        )
-        decrement = objective.concentration * jnp.maximum(tree.dot(gradient, direction), 0.0)
-        return (
-            RuleState(
-                count=count,
-                mean=mean,
-                precision=precision,
-                momentum=momentum,
-                rest=dispersion_step(objective, state.rest, at.rest, rate),
-                network_state=at.network_state,
-                outside=self._watch(state.outside, precision, state.mean, count),
-            ),
-            Info(loss=at.value, residual=jnp.sqrt(decrement)),
-        )
+    def _measured(
+        self, key: RandomKey, state: RuleState, loss: BatchLoss, objective: Objective, prior: Any, rate: Any
+    ) -> tuple[Evaluation, Any, Any]:
+        r"""Returns value and gradient at this step, the precision P, and its target, or None where P is there already.
+
+        With a period of k steps P makes k steps at once, at the rate \(1 - (1 - \rho_P)^k\), in the branch that knows
+        the curvature: to hand that out of the branch at every step would cost a pass over it.
+        """
+        belief = self.belief(state, objective)
+
+        def measured(key: RandomKey, curvature: Curvature) -> tuple[Evaluation, Any]:
+            at = self.expectation.evaluate(key, belief, loss, curvature, self.structure)
+            if at.curvature is None:
+                return at, None
+            target = at.curvature if prior is None else _plus(at.curvature, prior[1], state.mean)
+            return replace(at, curvature=None), target
+
+        if self.period == 1:
+            at, target = measured(key, self.curvature)
+            return at, state.precision, target
+
+        def moved() -> tuple[Evaluation, Any]:
+            at, target = measured(key, self.curvature)
+            return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.period)
+
+        def kept() -> tuple[Evaluation, Any]:
+            at, _ = measured(jax.random.clone(key), NoCurvature())  # one of the two branches is run
+            return at, state.precision
+
+        return *jax.lax.cond(state.count % self.period == 0, moved, kept), None
 
     def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
         """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
@@ -403,10 +417,6 @@ class Rule(Runnable):
         if not self.may_leave:
             return None
         return jnp.where((outside == 0) & ~precision.is_positive(like), count, outside)
-
-
-def _of_steps(rate: Any, count: int) -> Any:
-    return rate if count == 1 else 1 - (1 - rate) ** count
 
 
 def _first_rows(batch: Batch) -> Batch:
