@@ -29,6 +29,7 @@ TESTED_ELSEWHERE = {
     "lamu.memory": "test_memory",
     "lamu.priors": "laws/priors, test_priors",
     "lamu.batch_statistics": "test_statistics",
+    "lamu.sklearn": "test_sklearn",
     "lamu.supports": "test_supports",
     "lamu.testing": "test_testing",
     "lamu.divergences": "test_divergences",

@@ -33,6 +33,7 @@ __all__ = ["FoldedFit", "epochs_of", "fit_folds", "folds_of", "length_of_members
 
 _WIDTHS = (1.0, 2.0, 0.5)
 _ENOUGH_ROWS = 1000
+_FOLDS = 5
 _RATE = 0.01
 _BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500
 
@@ -69,7 +70,7 @@ def fit_folds(
     data: Any,
     algorithm: Algorithm | None = None,
     *,
-    folds: int = 5,
+    folds: int | None = None,
     seed: int = 0,
     checkpoint: Any = None,
     **options: Any,
@@ -85,7 +86,7 @@ def fit_folds(
         algorithm: what each member runs. Left out, it is what `lamu fit` runs where no algorithm is named: Adam with a
             rate that falls from 0.01, and, unless `epochs` or `steps` say otherwise, for three thousand steps, stopped
             after a fifth of the epochs without a better validation.
-        folds: K.
+        folds: K; None for five, and fewer where there are not two rows for each.
         seed: of the folds; member k's own is the seed plus k.
         checkpoint: a folder, or `lamu.Checkpoints`, in which each member has a folder of checkpoints of its own; with
             `resume=True` members that are done are not run again, and the end is the same.
@@ -115,6 +116,8 @@ def fit_folds(
     rows = model.read(data)
     if not isinstance(rows, Arrays):
         raise TypeError("folds are cut from rows in memory; give (x, y)")
+    if folds is None:
+        folds = max(2, min(_FOLDS, rows.count // 2))
     if algorithm is None:
         algorithm = adam(Annealed(_RATE))
         if options.get("epochs") is None and options.get("steps") is None:

@@ -1,0 +1,7 @@
+"""Estimators in scikit-learn's manner: for pipelines, searches, and everything else that takes one."""
+
+from lamu.sklearn.classifier import BayesianClassifier
+from lamu.sklearn.loading import load
+from lamu.sklearn.regressor import BayesianRegressor
+
+__all__ = ["BayesianClassifier", "BayesianRegressor", "load"]

@@ -1,0 +1,164 @@
+"""What the estimators share: their parameters, how they learn, and how they are saved."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from lamu import store
+from lamu.folds import fit_folds
+from lamu.likelihoods import Likelihood
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.networks import MLP
+from lamu.posterior import Posterior
+from lamu.predictives import Predictive
+from lamu.priors import LearnedNormal
+from lamu.record import decode, encode
+from lamu.sklearn.repeated_rows import distinct
+
+__all__ = ["BayesianEstimator"]
+
+_PRECISIONS = (np.float64, np.float32)
+_LEARNED = ("classes_", "dtype_", "feature_names_in_", "n_features_in_")
+
+
+class BayesianEstimator(BaseEstimator):
+    """The base of the estimators: parameters, fit and prediction.
+
+    Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
+    array of `float32`.
+
+    Attributes:
+        posterior_: the `lamu.Posterior`, with all that it can be asked.
+        n_features_in_: the number of columns.
+        feature_names_in_: the names of the columns, where X was a frame.
+    """
+
+    def __init__(
+        self,
+        likelihood: Any = None,
+        *,
+        network: Any = None,
+        prior: Any = None,
+        algorithm: Any = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        samples: int = 32,
+        random_state: Any = None,
+    ) -> None:
+        self.likelihood = likelihood
+        self.network = network
+        self.prior = prior
+        self.algorithm = algorithm
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.samples = samples
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Learns from the rows of a table.
+
+        Args:
+            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. Columns of categories are encoded
+                before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
+            y: targets `[rows]`.
+            sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: for inputs that cannot be used: NaN, another number of rows than y has, weights that are
+                negative or all zero, targets outside the likelihood's support.
+        """
+        X, y = validate_data(self, X, y, dtype=_PRECISIONS, ensure_min_samples=2)
+        weight = _check_sample_weight(
+            sample_weight, X, dtype=X.dtype, ensure_non_negative=True, allow_all_zero_weights=False
+        )
+        target, likelihood = self._target(y)
+        X, target, weight = distinct(X, target, weight)
+        if len(X) < 2:
+            raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with jax.enable_x64(X.dtype == np.float64):
+            base = MLP((64, 64)) if self.network is None else self.network
+            prior = LearnedNormal(0.5) if self.prior is None else self.prior
+            model = Model(base, likelihood, prior).standardised(X, target)
+            self.posterior_ = self._posterior(model, {"x": X, "y": target, "weight": weight}, seed)
+        self.dtype_ = X.dtype
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes what was learned as a folder of JSON and plain arrays, without pickle.
+
+        Args:
+            path: the folder to make.
+
+        Returns:
+            Its path. `lamu.sklearn.load` reads it.
+
+        Raises:
+            FileExistsError: if there is something at `path`.
+            sklearn.exceptions.NotFittedError: before `fit`.
+        """
+        check_is_fitted(self)
+        arrays: dict[str, np.ndarray] = {}
+        learned = {name: _plain(getattr(self, name)) for name in _LEARNED if hasattr(self, name)}
+        content = {
+            "estimator": type(self).__name__,
+            "samples": self.samples,
+            "learned": encode(learned, arrays, "learned"),
+            "posterior": encode(self.posterior_, arrays, "posterior"),
+        }
+        return store.write(path, content, arrays)
+
+    @abstractmethod
+    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+        """Returns the targets as numbers `[rows]`, and their likelihood."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state that pickle writes: the posterior as `save` writes it."""
+        state: Any = super().__getstate__()
+        if "posterior_" in state:
+            arrays: dict[str, np.ndarray] = {}
+            state = {**state, "posterior_": (encode(state["posterior_"], arrays, "posterior"), arrays)}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes on the state that pickle read."""
+        if "posterior_" in state:
+            with jax.enable_x64(state["dtype_"] == np.float64):  # else JAX rounds what it is given to 32 bits
+                state = {**state, "posterior_": decode(*state["posterior_"])}
+        super().__setstate__(state)
+
+    def _posterior(self, model: Model, data: dict[str, Any], seed: int) -> Posterior:
+        options: dict[str, Any] = {"seed": seed, "batch_size": self.batch_size}
+        if self.epochs is not None:
+            options["epochs"] = self.epochs
+        if self.algorithm is None:
+            return fit_folds(model, data, **options).posterior
+        return fit(model, data, self.algorithm, **options).posterior
+
+    def _predict(self, X: Any, ask: Callable[[Predictive], Any]) -> Any:
+        """Returns the answer to a question about the prediction at X, as NumPy arrays."""
+        check_is_fitted(self)
+        X = np.asarray(validate_data(self, X, dtype=_PRECISIONS, reset=False), self.dtype_)
+        with jax.enable_x64(self.dtype_ == np.float64):
+            return jax.tree.map(np.asarray, ask(self.posterior_.predict(X, samples=self.samples)))
+
+
+def _plain(value: Any) -> Any:
+    """Returns a learned attribute as what a file holds: lists of words in the place of arrays of objects."""
+    if isinstance(value, np.dtype):
+        return value.name
+    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value

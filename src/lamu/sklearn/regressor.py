@@ -1,0 +1,87 @@
+"""Regression in scikit-learn's manner, with the uncertainty of each prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+
+from lamu.likelihoods import Gaussian, Likelihood
+from lamu.sklearn.estimator import BayesianEstimator
+
+__all__ = ["BayesianRegressor"]
+
+
+class BayesianRegressor(RegressorMixin, BayesianEstimator):
+    r"""A network, or a linear model, for targets that are numbers: a predictive distribution for each row.
+
+    \[ p(y^* \mid x^*, D) = \int p(y^* \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
+
+    Columns and target are standardised within; predictions are in the units of y.
+
+    Args:
+        likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`: `Poisson()` for counts, `StudentT()` for heavy tails;
+            None for a Gaussian with a learned noise.
+        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
+            hidden layers of 64 units.
+        prior: \(p(\theta)\); None for a Normal whose scale is learned.
+        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`), as
+            `lamu fit`.
+        epochs: passes over the rows; None for as many as it takes.
+        batch_size: rows of a step.
+        samples: how many draws of the posterior a prediction is made of, where it needs draws.
+        random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.sklearn import BayesianRegressor
+        >>> x, y = lamu.data.load("diabetes")
+        >>> regressor = BayesianRegressor(algorithm=lamu.algorithms.laplace(), network=lamu.networks.Linear())
+        >>> mean, std = regressor.fit(x, y).predict(x, return_std=True)
+        >>> mean.shape, bool((std > 0).all()), round(regressor.score(x, y), 1)
+        ((442,), True, 0.5)
+    """
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Returns the mean of the predictive distribution, and its standard deviation where asked.
+
+        Args:
+            X: inputs `[rows, columns]`.
+            return_std: whether to return the standard deviation too, noise included.
+
+        Returns:
+            Means `[rows]` in the units of y, or a pair of means and standard deviations.
+        """
+        return self._predict(X, lambda pred: (pred.mean, pred.std) if return_std else pred.mean)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
+        """Returns the central interval in which the target lies with a given probability.
+
+        Args:
+            X: inputs `[rows, columns]`.
+            level: the probability, between 0 and 1.
+
+        Returns:
+            Lower and upper ends, `[rows, 2]`, in the units of y.
+        """
+        return np.stack(self._predict(X, lambda pred: pred.interval(level)), axis=-1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Returns draws of the target from the predictive distribution.
+
+        Args:
+            X: inputs `[rows, columns]`.
+            n_samples: how many draws.
+            random_state: the seed of the draws.
+
+        Returns:
+            Targets `[rows, n_samples]`, as `sklearn.gaussian_process.GaussianProcessRegressor.sample_y` returns them.
+        """
+        key = jax.random.key(int(check_random_state(random_state).randint(2**31 - 1)))
+        return np.moveaxis(self._predict(X, lambda pred: pred.sample(key, n_samples)), 0, -1)
+
+    def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
+        return np.asarray(y, float), Gaussian() if self.likelihood is None else self.likelihood

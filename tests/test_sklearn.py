@@ -1,0 +1,125 @@
+"""The estimators: scikit-learn's own checks, and what they promise beyond them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
+
+import lamu
+from lamu.sklearn import BayesianClassifier, BayesianRegressor, load
+from lamu.sklearn.repeated_rows import distinct
+from lamu.store import StoreError
+
+
+def linear(kind: Any, **options: Any) -> Any:
+    return kind(network=lamu.networks.Linear(), algorithm=lamu.algorithms.laplace(), random_state=0, **options)
+
+
+def table(rows: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A line with an asymmetric slope and noise of standard deviation 0.5, far from the origin."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 2)) * [1.0, 30.0]
+    return x, 100.0 + x @ [2.0, -0.1] + 0.5 * rng.normal(size=rows)
+
+
+@pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
+def test_a_linear_model_passes_every_check_of_scikit_learn(kind):
+    check_estimator(linear(kind))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
+def test_the_default_passes_every_check_of_scikit_learn(kind):
+    check_estimator(kind())
+
+
+def test_rows_that_repeat_are_one_row_with_the_sum_of_their_weights():
+    x, y, weight = (
+        np.array([[1.0], [0.0], [1.0], [1.0]]),
+        np.array([2.0, 3.0, 2.0, 4.0]),
+        np.array([0.5, 0.0, 2.0, 1.0]),
+    )
+    x, y, weight = distinct(x, y, weight)
+    assert x[:, 0].tolist() == [1.0, 1.0]
+    assert y.tolist() == [2.0, 4.0]
+    assert weight.tolist() == [2.5, 1.0]
+
+
+def test_intervals_and_draws_agree_with_the_noise_that_made_the_data():
+    x, y = table()
+    regressor = linear(BayesianRegressor).fit(x, y)
+    mean, std = regressor.predict(x, return_std=True)
+    interval = regressor.predict_interval(x, 0.9)
+    draws = regressor.sample_y(x, n_samples=400, random_state=1)
+    np.testing.assert_allclose(std, 0.5, rtol=0.15)  # standard error of a standard deviation from 200 rows: 5 %
+    np.testing.assert_allclose(interval[:, 1] - interval[:, 0], 2 * 1.645 * std, rtol=1e-2)
+    assert draws.shape == (200, 400)
+    # Means and spreads over 80,000 draws; 5 standard errors.
+    assert abs((draws - mean[:, None]).mean()) < 5 * 0.5 / np.sqrt(draws.size)
+    assert abs((draws - mean[:, None]).std() / std.mean() - 1) < 5 / np.sqrt(2 * draws.size)
+
+
+def test_the_precision_is_that_of_the_data():
+    x, y = table(40)
+    before = jnp.result_type(float)
+    wide, narrow = (linear(BayesianRegressor).fit(x.astype(dtype), y) for dtype in (np.float64, np.float32))
+    assert wide.predict(x).dtype == np.float64
+    assert narrow.predict(x).dtype == np.float32
+    assert jnp.result_type(float) == before
+    np.testing.assert_allclose(wide.predict(x), narrow.predict(x), rtol=1e-3)
+
+
+def test_columns_of_a_frame_are_known_by_their_names():
+    x, y = table(40)
+    frame = pd.DataFrame(x, columns=["near", "far"])
+    regressor = linear(BayesianRegressor).fit(frame, y)
+    assert regressor.feature_names_in_.tolist() == ["near", "far"]
+    with pytest.raises(ValueError, match="feature names"):
+        regressor.predict(frame[["far", "near"]])
+
+
+def test_what_was_learned_comes_back_bit_for_bit(tmp_path):
+    x, y = lamu.data.load("iris")
+    names = np.array(["setosa", "versicolor", "virginica"], object)[np.asarray(y, int)]
+    frame = pd.DataFrame(np.asarray(x, float), columns=list("abcd"))
+    classifier = linear(BayesianClassifier).fit(frame, names)
+    saved, pickled = load(classifier.save(tmp_path / "classifier")), pickle.loads(pickle.dumps(classifier))
+    for other in (saved, pickled):
+        assert (other.predict_proba(frame) == classifier.predict_proba(frame)).all()
+        assert (other.predict(frame) == classifier.predict(frame)).all()
+        assert other.predict_proba(frame).dtype == np.float64
+    with pytest.raises(NotFittedError):
+        BayesianClassifier().save(tmp_path / "nothing")
+    with pytest.raises(StoreError, match="no estimator"):
+        load(classifier.posterior_.save(tmp_path / "posterior"))
+
+
+def test_counts_have_their_own_likelihood():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 1))
+    y = rng.poisson(np.exp(0.5 + 0.8 * x[:, 0]))
+    regressor = linear(BayesianRegressor, likelihood=lamu.likelihoods.Poisson()).fit(x, y)
+    interval = regressor.predict_interval(x)
+    assert (interval == np.round(interval)).all()
+    assert (interval >= 0).all()
+    with pytest.raises(ValueError, match="-1"):
+        linear(BayesianRegressor, likelihood=lamu.likelihoods.Poisson()).fit(x, y - 1)
+
+
+def test_scores_of_cross_validation_are_those_of_a_linear_model():
+    x, y = table()
+    assert cross_val_score(linear(BayesianRegressor), x, y, cv=2).min() > 0.95
+
+
+def test_a_class_alone_is_refused_in_words():
+    x, _ = table(10)
+    with pytest.raises(ValueError, match="all rows are of the class 'a'"):
+        BayesianClassifier().fit(x, ["a"] * 10)
