@@ -1,4 +1,4 @@
-"""Networks f(θ, x): built-in architectures, and those of Flax, Equinox or one's own, seen as pure dictionaries."""
+"""Networks f(θ, x): built-in architectures, and those of PyTorch, Flax, Equinox or one's own, as pure dictionaries."""
 
 from lamu.networks.batch_norm import BatchNorm
 from lamu.networks.convolutional import ConvNet
@@ -17,6 +17,7 @@ from lamu.networks.randomness import draws_noise
 from lamu.networks.residual import ResNet
 from lamu.networks.standardised import Standardised
 from lamu.networks.tokens import Tokens
+from lamu.networks.torch import Torch
 from lamu.networks.trained import Trained
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "ResNet",
     "Standardised",
     "Tokens",
+    "Torch",
     "Trained",
     "UnitNoise",
     "draws_noise",

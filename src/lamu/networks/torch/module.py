@@ -1,0 +1,197 @@
+"""A PyTorch module as a network."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.networks.interface import Network
+from lamu.networks.making import apart
+from lamu.networks.multilayer import floating
+from lamu.networks.torch.mode import Mode
+from lamu.networks.torch.program import Program, read
+from lamu.record import given, record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Torch"]
+
+
+@record
+class Torch(Network):
+    r"""A PyTorch module, trained or not, whose belief, posterior and predictions are computed by JAX.
+
+    The module is read once (`torch.export`) and is never changed. Its parameters are what beliefs are about, under the
+    module's own names (`fc1.weight` is at the path `fc1/weight`); buffers that its training passes renew, such as batch
+    statistics, are the network's state. Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random
+    layers draw in passes that are given a key, and batch statistics are computed in passes that train, whatever mode
+    the module was left in.
+
+    It is code: a saved posterior has its name, and who loads it gives the network again,
+    `lamu.load(path, network=...)`.
+
+    Attributes:
+        module: a `torch.nn.Module`, whose weights every run begins with; or a function without arguments that makes
+            one (a class, for instance), so that every run begins with weights of its own.
+        head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
+        linear: whether f is affine in all parameters.
+        start: parameters and buffers that every run begins with; those of a module that was given, as they were then.
+
+    Raises:
+        TypeError: for what is no module, and, when it first meets data, for a module that cannot be read; the message
+            names the operator and the submodule.
+        ValueError: for a head that matches no parameter.
+
+    Examples:
+        >>> import lamu, torch
+        >>> x, y = lamu.data.load("iris")
+        >>> module = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
+        >>> network = lamu.networks.Torch(module, head="2/*")  # trained by PyTorch, as a rule
+        >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3)).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=100).posterior
+        >>> lamu.tree.paths(posterior.mean["network"])[0], posterior.predict(x).mean.shape
+        ('0/bias', (150, 3))
+    """
+
+    module: Any = given()
+    head: str = static(default="*")
+    linear: bool = static(default=False)
+    start: Any = None
+
+    def __post_init__(self) -> None:
+        from torch import nn
+
+        if not isinstance(self.module, nn.Module) and not callable(self.module):
+            raise TypeError(f"module={self.module!r} is no PyTorch module; give an instance of torch.nn.Module")
+        tree.require_matches((self.head,), _values(_template(self.module).made)["params"])
+        if self.start is None and isinstance(self.module, nn.Module):
+            object.__setattr__(self, "start", _values(self.module))
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weights were brought along."""
+        return self.start is not None
+
+    @property
+    def masked(self) -> bool:
+        """Whether rows meet in training: where there is batch normalisation."""
+        return _template(self.module).normalises
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the parameters and the state: those of the module, or of a new one."""
+        like = _template(self.module)
+        values = _drawn(self.module, _values(like.made), key) if self.start is None else self.start
+        buffers, renewed = _flat(values["buffers"]), like.program(x).buffers.values()
+        state = _nested({path: buffers[path] for path in renewed})
+        return jax.tree.map(lambda leaf: jnp.array(leaf, floating(x), copy=True), (values["params"], state))
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the module's outputs, and its state: new in training, else as it was."""
+        program = _template(self.module).program(x)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            f, after = program.run(_flat(params), _flat(state), x, Mode(train, key, mask))
+        return f[:, None] if f.ndim == 1 else f, _nested(after) if train else state
+
+    def state_dict(self, params: Params, state: Any = None) -> dict[str, Any]:
+        """Returns parameters and state as what `torch.nn.Module.load_state_dict` takes.
+
+        Args:
+            params: parameters of this network, for instance `posterior.mean["network"]` or a draw; where a leaf is None
+                (a method of the last layer holds the others), the module keeps its own.
+            state: its state, `posterior.network_state`; None for what the module has.
+
+        Examples:
+            >>> import lamu, torch
+            >>> module = torch.nn.Linear(2, 1)
+            >>> network = lamu.networks.Torch(module)
+            >>> sorted(network.state_dict(network.start["params"]))
+            ['bias', 'weight']
+        """
+        import torch
+
+        new = {**_flat(params), **_flat(state or {})}
+        now = _template(self.module).made.state_dict()
+        return {
+            name: tensor.clone() if new.get(name) is None else torch.as_tensor(np.array(new[name])).to(tensor.dtype)
+            for name, tensor in now.items()
+        }
+
+
+class _Template:
+    """What is the same in all modules that a function makes, and the programs that were read."""
+
+    def __init__(self, module: Any) -> None:
+        from torch import nn
+        from torch.nn.modules.batchnorm import _BatchNorm
+
+        made = module if isinstance(module, nn.Module) else _made(module, 0)
+        if not isinstance(made, nn.Module):
+            raise TypeError(f"{module!r} made a {type(made).__name__}; give what makes a torch.nn.Module")
+        self.made = made
+        self.normalises = any(isinstance(each, _BatchNorm) for each in made.modules())
+        self._programs: dict[Any, Program] = {}
+
+    def program(self, x: Any) -> Program:
+        """Returns the program for rows like those of x."""
+        kind = (tuple(x.shape[1:]), bool(jnp.issubdtype(x.dtype, jnp.floating)))
+        if kind not in self._programs:
+            self._programs[kind] = apart(lambda: read(self.made, kind[0], x.dtype))
+        return self._programs[kind]
+
+
+@lru_cache(maxsize=32)
+def _template(module: Any) -> _Template:
+    return _Template(module)
+
+
+def _made(make: Any, seed: int) -> Any:
+    """Returns a new module whose weights follow from the seed, without a trace in PyTorch's own generator."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def _drawn(make: Any, like: Params, key: RandomKey) -> Params:
+    """Returns the parameters and buffers of a new module, also where the key is traced."""
+
+    def draw(bits: Any) -> Params:
+        return _values(_made(make, int(np.asarray(bits).ravel()[-1])))
+
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)  # all of floating numbers
+    return jax.pure_callback(draw, shapes, jax.random.key_data(key), vmap_method="sequential")
+
+
+def _values(module: Any) -> Params:
+    """Returns the parameters and the buffers that are floating, under the module's names."""
+
+    def arrays(named: Any) -> Params:
+        return _nested({name: each.detach().cpu().numpy().copy() for name, each in named if each.is_floating_point()})
+
+    return {"params": arrays(module.named_parameters()), "buffers": arrays(module.named_buffers())}
+
+
+def _nested(flat: dict[str, Any]) -> Params:
+    """Returns leaves in dictionaries of dictionaries, by the names between the dots."""
+    whole: Params = {}
+    for name, leaf in flat.items():
+        *path, last = name.split(".")
+        inside = whole
+        for part in path:
+            inside = inside.setdefault(part, {})
+        inside[last] = leaf
+    return whole
+
+
+def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns the leaves of dictionaries of dictionaries by names with dots, in order."""
+    if not isinstance(nested, dict):
+        return {prefix[:-1]: nested}
+    return {name: leaf for key in nested for name, leaf in _flat(nested[key], f"{prefix}{key}.").items()}

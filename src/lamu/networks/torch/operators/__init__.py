@@ -1,0 +1,43 @@
+"""PyTorch's operators in JAX, by the names that an exported graph has for them, without `aten.` and without overloads.
+
+An overload that takes other arguments (`max.dim` beside `max`) has an entry of its own. Arguments are PyTorch's, in
+PyTorch's order; arrays stand in the places of tensors, JAX's dtypes in the places of PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lamu.networks.torch.operators.attention import ATTENTION, ATTENTION_WITH_MODE
+from lamu.networks.torch.operators.convolutions import CONVOLUTIONS
+from lamu.networks.torch.operators.creation import CREATION
+from lamu.networks.torch.operators.elementwise import ELEMENTWISE
+from lamu.networks.torch.operators.noise import NOISE
+from lamu.networks.torch.operators.normalisation import NORMALISATION, NORMALISATION_WITH_MODE
+from lamu.networks.torch.operators.pooling import POOLING
+from lamu.networks.torch.operators.products import PRODUCTS
+from lamu.networks.torch.operators.recurrent import RECURRENT
+from lamu.networks.torch.operators.reductions import REDUCTIONS
+from lamu.networks.torch.operators.shapes import SHAPES
+
+__all__ = ["OPERATORS", "OPERATORS_WITH_MODE"]
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    **ATTENTION,
+    **CONVOLUTIONS,
+    **CREATION,
+    **ELEMENTWISE,
+    **NORMALISATION,
+    **POOLING,
+    **PRODUCTS,
+    **REDUCTIONS,
+    **SHAPES,
+}
+# What depends on whether the pass trains or has a key: these take a `lamu.networks.torch.mode.Mode` first.
+OPERATORS_WITH_MODE: dict[str, Callable[..., Any]] = {
+    **ATTENTION_WITH_MODE,
+    **NOISE,
+    **NORMALISATION_WITH_MODE,
+    **RECURRENT,
+}

@@ -1,0 +1,39 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.typing import Array
+
+__all__ = ["PRODUCTS"]
+
+
+def _linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    product = x @ weight.T
+    return product if bias is None else product + bias
+
+
+def _added(bias: Array, left: Array, right: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+    return beta * bias + alpha * (left @ right)
+
+
+PRODUCTS: dict[str, Callable[..., Any]] = {
+    "linear": _linear,
+    "matmul": jnp.matmul,
+    "mm": jnp.matmul,
+    "bmm": jnp.matmul,
+    "mv": jnp.matmul,
+    "dot": jnp.matmul,
+    "outer": jnp.outer,
+    "addmm": _added,
+    "baddbmm": _added,
+    "einsum": lambda equation, operands, path=None: jnp.einsum(equation, *operands),
+    "bilinear": lambda a, b, weight, bias=None: (
+        jnp.einsum("...i,oij,...j->...o", a, weight, b) + (0 if bias is None else bias)
+    ),
+    "embedding": lambda weight, codes, *_: weight[codes],
+}

@@ -1,0 +1,261 @@
+"""A PyTorch module as a program: its exported graph of operators, computed by JAX.
+
+`torch.export` reads the module once, in training mode, so that the graph still says where there is dropout and batch
+normalisation; whether they act is decided at every pass (`lamu.networks.torch.mode.Mode`). PyTorch is not needed again.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.networks.torch.mode import Mode
+from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
+from lamu.typing import Array
+
+__all__ = ["Program", "read"]
+
+_ROWS = 2  # of the example that the module is exported with; the axis of rows stays open
+_ELSEWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "inplace")
+_CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
+_VIEWS = (
+    "view",
+    "slice",
+    "select",
+    "transpose",
+    "permute",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "narrow",
+    "t",
+    "diagonal",
+)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """The result of an earlier operator, by its name in the graph."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _DType:
+    """A dtype of PyTorch's, by its name; `float32` stands for the precision of the parameters."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Operation:
+    name: str
+    function: Callable[..., Any]
+    has_mode: bool
+    in_place: bool
+    args: Any
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a module computes.
+
+    Attributes:
+        parameters: the name of each parameter in the graph, and in the module.
+        buffers: the same of the buffers that training passes renew.
+        constants: all other arrays, by their names in the graph.
+        inputs: the name of the inputs in the graph.
+        operations: the operators, in order.
+        output: the result.
+    """
+
+    parameters: Mapping[str, str]
+    buffers: Mapping[str, str]
+    constants: Mapping[str, np.ndarray]
+    inputs: str
+    operations: tuple[_Operation, ...]
+    output: _Value
+
+    def run(
+        self, params: Mapping[str, Array], buffers: Mapping[str, Array], x: Array, mode: Mode
+    ) -> tuple[Array, dict[str, Array]]:
+        """Returns the outputs and the buffers after the pass.
+
+        Args:
+            params: the parameters by their names in the module.
+            buffers: the buffers that training passes renew, by theirs.
+            x: inputs `[batch, ...]`.
+            mode: whether the pass trains, and draws.
+        """
+        dtype = next((leaf.dtype for leaf in params.values()), x.dtype)
+        values: dict[str, Any] = {name: jnp.asarray(each) for name, each in self.constants.items()}
+        values |= {name: params[path] for name, path in self.parameters.items()}
+        values |= {name: buffers[path] for name, path in self.buffers.items()}
+        values[self.inputs] = x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+        for index, operation in enumerate(self.operations):
+            args, options = _filled((operation.args, operation.options), values, dtype)
+            if operation.has_mode:
+                result, renewed = operation.function(mode.at(index), *args, **options)
+                values |= {operation.args[place].name: new for place, new in renewed.items()}
+            else:
+                result = operation.function(*args, **options)
+            values[operation.name] = result
+            if operation.in_place:
+                values[operation.args[0].name] = result
+        return values[self.output.name], {path: values[name] for name, path in self.buffers.items()}
+
+
+def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
+    """Returns the program of a module.
+
+    Args:
+        module: a `torch.nn.Module`, which is not changed.
+        shape: the shape of one row of inputs.
+        dtype: the dtype of the inputs.
+
+    Raises:
+        TypeError: for a module that `torch.export` cannot read (control flow that depends on data), that has an
+            operator which is not known here, or that returns more than one tensor; the message names it.
+    """
+    import torch
+
+    module = copy.deepcopy(module).train()
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    kind = next((each.dtype for each in module.parameters()), torch.float32) if floating else torch.int64
+    example = torch.zeros((_ROWS, *shape), dtype=kind)
+    exported = _exported(module, example)
+    signature = exported.graph_signature
+    parameters, kept = dict(signature.inputs_to_parameters), dict(signature.inputs_to_buffers)
+    operations = tuple(filter(None, map(_operation, exported.graph.nodes)))
+    renewed = {
+        operation.args[place].name
+        for operation in operations
+        for place in ((0,) if operation.in_place else (3, 4) if operation.has_mode else ())
+        if place < len(operation.args) and isinstance(operation.args[place], _Value)
+    }
+    state = {name: path for name, path in kept.items() if name in renewed}
+    state = {name: path for name, path in state.items() if module.get_buffer(path).is_floating_point()}
+    constants = {name: _array(module.get_buffer(path)) for name, path in kept.items() if name not in state}
+    lifted = signature.inputs_to_lifted_tensor_constants
+    constants |= {name: _array(exported.constants[path]) for name, path in lifted.items()}
+    return Program(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
+
+
+def _exported(module: Any, example: Any) -> Any:
+    import torch
+
+    def export(rows: Any) -> Any:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of attributes that PyTorch's own layers assign
+            return torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
+
+    try:
+        return export(torch.export.Dim.AUTO)
+    except Exception as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise TypeError(
+            f"torch.export cannot read {type(module).__name__} on one input of the shape "
+            f"{('rows', *example.shape[1:])}: {first.strip()}. A network must be a fixed graph of operators of one "
+            "tensor; move what depends on the data out of forward"
+        ) from error
+
+
+def _operation(node: Any) -> _Operation | None:
+    if node.op in ("placeholder", "output"):
+        return None
+    if node.op != "call_function":
+        raise TypeError(f"{_where(node)} is a {node.op}, and only calls of operators are read")
+    path = str(node.target)
+    if not path.startswith("aten."):
+        name = getattr(node.target, "__name__", path)
+        if name.startswith(_CHECKS) or "_assert" in path:
+            return None
+        if path.startswith(("higher_order", "torch.ops")) or "." in path.split(" ")[0]:
+            raise TypeError(
+                f"PyTorch's {path!r} in {_where(node)} is not read; a network must be a fixed graph of operators"
+            )
+        return _Operation(node.name, node.target, False, False, _plain(node.args), {})
+    _, name, overload = path.split(".")
+    if name.startswith(_CHECKS):
+        return None
+    in_place = name.endswith("_") and not name.endswith("__")
+    base = name.rstrip("_") if in_place else name
+    function = OPERATORS.get(f"{base}.{overload}", OPERATORS.get(base))
+    with_mode = OPERATORS_WITH_MODE.get(base)
+    if function is None and with_mode is None:
+        raise TypeError(
+            f"PyTorch's operator {path} in {_where(node)} is not known here; write that part of the module with "
+            "others, or give the network to JAX as a function (lamu.networks.Trained)"
+        )
+    if in_place:
+        _refuse_views(node, path)
+    options = {key: _plain(each) for key, each in node.kwargs.items() if key not in _ELSEWHERE}
+    found: Any = with_mode or function
+    return _Operation(node.name, found, with_mode is not None, in_place, _plain(node.args), options)
+
+
+def _refuse_views(node: Any, path: str) -> None:
+    """Refuses a change in place of a part of a tensor that is read again: here every array is a value."""
+    base = node.args[0]
+    if base.op == "call_function" and str(base.target).removeprefix("aten.").split(".")[0] in _VIEWS:
+        nodes = list(node.graph.nodes)
+        after = set(nodes[nodes.index(node) + 1 :])
+        if any(user in after for user in base.args[0].users):
+            raise TypeError(
+                f"{path} in {_where(node)} changes a part of a tensor in place, which is not read; make a new tensor, "
+                "for instance by torch.cat or torch.where"
+            )
+
+
+def _where(node: Any) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((str(each[0]) for each in reversed(list(stack.values()))), "")
+    return f"the submodule {path!r}" if path else "the module's own forward"
+
+
+def _output(exported: Any) -> _Value:
+    outputs = exported.graph_signature.user_outputs
+    if len(outputs) != 1:
+        raise TypeError(
+            f"the module returns {len(outputs)} tensors; wrap it in one whose forward returns the outputs alone, "
+            "[batch, outputs]"
+        )
+    return _Value(outputs[0])
+
+
+def _plain(value: Any) -> Any:
+    """Returns arguments with names in the place of nodes."""
+    import torch
+
+    if isinstance(value, torch.fx.Node):
+        return _Value(value.name)
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value)) if type(value) in (tuple, list) else [_plain(each) for each in value]
+    if isinstance(value, torch.dtype):
+        return _DType(str(value).removeprefix("torch."))
+    return value
+
+
+def _filled(value: Any, values: Mapping[str, Any], dtype: Any) -> Any:
+    """Returns arguments with arrays in the place of names."""
+    if isinstance(value, _Value):
+        return values[value.name]
+    if isinstance(value, _DType):
+        return dtype if value.name == "float32" else jax.dtypes.canonicalize_dtype(value.name)
+    if isinstance(value, tuple | list):
+        return type(value)(_filled(each, values, dtype) for each in value)
+    if isinstance(value, Mapping):
+        return {key: _filled(each, values, dtype) for key, each in value.items()}
+    return value
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return tensor.detach().cpu().numpy()

@@ -1,0 +1,171 @@
+"""PyTorch modules as networks: the same function, gradients, statistics and noise, and every kind of posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lamu
+from lamu.networks import Torch
+from tests.modules_of_torch import MODULES
+
+
+def case(name: str, rows: int = 5) -> tuple[Any, np.ndarray]:
+    make, shape, words = MODULES[name]
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 12, size=(rows, *shape)) if words else rng.normal(size=(rows, *shape)).astype(np.float32)
+    if words:
+        x[:, 0] = 3  # a row of padding alone has no mean
+    return make(), x
+
+
+def flat(nested: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(nested, dict):
+        return {prefix[:-1]: nested}
+    return {name: leaf for key in nested for name, leaf in flat(nested[key], f"{prefix}{key}.").items()}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_outputs_and_gradients_are_pytorchs(name):
+    module, x = case(name)
+    network = Torch(module)
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 3)
+    value = lambda params: jnp.sum(network.apply(params, state, jnp.asarray(x), None, False)[0] ** 2)
+    found, gradient = network.apply(params, state, jnp.asarray(x), None, False)[0], jax.grad(value)(params)
+    module.eval()
+    expected = module(torch.as_tensor(x))
+    (expected**2).sum().backward()
+    np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-5)
+    slopes = {path: each.grad.numpy() for path, each in module.named_parameters()}
+    for path, leaf in flat(gradient).items():
+        np.testing.assert_allclose(leaf, slopes[path], atol=1e-5 * max(1.0, abs(slopes[path]).max()), err_msg=path)
+
+
+@pytest.mark.parametrize("name", ["MLP", "ResNet"])
+def test_a_training_pass_renews_the_statistics_as_pytorch_does(name):
+    module, x = case(name)
+    network = Torch(module)
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 3)
+    found, after = network.apply(params, state, jnp.asarray(x), None, True, None)
+    module.train()
+    expected = module(torch.as_tensor(x)).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    now = dict(module.named_buffers())
+    for path, leaf in flat(after).items():
+        np.testing.assert_allclose(leaf, now[path].numpy(), atol=1e-6, err_msg=path)
+        assert not np.allclose(leaf, flat(state)[path])  # PyTorch's own moved, so this saw the move
+
+
+def test_padded_rows_leave_statistics_and_other_rows_alone():
+    module, x = case("MLP", rows=6)
+    network = Torch(module)
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 3)
+    alone, after = network.apply(params, state, jnp.asarray(x[:4]), None, True, None)
+    x[4:] = np.inf
+    mask = jnp.asarray([1.0, 1, 1, 1, 0, 0])
+    padded, after_padded = network.apply(params, state, jnp.asarray(x), None, True, mask)
+    np.testing.assert_allclose(padded[:4], alone, atol=1e-6)
+    for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(after_padded), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_dropout_draws_with_a_key_and_keeps_the_mean():
+    network = Torch(nn.Sequential(nn.Linear(4, 400), nn.Dropout(0.25), nn.Linear(400, 1)))
+    x = jnp.ones((1, 4))
+    params, state = network.init(jax.random.key(0), x, 1)
+    f = lambda key: network.apply(params, state, x, key, True)[0][0, 0]
+    draws = jax.vmap(f)(jax.random.split(jax.random.key(1), 2000))
+    assert float(draws.std()) > 0
+    # 5 standard errors of the mean: one failure in two million.
+    assert abs(float(draws.mean() - network.apply(params, state, x, None, True)[0][0, 0])) < 5 * draws.std() / 2000**0.5
+
+
+def test_every_kind_of_posterior_takes_a_trained_module():
+    x, y = lamu.data.load("iris")
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+    optimizer = torch.optim.Adam(module.parameters(), 0.05)
+    inputs, labels = torch.tensor(np.asarray(x)), torch.tensor(np.asarray(y), dtype=torch.long)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module(inputs.float()), labels).backward()
+        optimizer.step()
+    model = lamu.Model(Torch(module, head="2/*"), lamu.likelihoods.Categorical(3))
+    for algorithm in (lamu.algorithms.laplace(), lamu.algorithms.last_layer()):
+        posterior = lamu.fit(model, (x, y), algorithm, epochs=0).posterior
+        assert lamu.scores.accuracy(posterior.predict(x), y) > 0.95
+        back = model.network.state_dict(posterior.mean["network"])
+        module.load_state_dict(back)
+        with torch.no_grad():
+            own = module(inputs.float()).softmax(-1).numpy()
+        params = posterior.model.complete(posterior.mean["network"])
+        point = jax.nn.softmax(model.network.apply(params, {}, jnp.asarray(x), None, False)[0])
+        np.testing.assert_allclose(own, point, atol=1e-5)
+    assert lamu.fit(model, (x, y), lamu.algorithms.ivon(), epochs=3).posterior.predict(x).mean.shape == (150, 3)
+
+
+def test_a_function_that_makes_modules_gives_every_run_weights_of_its_own():
+    network = Torch(lambda: nn.Linear(2, 1))
+    x = jnp.ones((3, 2))
+    assert not network.trained
+    first, again, second = (
+        jax.jit(lambda key: network.init(key, x, 1)[0])(jax.random.key(seed))["weight"] for seed in (0, 0, 1)
+    )
+    assert (first == again).all()
+    assert not (first == second).any()
+    before = torch.random.get_rng_state()
+    network.init(jax.random.key(3), x, 1)
+    assert (torch.random.get_rng_state() == before).all()
+
+
+def test_the_module_is_not_changed_and_its_later_training_is_not_seen():
+    module = nn.Linear(2, 1)
+    network = Torch(module)
+    weight = module.weight.detach().clone()
+    with torch.no_grad():
+        module.weight += 1
+    params, _ = network.init(jax.random.key(0), jnp.ones((1, 2)), 1)
+    np.testing.assert_array_equal(params["weight"], weight.numpy())
+    params, _ = Torch(module).init(jax.random.key(0), jnp.ones((1, 2)), 1)
+    np.testing.assert_allclose(params["weight"], weight.numpy() + 1, rtol=1e-6)
+
+
+def test_what_cannot_be_read_is_named():
+    class Branch(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else super().forward(x)
+
+    class Sorted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(2, 2), _Sort())
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x)
+
+    class Two(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return x, super().forward(x)
+
+    x = jnp.ones((3, 2))
+    for module, said in ((Branch(2, 2), "torch.export cannot read Branch"), (Two(2, 2), "returns 2 tensors")):
+        with pytest.raises(TypeError, match=said):
+            Torch(module).init(jax.random.key(0), x, 2)
+    with pytest.raises(TypeError, match=r"operator aten\.sort\.default in the submodule 'inner\.1'"):
+        Torch(Sorted()).init(jax.random.key(0), x, 2)
+    with pytest.raises(TypeError, match="is no PyTorch module"):
+        Torch(3)
+    with pytest.raises(ValueError, match="nothing"):
+        Torch(nn.Linear(2, 1), head="nothing/*")
+
+
+class _Sort(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.sort(x)[0]
