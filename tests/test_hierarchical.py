@@ -160,7 +160,7 @@ def test_a_frozen_weight_is_left_out_of_the_prior() -> None:
         (lambda: RegularisedHorseshoe(df=0.0), "shape=0.0 is not positive"),
         (lambda: GammaVariance(1.0, float("nan")), "rate=nan is not positive"),
         (lambda: InverseGammaVariance(-2.0), "shape=-2.0 is not positive"),
-        (lambda: Horseshoe().check(WEIGHTS), r"give Model\(prior.around\(network\), likelihood, prior\)"),
+        (lambda: Horseshoe().log_prob(WEIGHTS), r"give Model\(prior.around\(network\), likelihood, prior\)"),
         (
             lambda: ARD(leaves="*weight").around(MLP((2,))).init(jax.random.key(0), jnp.ones((1, 3)), 1),
             r"'\*weight' matc",

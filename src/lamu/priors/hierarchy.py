@@ -49,6 +49,11 @@ class Hierarchy(Prior):
     def levels(self) -> tuple[Scale, ...]:
         """The levels of scales."""
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether the factor of a weight is the product of its scales, as conjugate messages take it."""
+        return True
+
     def log_factor(self, logs: list[Array]) -> Array:
         """Returns the logarithm of the factor of a leaf's weights: the sum of those of its scales.
 
@@ -96,13 +101,8 @@ class Hierarchy(Prior):
         return jax.tree.map(jnp.multiply, z, self.factors(params["scales"], z))
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError where the parameters have no scales beside them, or a level no leaf."""
-        if not isinstance(params, dict) or set(params) != {"scales", "weights"}:
-            raise ValueError(
-                f"the prior {type(self).__name__} needs its scales beside the weights; give "
-                "Model(prior.around(network), likelihood, prior), or fit with conjugate_scales(ivon())"
-            )
-        self.check_weights(params["weights"])
+        """Raises a ValueError if the weights cannot have this prior, with or without their scales beside them."""
+        self.check_weights(params["weights"] if _holds_scales(params) else params)
 
     def check_weights(self, weights: Params) -> None:
         """Raises a ValueError if the standardised weights cannot have their prior, or a level has no leaf."""
@@ -111,7 +111,16 @@ class Hierarchy(Prior):
             level.check(weights)
 
     def log_prob(self, params: Params) -> Array:
-        r"""Returns \(\log p_0(z) + \sum \log p(u)\), a scalar in nats."""
+        r"""Returns \(\log p_0(z) + \sum \log p(u)\), a scalar in nats.
+
+        Raises:
+            ValueError: for weights without their scales, whose density is an integral.
+        """
+        if not _holds_scales(params):
+            raise ValueError(
+                f"the prior {type(self).__name__} has no density of weights without their scales; give "
+                "Model(prior.around(network), likelihood, prior), or fit with conjugate_scales(ivon())"
+            )
         total = self.standardised.log_prob(params["weights"])
         for i, level in enumerate(self.levels):
             for log_scale in jax.tree.leaves(params["scales"][i]):
@@ -119,7 +128,9 @@ class Hierarchy(Prior):
         return total
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw of z and u, a tree like `params`."""
+        """Returns a draw, a tree like `params`: of z and u, or of the weights themselves where no scales are beside."""
+        if not _holds_scales(params):
+            return self.scaled(self.sample(key, {"scales": self.start(params), "weights": params}))
         scales = {}
         for i, level in enumerate(self.levels):
             leaves, structure = jax.tree.flatten(params["scales"][i])
@@ -127,6 +138,10 @@ class Hierarchy(Prior):
             draws = [level.law.draw(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=False)]
             scales[i] = jax.tree.unflatten(structure, draws)
         return {"scales": scales, "weights": self.standardised.sample(jax.random.fold_in(key, 0), params["weights"])}
+
+
+def _holds_scales(params: Params) -> bool:
+    return isinstance(params, dict) and set(params) == {"scales", "weights"}
 
 
 @record
@@ -140,8 +155,7 @@ class Hierarchical(Hierarchy):
         scales: the levels, a tuple of `Scale`.
 
     Raises:
-        ValueError: without a level; and, where parameters are first seen, for a level without a leaf, and for a network
-            that is not `prior.around(network)`.
+        ValueError: without a level; and, where parameters are first seen, for a level without a leaf.
 
     Source: Neal (1996), chapter 4; Papaspiliopoulos, Roberts & Sköld (2007) for the form that is not centred.
 

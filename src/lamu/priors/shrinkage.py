@@ -154,6 +154,11 @@ class RegularisedHorseshoe(Hierarchy):
             Scale(InverseGammaVariance(self.df / 2, self.df / 2 * self.slab**2), "all", self.leaves),
         )
 
+    @property
+    def multiplies(self) -> bool:
+        """False: the slab bounds the product of the others."""
+        return False
+
     def log_factor(self, logs: list[Array]) -> Array:
         r"""Returns \(-\frac12 \log\big((\tau\lambda_i)^{-2} + c^{-2}\big)\)."""
         *shrinking, slab = logs
