@@ -1,6 +1,8 @@
 """Priors: the distribution of a network's parameters before any data, one file a distribution."""
 
 from lamu.priors.belief import Belief, gaussian_belief
+from lamu.priors.by_path import ByPath
+from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
 from lamu.priors.heavy_tails import Cauchy, GeneralisedNormal, Laplace, StudentT
 from lamu.priors.hierarchy import Hierarchical, Hierarchy, ScaledNetwork
 from lamu.priors.independent import FanIn, Independent
@@ -16,8 +18,11 @@ from lamu.priors.shrinkage import ARD, Horseshoe, RegularisedHorseshoe
 __all__ = [
     "ARD",
     "Belief",
+    "ByPath",
     "Cauchy",
+    "CorrelatedNormal",
     "FanIn",
+    "FilterGroups",
     "GammaVariance",
     "GeneralisedNormal",
     "HalfCauchyScale",
@@ -29,6 +34,7 @@ __all__ = [
     "Laplace",
     "LayerwiseNormal",
     "LearnedNormal",
+    "MatrixNormal",
     "Normal",
     "Prior",
     "RegularisedHorseshoe",
