@@ -27,7 +27,7 @@ TESTED_ELSEWHERE = {
     "lamu.composition": "test_composition",
     "lamu.mcmc": "test_metropolis, test_stochastic_samplers",
     "lamu.memory": "test_memory",
-    "lamu.priors": "laws/priors, test_priors",
+    "lamu.priors": "laws/priors, laws/scale_laws, test_priors, test_hierarchical, test_correlated_priors",
     "lamu.batch_statistics": "test_statistics",
     "lamu.sklearn": "test_sklearn",
     "lamu.supports": "test_supports",

@@ -20,6 +20,7 @@ from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal
 from lamu.priors import (
     Belief,
+    ByPath,
     FanIn,
     GeneralisedNormal,
     Laplace,
@@ -71,6 +72,15 @@ there = jax.tree.map(lambda x: jnp.full_like(x, 0.3), PARAMS)
 narrow = jax.tree.map(lambda x, s: jnp.full_like(x, s**-2.0), PARAMS, scales(3.0, 0.5))
 diagonal = row(
     "priors", "Belief", Belief(Gaussian(there, Diagonal(narrow))), "belief gaussian", loc=0.3, scales=scales(3.0, 0.5)
+)
+
+by_path = row(
+    "priors",
+    "ByPath",
+    ByPath({"*bias": Normal(3.0), "*": LayerwiseNormal(0.5)}),
+    "any gaussian",
+    loc=0.0,
+    scales=scales(3.0, 0.5),
 )
 
 WIDE, NARROW = stats.norm(scale=2.0), stats.norm(scale=0.5)
@@ -246,6 +256,12 @@ twin(
     "half the precision",
     "a_dense_belief_is_its_gaussian density_is_scipys gaussian_is_the_gradient_and_curvature",
     Halved(diagonal.subject.belief),
+)
+twin(
+    by_path,
+    "patterns exchanged",
+    "density_is_scipys sample_has_the_moments",
+    ByPath({"*bias": LayerwiseNormal(0.5), "*": Normal(3.0)}),
 )
 prior = shifted.subject
 twin_of(

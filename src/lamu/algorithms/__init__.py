@@ -36,6 +36,7 @@ from lamu.algorithms.post_hoc.subnetwork import ByMask, LargestVariance
 from lamu.algorithms.table import registry
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam
+from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.head_covariance import DenseHead, DiagonalHead
 from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.lie_group import lie_group
@@ -75,6 +76,7 @@ __all__ = [
     "bayesbinn",
     "bsam",
     "conjugate",
+    "conjugate_scales",
     "deep_ensemble",
     "dropout",
     "evidence",

@@ -9,11 +9,9 @@ import jax
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
-from lamu.families import Gaussian
 from lamu.objective.microbatching import parts_of
 from lamu.objective.objective import Objective
 from lamu.objective.space import Everything, Weights
-from lamu.priors import Belief
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -121,9 +119,11 @@ class BatchLoss:
         if self.conjugate:
             return None
         prior = self.objective.model.prior
-        if isinstance(prior, Belief) and isinstance(prior.belief, Gaussian) and prior.gaussian(coordinates) is None:
+        weights = self.space.join(coordinates, self.rest)["network"]
+        gaussian = prior.as_gaussian(weights)
+        if gaussian is not None and prior.gaussian(weights) is None:
             raise TypeError(
-                f"a prior with a {type(prior.belief.precision).__name__} precision has no diagonal curvature to add; "
+                f"a prior with a {type(gaussian.precision).__name__} precision has no diagonal curvature to add; "
                 "use laplace(), conjugate() or ivon(), or a prior from a diagonal posterior"
             )
 

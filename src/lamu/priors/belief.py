@@ -18,7 +18,7 @@ __all__ = ["Belief", "gaussian_belief", "tempered"]
 
 
 @record
-class Belief:
+class Belief(Prior):
     r"""The prior that is somebody's belief \(q(\theta)\): a Gaussian over any operator, or another family of a density.
 
     A Gaussian belief enters another Gaussian belief exactly. Where its precision is diagonal or scalar every algorithm
@@ -91,6 +91,10 @@ class Belief:
             return None
         return belief.mean, belief.precision.diagonal(belief.mean)
 
+    def as_gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the belief in the dtype of the parameters, where it is Gaussian; else None."""
+        return self._in_dtype_of(params)[0] if isinstance(self.belief, Gaussian) else None
+
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`."""
         drawn = self._in_dtype_of(params)[0].sample(key)
@@ -126,10 +130,7 @@ def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
         >>> gaussian_belief(Normal(0.5), {"w": jnp.zeros(2)}).precision.values["w"].tolist()
         [4.0, 4.0]
     """
-    if isinstance(prior, Belief) and isinstance(prior.belief, Gaussian):
-        return prior._in_dtype_of(params)[0]
-    known = prior.gaussian(params)
-    return None if known is None else Gaussian(known[0], Diagonal(known[1]))
+    return prior.as_gaussian(params)
 
 
 def tempered(belief: Any, temperature: Any) -> Any:

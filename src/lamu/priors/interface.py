@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
+from lamu.families import Gaussian
+from lamu.operators import Diagonal
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Prior"]
@@ -30,7 +32,7 @@ class Prior(Protocol):
         del params
 
     def gaussian(self, params: Params) -> Any:
-        """Returns `(mean, precision)`, two trees like `params` with one value a weight; None where it is not Gaussian.
+        """Returns `(mean, precision)`, two trees like `params` with one value a weight; None where it has no such form.
 
         None by default: the prior then enters every algorithm through the loss.
 
@@ -38,6 +40,17 @@ class Prior(Protocol):
             params: any parameters of the right structure; only their paths, shapes and dtypes count.
         """
         del params
+
+    def as_gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the prior with an operator for its precision; None where it is not Gaussian.
+
+        That of `gaussian` by default: a prior of correlated weights, whose `gaussian` is None, defines it.
+
+        Args:
+            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+        """
+        known = self.gaussian(params)
+        return None if known is None else Gaussian(known[0], Diagonal(known[1]))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`: for simulations, which no fit needs."""

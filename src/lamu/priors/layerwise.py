@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.priors.interface import Prior
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -20,7 +21,7 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 @record
-class LayerwiseNormal:
+class LayerwiseNormal(Prior):
     r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the scales are a tree.
 
     The tree begins like the parameters and may stop anywhere: a number stands for every weight below it, an array of a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lamu.priors.interface import Prior
 from lamu.priors.normal import Normal
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
@@ -10,7 +11,7 @@ __all__ = ["LearnedNormal"]
 
 
 @record
-class LearnedNormal:
+class LearnedNormal(Prior):
     r"""Independent normal weights of one unknown scale, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
 
     Laplace's method and its last layer choose s after the mode is found, by the evidence (MacKay 1992) or on the rows

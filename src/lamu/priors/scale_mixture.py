@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.priors.interface import Prior
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -16,7 +17,7 @@ __all__ = ["ScaleMixture"]
 
 
 @record
-class ScaleMixture:
+class ScaleMixture(Prior):
     r"""Weights from a wide normal or from a narrow one, each weight on its own.
 
     \[ p(\theta) = \prod_j \big( \pi\, N(\theta_j \mid 0, \sigma_1^2) + (1 - \pi)\, N(\theta_j \mid 0, \sigma_2^2) \big)

@@ -1,0 +1,234 @@
+r"""A belief about the scales of a hierarchical prior beside one about the weights, by exact messages.
+
+\[ q(w, \tau) = q(w) \prod_{l,g} q(\tau_{l,g}^{-2}), \qquad
+   w_i \mid \tau \sim N\big(0,\; s_i^2 \prod_l \tau_{l,g_l(i)}^2\big) \]
+
+| on paper | in code |
+|---|---|
+| \(q(\tau_{l,g}^{-2}) = \mathrm{Gamma}(a_{l,g}, b_{l,g})\) | `ScalesState.precisions[l]`, a `Gamma` of trees |
+| \(E[\tau_{l,g}^{-2}]\) | its `mean` |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from lamu.algorithms.variational.ivon import ivon
+from lamu.data.batch import Batch
+from lamu.families import Gamma, Gaussian
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.priors import Hierarchy, LayerwiseNormal, Normal
+from lamu.protocol import Algorithm, Choices, Info, Wrapper, require_part, runnable
+from lamu.record import record
+from lamu.target import weights_belief
+from lamu.tree import map_with_path
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages"]
+
+
+@record
+class ScalesState:
+    """What the next step needs.
+
+    Attributes:
+        inner: the state of the algorithm of the weights.
+        precisions: the belief about the precisions 1/τ² of each level, a `Gamma` whose shape and rate are dictionaries
+            by group.
+        prior: the normal prior of the weights, of their mean precisions.
+
+    Examples:
+        >>> from lamu.algorithms.variational.conjugate_scales import ScalesState
+        >>> from lamu.priors import LayerwiseNormal
+        >>> ScalesState(inner=None, precisions=(), prior=LayerwiseNormal(0.5)).prior.scale
+        0.5
+    """
+
+    inner: Any
+    precisions: tuple[Gamma, ...]
+    prior: LayerwiseNormal
+
+
+@record
+class ConjugateScales(Wrapper):
+    """The algorithm that `conjugate_scales` makes.
+
+    Attributes:
+        of: what learns the weights.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.conjugate_scales().choices.family
+        'Gaussian, diagonal precision, times Gamma of every scale'
+    """
+
+    of: Algorithm
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        choices = self.of.choices
+        return replace(choices, family=f"{choices.family}, times Gamma of every scale")
+
+    def inner(self, state: ScalesState) -> Any:
+        """Returns the state of the algorithm of the weights."""
+        return state.inner
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ScalesState:
+        """Returns the first state, under the prior of typical scales.
+
+        Raises:
+            TypeError: for a prior whose scales are not conjugate, or an algorithm without a Gaussian belief.
+        """
+        prior = _conjugate(objective.model.prior)
+        model = _under(objective, prior.standardised).model
+        weights = model.complete(model.init(key, batch)[0]["network"])
+        prior.check_weights(weights)
+        precisions = tuple(
+            Gamma(level.constant(0.5, weights), level.constant(0.5 * level.law.typical**2, weights))
+            for level in prior.levels
+        )
+        normal = _mean_prior(prior, precisions, weights)
+        inner = self.of.init(jax.random.clone(key), _under(objective, normal), batch)
+        return ScalesState(inner, precisions, normal)
+
+    def step(self, key: RandomKey, state: ScalesState, batch: Batch, objective: Objective) -> tuple[ScalesState, Info]:
+        """Returns the state after a step of the weights, and the messages to the scales."""
+        prior, under = _conjugate(objective.model.prior), _under(objective, state.prior)
+        inner, info = self.of.step(key, state.inner, batch, under)
+        belief = self._belief(jax.random.clone(key), inner, under)
+        squares = jax.tree.map(lambda m, v: m * m + v, belief.mean, belief.precision.variance(belief.mean))
+        precisions = scale_messages(prior, state.precisions, squares, objective.temperature)
+        return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
+
+    def foresee(self, objective: Objective, params: Any) -> None:
+        """Raises what the other raises, and a TypeError for a prior whose scales are not conjugate."""
+        prior = _conjugate(objective.model.prior)
+        runnable(self.of).foresee(_under(objective, prior.standardised), params)
+
+    def preview(self, key: RandomKey, state: ScalesState, objective: Objective) -> Posterior:
+        """Returns what the state predicts, under the normal prior so far."""
+        return runnable(self.of).preview(key, state.inner, _under(objective, state.prior))
+
+    def posterior(self, key: RandomKey, state: ScalesState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the belief about the weights; its model has the normal prior of the mean precisions."""
+        return self.of.posterior(key, state.inner, _under(objective, state.prior), data, trace)
+
+    def _belief(self, key: RandomKey, inner: Any, objective: Objective) -> Gaussian:
+        belief = weights_belief(runnable(self.of).preview(key, inner, objective))
+        if not isinstance(belief, Gaussian):
+            raise TypeError(
+                f"the messages to the scales need variances of the weights, and a {type(belief).__name__} has none; "
+                "give an algorithm of a Gaussian belief, for instance conjugate_scales(ivon())"
+            )
+        return belief
+
+
+def conjugate_scales(of: Algorithm | None = None) -> ConjugateScales:
+    r"""A Gaussian belief about the weights of any network, and gamma beliefs about the scales of their prior.
+
+    Each step moves the weights under the normal prior of their mean precisions, then sends every scale its exact
+    message, for n weights of the scale with precisions \(\delta_i\) of their standardised prior,
+
+    \[ q(\tau_{l,g}^{-2}) = \mathrm{Gamma}\Big(a + \tfrac n2,\; b + \tfrac12 \sum_{i \in g} E[w_i^2]\, \delta_i
+       \prod_{k \ne l} E[\tau_{k,g_k(i)}^{-2}]\Big), \qquad
+       w_i \sim N\Big(0,\; \big(\delta_i \prod_l E[\tau_{l,g_l(i)}^{-2}]\big)^{-1}\Big) \]
+
+    which is the rule at ρ = 1 for the scales; at temperature T the prior's natural parameters are divided by T. The
+    scales of inputs that do nothing go to zero, which a mean field in the form that is not centred does not reach.
+
+    The prior is `Hierarchical`, `ARD` or `Horseshoe` of half-Cauchy or inverse-gamma scales and normal weights without
+    a mean, given as it is: `Model(network, likelihood, prior)`, not around the network. The posterior's model has the
+    normal prior of the mean precisions; the beliefs about the scales are in the run's `state.precisions`.
+
+    Cost of a step: that of the other algorithm, and a few passes over the weights; no gradient.
+
+    Args:
+        of: what learns the weights, an algorithm of a Gaussian belief; `ivon()` where None.
+
+    Returns:
+        An algorithm.
+
+    Raises:
+        TypeError: for a prior whose scales are not conjugate, or an algorithm without a Gaussian belief.
+
+    Source: MacKay (1994); Wand et al. (2011) for the half-Cauchy; Louizos, Ullrich & Welling (2017) above networks.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian(), lamu.priors.ARD())
+        >>> run = lamu.fit(model.standardised(x, y), (x, y), lamu.algorithms.conjugate_scales(), epochs=2)
+        >>> run.state.precisions[0].mean["layers/0/kernel"].shape
+        (10, 1)
+    """
+    return ConjugateScales(require_part(ivon() if of is None else of))
+
+
+def scale_messages(
+    prior: Hierarchy, precisions: tuple[Gamma, ...], squares: Params, temperature: Any = 1.0
+) -> tuple[Gamma, ...]:
+    r"""Returns the beliefs about the precisions of all levels after one message to each, level by level.
+
+    Args:
+        prior: the prior.
+        precisions: the beliefs so far.
+        squares: \(E[w_i^2]\), a tree like the weights.
+        temperature: T.
+    """
+    delta = prior.standardised.gaussian(squares)[1]
+    beliefs = list(precisions)
+    for index, level in enumerate(prior.levels):
+        others = [
+            (other, belief.mean)
+            for k, (other, belief) in enumerate(zip(prior.levels, beliefs, strict=True))
+            if k != index
+        ]
+        weighted = map_with_path(
+            lambda path, square, d, others=others: square * d * _product(others, path), squares, delta
+        )
+        counts, sums = level.sums(jax.tree.map(jnp.ones_like, squares)), level.sums(weighted)
+        shape, rate = {}, {}
+        for group, mean in beliefs[index].mean.items():
+            a, b = level.law.precision_prior(mean)
+            # A group whose weights are all frozen has no sum.
+            shape[group] = (a - 1 + counts.get(group, 0.0) / 2) / temperature + 1
+            rate[group] = (b + sums.get(group, 0.0) / 2) / temperature
+        beliefs[index] = Gamma(shape, rate)
+    return tuple(beliefs)
+
+
+def _mean_prior(prior: Hierarchy, precisions: tuple[Gamma, ...], weights: Params) -> LayerwiseNormal:
+    """The normal prior of the mean precisions."""
+    levels = [(level, belief.mean) for level, belief in zip(prior.levels, precisions, strict=True)]
+    scale = lambda path, d: jax.lax.rsqrt(d * _product(levels, path))
+    return LayerwiseNormal(map_with_path(scale, prior.standardised.gaussian(weights)[1]))
+
+
+def _product(levels: list[Any], path: str) -> Array | float:
+    """The product of the mean precisions of a leaf's scales, of a shape that broadcasts to it."""
+    return math.prod((level.of(means, path) for level, means in levels if level.covers(path)), start=1.0)
+
+
+def _under(objective: Objective, prior: Any) -> Objective:
+    return replace(objective, model=replace(objective.model, prior=prior))
+
+
+def _conjugate(prior: Any) -> Hierarchy:
+    """The prior, after a check that its scales are conjugate to normal weights."""
+    if not isinstance(prior, Hierarchy) or not prior.multiplies:
+        raise TypeError(
+            f"conjugate_scales() learns the scales of ARD(), Horseshoe() or Hierarchical(), and {type(prior).__name__} "
+            "has no conjugate ones; give one of them as the model's prior"
+        )
+    weights = prior.standardised
+    if not isinstance(weights, Normal) or (not isinstance(weights.loc, Tracer) and weights.loc != 0):
+        raise TypeError(f"the weights' prior {weights!r} is not normal of mean 0; give Normal(1.0)")
+    return prior
