@@ -33,7 +33,9 @@ TESTED_ELSEWHERE = {
     "lamu.supports": "test_supports",
     "lamu.testing": "test_testing",
     "lamu.divergences": "test_divergences",
-    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived",
+    "lamu.limits": "test_limits",
+    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, "
+    "test_sequences, test_dense_prediction, test_augmented, test_architectures",
     "lamu.plots": "test_plots",
     "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",

@@ -29,6 +29,7 @@ LONG = {
     "ten_thousand_classes.py",
     "trained_network.py",
     "vogn_versus_backprop.py",
+    "wide_limits.py",
     "your_own_algorithm.py",
     "your_own_loop.py",
 }

@@ -12,7 +12,7 @@ import pytest
 from jax.scipy.stats import norm
 
 from lamu import plots, scores
-from lamu.plots.style import likely_range
+from lamu.plots.style import canvas, likely_range
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
@@ -97,3 +97,61 @@ def test_no_global_state_is_touched() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+class Sloped:
+    """A posterior whose probability of one is a logistic function of the first input, at the grid's own points."""
+
+    def __init__(self, classes: int = 2) -> None:
+        self.classes = classes
+
+    def predict(self, x) -> SimpleNamespace:
+        p = 1 / (1 + np.exp(-4 * x[:, 0]))
+        if self.classes == 2:
+            return SimpleNamespace(support=TwoClasses(), mean=p, probabilities=np.stack([1 - p, p], axis=1))
+        p = np.stack([(1 - p) / 2, (1 - p) / 2, p], axis=1)
+        return SimpleNamespace(support=Classes(3), mean=p, probabilities=p)
+
+
+PLANE = np.array([[-1.0, -1.0], [1.0, 3.0]])
+
+
+def test_the_boundary_is_where_classes_are_equally_probable() -> None:
+    axes = plots.decision_boundary(Sloped(), PLANE, [0, 1])
+    (boundary,) = [each for each in axes.collections if type(each).__name__ == "QuadContourSet"]
+    corners = np.concatenate([path.vertices for path in boundary.get_paths()])
+    np.testing.assert_allclose(corners[:, 0], 0.0, atol=1e-2)
+    assert (corners[:, 1].min(), corners[:, 1].max()) == (-2.0, 4.0)
+    image = axes.images[0]
+    assert list(image.get_extent()) == [-1.5, 1.5, -2.0, 4.0]
+    colours = np.asarray(image.get_array())
+    assert image.origin == "lower"
+    points = np.asarray(axes.collections[-1].get_facecolors())[:, :3]
+    for side, point in ((0, points[0]), (-1, points[1])):
+        assert np.abs(colours[60, side] - (0.25 + 0.75 * point)).max() < 0.02
+
+
+def test_pictures_are_drawn_on_the_axes_that_are_given() -> None:
+    axes = canvas(3.0, 3.0).subplots()
+    assert plots.entropy_map(Sloped(3), PLANE, axes) is axes
+    image = axes.images[0]
+    p = Sloped(3).predict(np.array([[-1.5, 0.0]])).mean[0]
+    np.testing.assert_allclose(image.get_array()[5, 0], -np.sum(p * np.log(p)), rtol=1e-6)
+    assert image.get_clim() == (0.0, pytest.approx(np.log(3)))
+    assert plots.decision_boundary(Sloped(3), PLANE, [0, 2], axes) is axes
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: plots.entropy_map(Sloped(), np.zeros((4, 3))), r"shape \(4, 3\); a plane has two inputs"),
+        (lambda: plots.decision_boundary(Sloped(), PLANE, [0]), r"shape \(1,\) for 2 rows"),
+        (
+            lambda: plots.entropy_map(SimpleNamespace(predict=lambda x: normal(len(x), 1.0)), PLANE),
+            "entropy_map is of classes, and this prediction's task is 'regression'",
+        ),
+    ],
+)
+def test_planes_refuse_what_they_cannot_show(make, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()

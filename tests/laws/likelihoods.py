@@ -35,6 +35,7 @@ from lamu.likelihoods import (
     MultivariateGaussian,
     NegativeBinomial,
     Ordinal,
+    PerPosition,
     PlackettLuce,
     Poisson,
     Quantile,
@@ -487,6 +488,17 @@ class Correlated:
         return f + (z @ root.T)[:, None], float((line[1] - line[0]) ** f.shape[1] * np.linalg.det(root))
 
 
+class Dice:
+    """Two faces of a die each, of two positions."""
+
+    def log_prob(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return sum(Die().log_prob(f[:, 2 * p : 2 * p + 2], y[:, p]) for p in range(2))
+
+    def support(self, f: np.ndarray) -> tuple[np.ndarray, float]:
+        ys = np.array(list(itertools.product((0, 1), repeat=2)))
+        return np.broadcast_to(ys[:, None], (4, len(f), 2)), 1.0
+
+
 def half_circles(f: np.ndarray, of: Any) -> tuple[np.ndarray, Any]:
     nodes, weights = np.polynomial.legendre.leggauss(200)
     return f + np.pi * nodes[:, None], np.pi * weights[:, None]
@@ -585,6 +597,13 @@ ranked = row(
     PlackettLuce(3),
     "regression correlated smooth entropy",
     **example(Ranked(), 3, [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0]]),
+)
+row(
+    "likelihoods",
+    "PerPosition",
+    PerPosition(Categorical(2), (2,)),
+    "several smooth",
+    **example(Dice(), 4, [[0, 1], [1, 1], [0, 0], [1, 0]]),
 )
 COVARIANCE = np.array([[0.16, 0.34], [0.34, 2.89]])
 correlated = row(

@@ -15,6 +15,7 @@ from lamu.likelihoods.multinomial import Multinomial
 from lamu.likelihoods.multivariate_gaussian import MultivariateGaussian
 from lamu.likelihoods.negative_binomial import NegativeBinomial
 from lamu.likelihoods.ordinal import Ordinal
+from lamu.likelihoods.per_position import PerPosition
 from lamu.likelihoods.plackett_luce import PlackettLuce
 from lamu.likelihoods.poisson import Poisson
 from lamu.likelihoods.quantile import Quantile
@@ -42,6 +43,7 @@ __all__ = [
     "MultivariateGaussian",
     "NegativeBinomial",
     "Ordinal",
+    "PerPosition",
     "PlackettLuce",
     "Poisson",
     "Quantile",

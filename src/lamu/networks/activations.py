@@ -9,7 +9,13 @@ import jax.numpy as jnp
 
 __all__ = ["ACTIVATIONS", "initial_weights", "require_activation"]
 
-ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
+ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "erf": jax.scipy.special.erf,
+}
 
 
 def require_activation(name: str) -> None:
@@ -19,5 +25,5 @@ def require_activation(name: str) -> None:
 
 
 def initial_weights(activation: str) -> Any:
-    """Returns the initialiser of kernels: He normals for the rectifiers, Glorot (Xavier) normals for tanh."""
-    return jax.nn.initializers.glorot_normal() if activation == "tanh" else jax.nn.initializers.he_normal()
+    """Returns the initialiser of kernels: He normals for the rectifiers, Glorot (Xavier) normals for tanh and erf."""
+    return jax.nn.initializers.glorot_normal() if activation in ("tanh", "erf") else jax.nn.initializers.he_normal()

@@ -36,7 +36,7 @@ class ConvNet(Network):
         channels: how many features each convolution has.
         widths: the widths of the hidden dense layers.
         kernel: height and width of the kernels.
-        activation: "relu", "tanh", "gelu" or "silu".
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
         normalise: what stands between convolution and activation, for instance `BatchNorm()`; None for nothing.
 
     Raises:

@@ -30,7 +30,7 @@ class MLP(Network):
 
     Attributes:
         widths: the widths of the hidden layers; the input and output widths come from data and likelihood.
-        activation: "relu", "tanh", "gelu" or "silu".
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
         normalise: what stands before every activation, for instance `BatchNorm()`; None for nothing.
         dropout: noise on the units after every activation, `Dropout(0.1)` or `GaussianDropout(0.1)`, in passes that are
             given a key; None for nothing.

@@ -14,7 +14,30 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["convolve"]
+__all__ = ["channels_of", "convolve"]
+
+
+def channels_of(x: Array) -> int:
+    """Returns how many channels images have: one where there is no axis for them.
+
+    Args:
+        x: images, `[batch, height, width]` or `[batch, height, width, channels]`.
+
+    Raises:
+        ValueError: for anything else.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks.patches import channels_of
+        >>> channels_of(jnp.zeros((5, 8, 8))), channels_of(jnp.zeros((5, 8, 8, 3)))
+        (1, 3)
+    """
+    if x.ndim not in (3, 4):
+        raise ValueError(
+            f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
+            "[batch, height, width, channels]"
+        )
+    return (*x.shape, 1)[3]
 
 
 def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME") -> Array:

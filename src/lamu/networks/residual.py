@@ -11,7 +11,7 @@ from lamu.networks.activations import ACTIVATIONS, initial_weights, require_acti
 from lamu.networks.filter_response import FilterResponse
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import floating, require_normaliser, require_widths
-from lamu.networks.patches import convolve
+from lamu.networks.patches import channels_of, convolve
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -35,7 +35,7 @@ class ResNet(Network):
     Attributes:
         depth: 6 n + 2.
         width: the features of the first stage.
-        activation: "relu", "tanh", "gelu" or "silu".
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
         normalise: what follows a convolution: `FilterResponse()`, under which rows stay independent, or `BatchNorm()`.
 
     Raises:
@@ -78,7 +78,7 @@ class ResNet(Network):
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
-        channels, dtype = _channels(x), floating(x)
+        channels, dtype = channels_of(x), floating(x)
         draw = initial_weights(self.activation)
         stem_key, head_key, *keys = jax.random.split(key, 2 + len(self._strides))
 
@@ -110,7 +110,7 @@ class ResNet(Network):
         self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         """Returns f(x) of shape `[batch, outputs]`, and the normalisers' new state."""
-        _channels(x)
+        channels_of(x)
         act, new = ACTIVATIONS[self.activation], {"stem": {}, "blocks": {}}
         held = state or {"stem": {}, "blocks": {i: {0: {}, 1: {}} for i in range(len(self._strides))}}
         hidden = x if x.ndim == 4 else x[..., None]
@@ -134,12 +134,3 @@ class ResNet(Network):
         """The stride of each block: two where a stage begins, but the first."""
         rest = (1,) * ((self.depth - 2) // 6 - 1)
         return (1, *rest, 2, *rest, 2, *rest)
-
-
-def _channels(x: Array) -> int:
-    if x.ndim not in (3, 4):
-        raise ValueError(
-            f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
-            "[batch, height, width, channels]"
-        )
-    return (*x.shape, 1)[3]

@@ -1,9 +1,12 @@
-"""Pictures of how far a prediction can be trusted, drawn without any global state: each function returns a figure.
+"""Pictures of how far a prediction can be trusted, drawn without any global state.
 
-A figure is matplotlib's own: `figure.savefig(path)` writes it, and its axes can be drawn on.
+A function returns a figure, or, where it takes axes, the axes that it drew on. Both are matplotlib's own:
+`figure.savefig(path)` and `axes.figure.savefig(path)` write them.
 """
 
+from lamu.plots.boundaries import decision_boundary
 from lamu.plots.classes import reliability
+from lamu.plots.entropies import entropy_map
 from lamu.plots.intervals import coverage
 
-__all__ = ["coverage", "reliability"]
+__all__ = ["coverage", "decision_boundary", "entropy_map", "reliability"]

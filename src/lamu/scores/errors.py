@@ -84,7 +84,7 @@ def squared_distance(pred: Any, y: Any) -> np.ndarray:
     if p.ndim == 1:
         return (p - y) ** 2
     outcome = y[:, None] == np.arange(p.shape[1])[None]
-    return np.sum((p - outcome) ** 2, axis=1)
+    return np.sum((p - outcome) ** 2, axis=-1)
 
 
 def rmse(pred: Any, y: Any) -> float:

@@ -49,7 +49,7 @@ def entropy(pred: Any) -> np.ndarray:
         [0.6931, 0.0]
     """
     p = _probabilities("entropy", pred)
-    return np.sum(p * -np.log(np.where(p > 0, p, 1.0)), axis=1) + 0.0
+    return np.sum(p * -np.log(np.where(p > 0, p, 1.0)), axis=-1) + 0.0
 
 
 def mutual_information(pred: Any) -> np.ndarray:
@@ -102,7 +102,7 @@ def least_confidence(pred: Any) -> np.ndarray:
         >>> least_confidence(SimpleNamespace(support=Classes(2), mean=np.array([[0.75, 0.25]]))).tolist()
         [0.25]
     """
-    return 1 - _probabilities("least_confidence", pred).max(axis=1)
+    return 1 - _probabilities("least_confidence", pred).max(axis=-1)
 
 
 def energy(

@@ -1,0 +1,172 @@
+r"""Several targets a row, one at each position: \(p(y \mid f) = \prod_p p_0(y_p \mid f_p)\)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.likelihoods.interface import Likelihood
+from lamu.record import record, static
+from lamu.supports import Support
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["PerPosition"]
+
+
+@record
+class PerPosition(Likelihood):
+    r"""A target at every position of a row, pixels or steps, independent given f: dense prediction.
+
+    \[ \log p(y \mid f) = \sum_p \log p_0(y_p \mid f_p) \]
+
+    Targets are `[batch, *positions]`, outputs `[batch, positions * K]` with the K outputs of the base side by side,
+    position after position, as `networks.UNet` and `networks.EveryStep` give them. Dispersions are the base's, shared
+    by all positions. The mean of a prediction is `[N, *positions]`, for classes `[N, *positions, K]`, and so is its
+    uncertainty: a map. The density is one number a row.
+
+    Positions of one row are not independent rows: a likelihood of 576 pixels outweighs the prior 576 times as much as
+    one label does.
+
+    Attributes:
+        base: p₀, a likelihood of one value a row.
+        positions: the shape of the targets of one row, `(height, width)` or `(steps,)`.
+
+    Raises:
+        ValueError: for positions that are no positive integers.
+        TypeError: for a base that is no likelihood.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Categorical, PerPosition
+        >>> pixels = PerPosition(Categorical(3), (4, 4))
+        >>> f = jnp.zeros((2, 48))
+        >>> pixels.mean({}, f).shape, pixels.entropy({}, f).shape
+        ((2, 4, 4, 3), (2, 4, 4))
+        >>> round(float(pixels.log_prob({}, f, jnp.ones((2, 4, 4), int))[0]), 3)  # 16 log(1/3)
+        -17.578
+    """
+
+    base: Likelihood | Any
+    positions: tuple[int, ...] = static()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", tuple(self.positions))
+        if not isinstance(self.base, Likelihood):
+            raise TypeError(f"the base is {self.base!r}; give one of lamu.likelihoods, for instance Categorical(10)")
+        if not self.positions or any(not isinstance(size, int) or size < 1 for size in self.positions):
+            raise ValueError(
+                f"positions={self.positions} have no targets; give the shape of one row's, for instance (28, 28)"
+            )
+
+    @property
+    def name(self) -> str:
+        """That of the base, at every position."""
+        return f"PerPosition({self.base.name})"
+
+    @property
+    def support(self) -> Support:
+        """The base's support."""
+        return self.base.support
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the base is log-concave."""
+        return self.base.log_concave
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the base is quadratic."""
+        return self.base.quadratic
+
+    def check(self, y: Any) -> None:
+        """Raises a ValueError unless the targets are `[batch, *positions]`, each one that the base takes."""
+        shape = np.shape(y)
+        if shape[1:] != self.positions:
+            raise ValueError(
+                f"the targets have shape {shape}; {self.name} takes [batch, {', '.join(map(str, self.positions))}]"
+            )
+        self.support.check(y, self.name)
+        self.base.check(np.reshape(y, -1))
+
+    def outputs(self, y: Any) -> int:
+        """Returns the base's width at every position."""
+        return self._count * self._width
+
+    def init(self, y: Any) -> Params:
+        """Returns the base's first dispersions, of the targets at all positions."""
+        return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns the base's."""
+        return self.base.log_prior(params)
+
+    def dispersion_information(self, params: Params) -> Params:
+        """Returns the base's, summed over positions."""
+        return jax.tree.map(lambda leaf: self._count * leaf, self.base.dispersion_information(params))
+
+    def widened(self, params: Params, factor: Number) -> Params | None:
+        """Returns the base's parameters with every noise deviation times a factor."""
+        return self.base.widened(params, factor)
+
+    def log_prob(self, params: Params, f: Array, y: Array) -> Array:
+        r"""Returns \(\sum_p \log p_0(y_p \mid f_p)\) in nats, `[batch]`."""
+        each = self.base.log_prob(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self._count,)))
+        return jnp.sum(jnp.reshape(each, (f.shape[0], -1)), axis=1)
+
+    def mean(self, params: Params, f: Array) -> Array:
+        """Returns the base's means, `[batch, *positions]`, for classes `[batch, *positions, classes]`."""
+        return self._together(self.base.mean(params, self._apart(f)))
+
+    def variance(self, params: Params, f: Array) -> Array:
+        """Returns the base's variances in the shape of the mean."""
+        return self._together(self.base.variance(params, self._apart(f)))
+
+    def entropy(self, params: Params, f: Array) -> Array:
+        """Returns the base's entropy of each position in nats, `[batch, *positions]`; their sum is that of a row."""
+        return self._together(self.base.entropy(params, self._apart(f)))
+
+    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
+        """Returns one draw of every target, `[batch, *positions]`."""
+        return self._together(self.base.sample(key, params, self._apart(f)))
+
+    def cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns P(Y_p ≤ y_p | f_p), position by position, `[batch, *positions]`."""
+        return self._together(self.base.cdf(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self._count,))))
+
+    def information(self, params: Params, f: Array) -> Array:
+        """Returns the base's information in blocks along the diagonal, `[batch, outputs, outputs]`."""
+        return self._blocks(self.base.information(params, self._apart(f)), f)
+
+    def information_root(self, params: Params, f: Array) -> Array:
+        """Returns the base's roots in blocks along the diagonal."""
+        return self._blocks(self.base.information_root(params, self._apart(f)), f)
+
+    def information_diagonal(self, params: Params, f: Array) -> Array:
+        """Returns the base's diagonals side by side, `[batch, outputs]`."""
+        return jnp.reshape(self.base.information_diagonal(params, self._apart(f)), f.shape)
+
+    @property
+    def _count(self) -> int:
+        return math.prod(self.positions)
+
+    @property
+    def _width(self) -> int:
+        return self.base.outputs(self.support.zeros(1))
+
+    def _apart(self, f: Array) -> Array:
+        """Positions as rows, `[batch * positions, K]`."""
+        return jnp.reshape(f, (f.shape[0] * self._count, self._width))
+
+    def _together(self, values: Array) -> Array:
+        """Rows of positions again, `[batch, *positions, ...]`."""
+        return jnp.reshape(values, (values.shape[0] // self._count, *self.positions, *values.shape[1:]))
+
+    def _blocks(self, each: Array, f: Array) -> Array:
+        """Matrices of positions `[batch * positions, K, R]` along a diagonal, `[batch, outputs, positions * R]`."""
+        each = jnp.reshape(each, (f.shape[0], self._count, *each.shape[1:]))
+        apart = each[:, :, :, None, :] * jnp.eye(self._count, dtype=f.dtype)[None, :, None, :, None]
+        return jnp.reshape(apart, (f.shape[0], f.shape[1], -1))

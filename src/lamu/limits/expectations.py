@@ -1,0 +1,71 @@
+r"""\(E[a(u)\, a(v)]\) of activations under a bivariate normal distribution with mean zero: how a layer maps kernels."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lamu.typing import Array
+
+__all__ = ["EXPECTATIONS", "erf_expectation", "relu_expectation"]
+
+
+def relu_expectation(covariance: Array, one: Array, other: Array) -> Array:
+    r"""Returns the expectation for rectifiers.
+
+    \[ \tfrac{1}{2\pi} \sqrt{k k'}\, \big(\sin\theta + (\pi - \theta) \cos\theta\big), \quad
+       \cos\theta = c / \sqrt{k k'} \]
+
+    Args:
+        covariance: c of u and v.
+        one: k, the variance of u.
+        other: k', the variance of v.
+
+    Source: Cho & Saul (2009), equation 6, of order one.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.limits.expectations import relu_expectation
+        >>> float(relu_expectation(jnp.array(2.0), jnp.array(2.0), jnp.array(2.0)))  # half of the variance
+        1.0
+    """
+    scale = jnp.sqrt(one * other)
+    positive = scale > 0
+    cosine = jnp.where(positive, covariance, 0.0) / jnp.where(positive, scale, 1.0)
+    return scale * _arc_cosine(jnp.clip(cosine, -1.0, 1.0)) / (2 * jnp.pi)
+
+
+@jax.custom_jvp
+def _arc_cosine(cosine: Array) -> Array:
+    angle = jnp.arccos(cosine)
+    return jnp.sin(angle) + (jnp.pi - angle) * cosine
+
+
+@_arc_cosine.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # By the chain rule it would be infinity times zero where the two inputs are the same.
+    return _arc_cosine(*primals), (jnp.pi - jnp.arccos(primals[0])) * tangents[0]
+
+
+def erf_expectation(covariance: Array, one: Array, other: Array) -> Array:
+    r"""Returns the expectation for error functions.
+
+    \[ \tfrac{2}{\pi} \arcsin \frac{2c}{\sqrt{(1 + 2k)(1 + 2k')}} \]
+
+    Args:
+        covariance: c of u and v.
+        one: k, the variance of u.
+        other: k', the variance of v.
+
+    Source: Williams (1997), equation 11.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.limits.expectations import erf_expectation
+        >>> round(float(erf_expectation(jnp.array(1e8), jnp.array(1e8), jnp.array(1e8))), 3)  # a sign, squared
+        1.0
+    """
+    return 2 / jnp.pi * jnp.arcsin(2 * covariance / jnp.sqrt((1 + 2 * one) * (1 + 2 * other)))
+
+
+EXPECTATIONS = {"relu": relu_expectation, "erf": erf_expectation}

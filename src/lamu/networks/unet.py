@@ -1,0 +1,168 @@
+"""The U-Net: a prediction at every pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.networks.activations import ACTIVATIONS, initial_weights, require_activation
+from lamu.networks.filter_response import FilterResponse
+from lamu.networks.interface import Network, Normaliser
+from lamu.networks.multilayer import floating, require_normaliser, require_widths
+from lamu.networks.patches import channels_of, convolve
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["UNet"]
+
+
+@record
+class UNet(Network):
+    r"""A U-Net for dense prediction: what is seen at a coarse scale is brought back to every pixel.
+
+    \[ d_0 = B_0(x), \quad d_{l} = B_{l}(\mathrm{pool}\, d_{l-1}), \qquad
+       u_L = d_L, \quad u_{l} = B'_{l}\big([d_l, \mathrm{up}\, u_{l+1}]\big), \qquad f = W u_0 + b \]
+
+    where a block B is twice a convolution of three by three pixels, a normaliser and the activation, the pooling the
+    mean of two by two pixels, and "up" repeats each pixel two by two. W is the same at all pixels. The outputs of a row
+    lie side by side, pixel after pixel, as `likelihoods.PerPosition(Categorical(classes), (height, width))` reads them.
+
+    Parameters stand at `down/l/convolutions/j/kernel`, `down/l/norms/j/...`, `up/l/convolutions/j/kernel`,
+    `up/l/norms/j/...`, `layers/0/kernel` and `layers/0/bias`; the level l = 0 has the size of the images.
+    Convolutions have no bias, and are products of patches with a matrix, fast on a CPU inside compiled loops, too.
+
+    Attributes:
+        channels: the features of each level, from the size of the images to the coarsest.
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
+        normalise: what follows a convolution: `FilterResponse()`, under which rows stay independent, or `BatchNorm()`.
+
+    Raises:
+        ValueError: for fewer than two levels, channels that are no positive integers, an unknown activation, inputs
+            that are no images, sizes that cannot be halved at every level, or outputs that cannot be dealt to the
+            pixels.
+        TypeError: for a `normalise` that is no normaliser.
+
+    Source: Ronneberger, Fischer & Brox (2015), with padded convolutions and without learned upsampling.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.networks import UNet
+        >>> network, images = UNet((4, 8)), jnp.zeros((2, 8, 8))
+        >>> params, state = network.init(jax.random.key(0), images, outputs=8 * 8 * 3)
+        >>> params["up"][0]["convolutions"][0]["kernel"].shape, params["layers"][0]["kernel"].shape
+        ((3, 3, 12, 4), (4, 3))
+        >>> network.apply(params, state, images, None, False)[0].shape
+        (2, 192)
+    """
+
+    channels: tuple[int, ...] = static(default=(16, 32, 64))
+    activation: str = static(default="silu")
+    normalise: Normaliser | Any = FilterResponse()
+
+    linear = False
+    head = "layers/0/*"
+
+    @property
+    def masked(self) -> bool:
+        """Whether rows meet, so that it matters which are padding."""
+        return self.normalise.masked
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", tuple(self.channels))
+        require_widths(self.channels)
+        if len(self.channels) < 2:
+            raise ValueError(
+                f"channels={self.channels} hold no coarser level; give at least two, for instance (16, 32)"
+            )
+        require_activation(self.activation)
+        require_normaliser(self.normalise)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
+        pixels, dtype, draw = self._pixels(x), floating(x), initial_weights(self.activation)
+        if outputs % pixels:
+            raise ValueError(
+                f"{outputs} outputs cannot be dealt to {pixels} pixels; give targets of every pixel, with "
+                f"likelihoods.PerPosition(Categorical(classes), {x.shape[1:3]})"
+            )
+        head_key, *keys = jax.random.split(key, 1 + len(self._blocks))
+        params: Params = {"down": {}, "up": {}}
+        state: Any = {"down": {}, "up": {}}
+        for each, (side, level, before) in zip(keys, self._blocks, strict=True):
+            after = self.channels[level]
+            sizes = ((before or channels_of(x), after), (after, after))
+            norms = [self.normalise.init(after, dtype) for _ in range(2)]
+            params[side][level] = {
+                "convolutions": {
+                    j: {"kernel": draw(one, (3, 3, *size), dtype)}
+                    for j, (one, size) in enumerate(zip(jax.random.split(each), sizes, strict=True))
+                },
+                "norms": {j: norm for j, (norm, _) in enumerate(norms)},
+            }
+            state[side][level] = {j: norm_state for j, (_, norm_state) in enumerate(norms)}
+        shape = (self.channels[0], outputs // pixels)
+        params["layers"] = {0: {"kernel": draw(head_key, shape, dtype), "bias": jnp.zeros(shape[1], dtype)}}
+        return params, state if jax.tree.leaves(state) else {}
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns f(x) of shape `[batch, height * width * classes]`, and the normalisers' new state."""
+        self._pixels(x)
+        new: Any = {"down": {}, "up": {}}
+
+        def block(side: str, level: int, hidden: Array) -> Array:
+            at, after = params[side][level], {}
+            for j in range(2):
+                hidden = convolve(hidden, at["convolutions"][j]["kernel"])
+                before = state[side][level][j] if state else {}
+                hidden, after[j] = self.normalise.apply(at["norms"][j], before, hidden, train, mask)
+                hidden = ACTIVATIONS[self.activation](hidden)
+            new[side][level] = after
+            return hidden
+
+        layer = params["layers"][0]
+        hidden = (x if x.ndim == 4 else x[..., None]).astype(layer["kernel"].dtype)
+        coarsest, seen = len(self.channels) - 1, []
+        for level in range(coarsest):
+            seen.append(block("down", level, hidden))
+            hidden = _halved(seen[-1])
+        hidden = block("down", coarsest, hidden)
+        for level in reversed(range(coarsest)):
+            hidden = block("up", level, jnp.concatenate([seen[level], _doubled(hidden)], axis=3))
+        f = hidden @ layer["kernel"] + layer["bias"][None, None, None]
+        return f.reshape(x.shape[0], -1), new if state else state
+
+    @property
+    def _blocks(self) -> list[tuple[str, int, int]]:
+        """Side, level and number of input features of each block; zero for the channels of the images."""
+        levels = range(len(self.channels))
+        down = [("down", level, self.channels[level - 1] if level else 0) for level in levels]
+        return down + [("up", level, self.channels[level] + self.channels[level + 1]) for level in levels[:-1]]
+
+    def _pixels(self, x: Array) -> int:
+        """Returns how many pixels an image has."""
+        channels_of(x)
+        height, width = x.shape[1:3]
+        most = 2 ** (len(self.channels) - 1)
+        if height % most or width % most:
+            raise ValueError(
+                f"images of {height} by {width} pixels cannot be halved {len(self.channels) - 1} times; pad them to "
+                f"multiples of {most}, or give fewer levels in channels={self.channels}"
+            )
+        return height * width
+
+
+def _halved(images: Array) -> Array:
+    """The mean of every two by two pixels."""
+    batch, height, width, features = images.shape
+    return jnp.mean(images.reshape(batch, height // 2, 2, width // 2, 2, features), axis=(2, 4))
+
+
+def _doubled(images: Array) -> Array:
+    """Every pixel two by two times, as a broadcast."""
+    batch, height, width, features = images.shape
+    each = jnp.broadcast_to(images[:, :, None, :, None], (batch, height, 2, width, 2, features))
+    return each.reshape(batch, 2 * height, 2 * width, features)
