@@ -237,7 +237,11 @@ class Model(Target):
         """
         rows = read(data, self.columns)
         if isinstance(rows, Arrays):
-            self.likelihood.check(jax.tree.map(np.asarray, rows.y))
+            y = jax.tree.map(np.asarray, rows.y)
+            if rows is data:  # a part, most likely, of rows that were read before
+                self.likelihood.check(y)
+            else:
+                self.likelihood.check_training(y)
         return rows
 
     def rows(self, data: Any) -> Arrays:
