@@ -26,6 +26,7 @@ from lamu.likelihoods import (
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, gauss_newton_product
 from lamu.operators import Dense, Diagonal
+from lamu.predictives import OfTrials
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 2))
@@ -171,6 +172,7 @@ def test_a_prediction_is_of_the_trials_that_it_is_told(of_trials) -> None:
     pred, one = of_trials.predict({"x": X, "trials": TRIALS}), of_trials.predict(X)
     nodes = special.expit(np.asarray(one.f)[:, :, 0])
     weights = np.exp(np.asarray(one.log_weights))[:, None]
+    assert isinstance(pred, OfTrials)
     mass = lambda k: np.sum(weights * stats.binom.pmf(k, TRIALS, nodes), axis=0)
     table = np.stack([mass(k) for k in range(9)])
     np.testing.assert_allclose(pred.log_prob(SUCCESSES), np.log(mass(SUCCESSES)), rtol=1e-4)

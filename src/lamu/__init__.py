@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lamu.folds import FoldedFit, fit_folds
     from lamu.loop import fit
     from lamu.model import Model
+    from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
@@ -97,6 +98,7 @@ __all__ = [
     "predictives",
     "priors",
     "rate",
+    "regression",
     "remove",
     "rule",
     "scores",
@@ -128,6 +130,7 @@ _NAMES = {
     "load": "lamu.posterior",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
+    "regression": "lamu.one_layer",
     "Ranks": "lamu.simulation",
     "simulation_based_calibration": "lamu.simulation",
 }

@@ -282,6 +282,8 @@ class Model(Target):
         """
         x = by_name(x, self.columns)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        if x.dtype == object:  # of a frame with truth values among its numbers
+            x = x.astype(float)
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # As where data come in: whole numbers would take the constants of a standardised network down with them.
             x = x.astype(jnp.result_type(float))
