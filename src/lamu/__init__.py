@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
+    from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.one_layer import regression
@@ -74,6 +75,7 @@ __all__ = [
     "algorithms",
     "batch_statistics",
     "calibration",
+    "compare_likelihoods",
     "composition",
     "data",
     "departures",
@@ -130,6 +132,7 @@ _NAMES = {
     "load": "lamu.posterior",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
+    "compare_likelihoods": "lamu.likelihood_choice",
     "regression": "lamu.one_layer",
     "Ranks": "lamu.simulation",
     "simulation_based_calibration": "lamu.simulation",
