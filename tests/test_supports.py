@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import lamu
-from lamu.predictives import Mixture
+from lamu.likelihoods import Gamma, NegativeBinomial, Poisson, Weibull
+from lamu.predictives import Mixture, Weighted
 from lamu.record import record
 from lamu.supports import (
     Circle,
@@ -115,6 +116,33 @@ class _Angle(lamu.likelihoods.Likelihood):
 def test_quantiles_of_counts_are_whole_numbers_exactly(rate: float, probability: float) -> None:
     pred = Mixture.equal(_Counted(), {}, jnp.log(jnp.full((1, 1, 1), rate)))
     assert float(pred.quantile(probability)[0]) == stats.poisson.ppf(probability, rate)
+
+
+@pytest.mark.parametrize("f", [25.0, 32.0, 40.0])
+@pytest.mark.parametrize(
+    ("likelihood", "of"),
+    [
+        (NegativeBinomial(2.0), lambda mean: stats.gamma(2.0, scale=mean / 2.0)),  # of which it is the limit
+        (Gamma(2.0), lambda mean: stats.gamma(2.0, scale=mean / 2.0)),
+        (Weibull(1.5), lambda mean: stats.weibull_min(1.5, scale=mean / special.gamma(1 + 1 / 1.5))),
+    ],
+)
+def test_intervals_of_large_means_have_a_width_in_float32(f: float, likelihood, of) -> None:
+    pred = Mixture.equal(likelihood, {}, jnp.full((1, 1, 1), f, jnp.float32))
+    lower, upper = pred.interval(0.9)
+    reference = of(float(pred.mean[0]))
+    np.testing.assert_allclose([lower[0], upper[0]], reference.ppf([0.05, 0.95]), rtol=1e-3)
+
+
+def test_a_likelihood_of_ones_own_has_quantiles_of_any_mean() -> None:
+    pred = Mixture.equal(_Counted(), {}, jnp.full((1, 1, 1), 25.0, jnp.float32))
+    np.testing.assert_allclose(pred.quantile(0.95), np.exp(25.0), rtol=1e-4)
+
+
+def test_quantiles_of_a_weighted_average_of_counts_are_whole_numbers() -> None:
+    """Of two kinds of prediction, whose average is no mixture of one likelihood."""
+    parts = tuple(Mixture.equal(kind, {}, jnp.log(jnp.full((1, 1, 1), 3.0))) for kind in (_Counted(), Poisson()))
+    assert float(Weighted.equal(parts).quantile(0.95)[0]) == stats.poisson.ppf(0.95, 3.0)
 
 
 def test_angles_have_no_quantiles() -> None:

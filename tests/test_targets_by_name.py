@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy import special
+from scipy import special, stats
 from scipy.optimize import minimize
 
 import lamu
@@ -26,6 +26,7 @@ from lamu.likelihoods import (
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, gauss_newton_product
 from lamu.operators import Dense, Diagonal
+from lamu.predictives import OfTrials
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 2))
@@ -83,11 +84,12 @@ def test_a_row_counts_as_often_as_it_has_trials_in_every_curvature() -> None:
 def test_what_rows_count() -> None:
     ones = jnp.ones(2)
     rows = {"value": jnp.array([1, 2]), "trials": jnp.array([3, 4])}
-    np.testing.assert_array_equal(Binomial().counted(ones, rows), [3.0, 4.0])
-    np.testing.assert_array_equal(Binomial(9).counted(ones, jnp.array([1, 2])), ones)
-    np.testing.assert_array_equal(Multinomial(2).counted(ones, jnp.array([[1, 2], [4, 0]])), [3.0, 4.0])
-    np.testing.assert_array_equal(Multinomial(2, 3).counted(ones, jnp.array([[1, 2], [3, 0]])), ones)
-    np.testing.assert_array_equal(Gaussian().counted(ones, ones), ones)
+    f, two = jnp.zeros((2, 1)), jnp.zeros((2, 2))
+    np.testing.assert_array_equal(Binomial().counted({}, f, rows, ones), [3.0, 4.0])
+    np.testing.assert_array_equal(Binomial(9).counted({}, f, jnp.array([1, 2]), ones), ones)
+    np.testing.assert_array_equal(Multinomial(2).counted({}, two, jnp.array([[1, 2], [4, 0]]), ones), [3.0, 4.0])
+    np.testing.assert_array_equal(Multinomial(2, 3).counted({}, two, jnp.array([[1, 2], [3, 0]]), ones), ones)
+    np.testing.assert_array_equal(Gaussian(1.0).counted({}, f, ones, ones), ones)
 
 
 def test_censored_times_come_to_the_mode_of_scipys() -> None:
@@ -133,3 +135,69 @@ def test_closed_forms_for_logits_refuse_other_outputs(likelihood) -> None:
     posterior = lamu.fit(model, (TOSSES_X, TOSSES), lamu.algorithms.laplace(), epochs=5).posterior
     with pytest.raises(ValueError, match="energy is for classes"):
         lamu.scores.energy(posterior, X[:2])
+
+
+def test_censored_rows_count_with_the_information_that_they_have() -> None:
+    """Laplace's precision of censored times is the Hessian of their loss, and not that of rows that all ended."""
+    times, ends = RANDOM.weibull(1.5, 40) * np.exp(ETA), RANDOM.exponential(1.0, 40)
+    y = {"value": np.minimum(times, ends), "censored": (times > ends).astype(int)}
+    assert y["censored"].mean() > 0.3
+    posterior = fitted(RightCensored(Weibull(1.5)), X, y, lamu.algorithms.laplace(), epochs=40)
+    mean = posterior.mean["network"]
+    design = np.column_stack([np.ones(40), X])  # the bias comes first
+    z = 1.5 * (np.log(y["value"]) - design @ np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)]))
+    expected = design.T @ (1.5**2 * np.exp(z)[:, None] * design) + np.eye(3) / 9.0
+    found = posterior.belief.factors["network"].precision.dense(mean)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_a_class_without_a_row_is_refused_where_it_would_be_learned() -> None:
+    y = np.arange(40) % 3
+    model = lamu.Model(lamu.networks.Linear(bias=False), Ordinal(4))
+    with pytest.raises(ValueError, match=r"no row has the category 3, .* take Ordinal\(3\)"):
+        lamu.fit(model, (X, y), lamu.algorithms.newton(), steps=1)
+    with pytest.raises(ValueError, match="no row has the category 1"):
+        model.read((X, np.where(y == 1, 3, y)))
+    assert model.rows((X, y)).count == 40  # as rows to be scored they may be of few classes
+    lamu.Model(lamu.networks.Linear(), Ordinal(4, cuts=(-1.0, 0.0, 1.0))).read((X, y))
+
+
+@pytest.fixture(scope="module")
+def of_trials():
+    return fitted(Binomial(), X, BINOMIAL, lamu.algorithms.laplace(), epochs=30)
+
+
+def test_a_prediction_is_of_the_trials_that_it_is_told(of_trials) -> None:
+    """Beside quadrature over the probability, of which a prediction of one trial has the nodes."""
+    pred, one = of_trials.predict({"x": X, "trials": TRIALS}), of_trials.predict(X)
+    nodes = special.expit(np.asarray(one.f)[:, :, 0])
+    weights = np.exp(np.asarray(one.log_weights))[:, None]
+    assert isinstance(pred, OfTrials)
+    mass = lambda k: np.sum(weights * stats.binom.pmf(k, TRIALS, nodes), axis=0)
+    table = np.stack([mass(k) for k in range(9)])
+    np.testing.assert_allclose(pred.log_prob(SUCCESSES), np.log(mass(SUCCESSES)), rtol=1e-4)
+    np.testing.assert_allclose(pred.log_prob(SUCCESSES), pred.log_prob(BINOMIAL), rtol=1e-6)
+    mean = np.arange(9) @ table
+    np.testing.assert_allclose(pred.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(pred.variance, np.arange(9) ** 2 @ table - mean**2, rtol=1e-3)
+    below = np.cumsum(table, axis=0)
+    lower, upper = pred.interval(0.9)
+    np.testing.assert_array_equal(lower, np.argmax(below >= 0.05, axis=0))
+    np.testing.assert_array_equal(upper, np.argmax(below >= 0.95, axis=0))
+    draws = np.asarray(pred.sample(jax.random.key(0), 4000))
+    # Five standard errors of 40 means; a failure in 40,000 seeds.
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * np.sqrt(np.asarray(pred.variance) / 4000))
+    assert (draws <= TRIALS).all()
+    np.testing.assert_allclose(of_trials.predict({"x": X, "trials": 1}).mean, one.mean)
+
+
+def test_a_prediction_of_trials_says_what_it_needs(of_trials) -> None:
+    with pytest.raises(ValueError, match=r"a prediction of Binomial needs 'x' and 'trials'"):
+        of_trials.predict({"x": X, "n": TRIALS})
+    with pytest.raises(ValueError, match=r"the trials have the shape \(3,\) and x 40 rows"):
+        of_trials.predict({"x": X, "trials": TRIALS[:3]})
+    with pytest.raises(ValueError, match="row 0 is -1, and the trials of Binomial takes whole numbers"):
+        of_trials.predict({"x": X, "trials": -1})
+    plain = fitted(Bernoulli(), TOSSES_X, TOSSES, lamu.algorithms.newton(), steps=5)
+    with pytest.raises(ValueError, match="a prediction of Bernoulli needs x alone"):
+        plain.predict({"x": X, "trials": TRIALS})

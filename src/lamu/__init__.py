@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
+    from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
     from lamu.model import Model
+    from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
@@ -75,6 +77,7 @@ __all__ = [
     "algorithms",
     "batch_statistics",
     "calibration",
+    "compare_likelihoods",
     "composition",
     "data",
     "departures",
@@ -100,6 +103,7 @@ __all__ = [
     "predictives",
     "priors",
     "rate",
+    "regression",
     "remove",
     "rule",
     "scores",
@@ -132,6 +136,8 @@ _NAMES = {
     "load": "lamu.posterior",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
+    "compare_likelihoods": "lamu.likelihood_choice",
+    "regression": "lamu.one_layer",
     "Ranks": "lamu.simulation",
     "simulation_based_calibration": "lamu.simulation",
 }

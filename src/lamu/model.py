@@ -237,7 +237,11 @@ class Model(Target):
         """
         rows = read(data, self.columns)
         if isinstance(rows, Arrays):
-            self.likelihood.check(jax.tree.map(np.asarray, rows.y))
+            y = jax.tree.map(np.asarray, rows.y)
+            if rows is data:  # a part, most likely, of rows that were read before
+                self.likelihood.check(y)
+            else:
+                self.likelihood.check_training(y)
         return rows
 
     def rows(self, data: Any) -> Arrays:
@@ -278,6 +282,8 @@ class Model(Target):
         """
         x = by_name(x, self.columns)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        if x.dtype == object:  # of a frame with truth values among its numbers
+            x = x.astype(float)
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # As where data come in: whole numbers would take the constants of a standardised network down with them.
             x = x.astype(jnp.result_type(float))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from lamu import memory, store
 from lamu.convergence import Convergence
 from lamu.families import Draws, Family
 from lamu.networks import Network, Standardised
-from lamu.predictives import Predictive, PredictiveRule
+from lamu.predictives import OfTrials, Predictive, PredictiveRule
+from lamu.predictives.trials import with_trials
 from lamu.record import decode, encode, record
 from lamu.target import Target
 from lamu.typing import Number, Params, RandomKey
@@ -67,6 +69,8 @@ class Posterior:
         Args:
             x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows. Of a frame (of
                 pandas or polars) the columns are found by the names of the frame that was fitted, and others left out.
+                Where rows bring trials (`Binomial()`), `{"x": x, "trials": n}` predicts successes in n, x alone those
+                in one.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
@@ -75,17 +79,21 @@ class Posterior:
 
         Raises:
             ValueError: for inputs of the wrong width, without rows, or not finite, a frame that lacks a column, an
-                offset that does not fit them, fewer than one draw, or draws that together take more than
-                `lamu.memory.limit()`.
+                offset that does not fit them, trials that are no whole numbers, fewer than one draw, or draws that
+                together take more than `lamu.memory.limit()`.
         """
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+        trials = None
+        if isinstance(x, Mapping) and self.model.has_outputs:
+            x, trials = with_trials(x, self.model.likelihood)
         x = self.model.inputs(x)
         # A clone, because this key is meant to be used again, which JAX's check for reused keys cannot know.
         key = jax.random.clone(self.key) if key is None else key
         if offset is not None:
             offset = _checked_offset(offset, x)
-        return self.rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
+        pred = self.rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
+        return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""

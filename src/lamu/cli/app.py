@@ -43,7 +43,7 @@ _Likelihood = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Of a regression: gaussian, one noise, or heteroscedastic, a noise for each row; or PACKAGE.MODULE:NAME.",
+        help="Of the target: gaussian, poisson, ..., or PACKAGE.MODULE:NAME; rows held out choose if left out.",
     ),
 ]
 _Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]

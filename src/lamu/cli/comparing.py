@@ -18,9 +18,12 @@ from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closen
 from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
+from lamu.cli.target_choice import Chosen
 from lamu.cli.training import Request, learning_rows
 from lamu.cli.worker import equal_budget
+from lamu.data import Arrays
 from lamu.data.spelling import nearest
+from lamu.data.table import Table
 from lamu.scores import Estimate
 
 __all__ = ["compare"]
@@ -69,6 +72,7 @@ def compare(
     table = request.read()
     likelihood_for(table.encoding, request.likelihood)  # refuses what does not suit the task
     parts = [learning_rows(table, request, request.seed + s)[1:] for s in range(splits)]
+    chosen_likelihood = _likelihood(request, table)
     answers = {}
     with tempfile.TemporaryDirectory() as kept:
         for index, (name, words) in enumerate(chosen.items()):
@@ -90,6 +94,7 @@ def compare(
         "rows": {"train": len(parts[0][0]), "test": len(parts[0][1])},
         "splits": splits,
         "seed": request.seed,
+        "likelihood": chosen_likelihood.name,
         "budget": _budget(request, chosen, len(parts[0][0])),
         "notes": list(table.notes),
     }
@@ -99,10 +104,19 @@ def compare(
         show_document({**about, "complete": complete, "algorithms": rows})
         return complete
     show_notes(table.notes)
+    if chosen_likelihood.why:
+        show_line(chosen_likelihood.why if splits == 1 else f"{chosen_likelihood.why}; each split chooses its own")
     _show(about, rows, answers, next(iter(chosen)))
     if reference is not None:
         show_closeness(close, reference, chosen[reference])
     return complete
+
+
+def _likelihood(request: Request, table: Table) -> Chosen:
+    """Returns the likelihood of the first split, which its training rows choose where none is named."""
+    first, train, _ = learning_rows(table, request, request.seed)
+    data = Arrays.of((first.x, first.y))
+    return request.likelihood_for(first.encoding, data.x[train], data.y[train], request.seed)
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from lamu.cli.outside import is_outside, likelihood_of
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
+from lamu.cli.target_choice import Chosen, choose
 from lamu.cli.versions import version
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
@@ -60,7 +61,7 @@ class Request:
         max_memory: how much may be held at once, for instance "2GB"; None for half of what is free.
         temperature: T of the posterior; None for the one that training rows set aside choose.
         likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the
-            task's own.
+            one that training rows choose.
     """
 
     data: str
@@ -121,6 +122,17 @@ class Request:
             options.pop("stop", None)
         return options
 
+    def likelihood_for(self, encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
+        """Returns the likelihood that was asked for, or the one that training rows choose.
+
+        Args:
+            encoding: what the columns and the target are.
+            x: the training inputs.
+            y: the training targets.
+            seed: of the rows that choose.
+        """
+        return choose(encoding, x, y, seed) if self.likelihood is None else Chosen(self.likelihood, "", {})
+
     def temperature_for(
         self, model: Any, data: Any, learner: Any, seed: int, loop: dict[str, Any]
     ) -> tuple[float, dict[float, float]]:
@@ -178,7 +190,8 @@ def train(
     encoding = table.encoding
     data = Arrays.of((table.x, table.y))
     x, y = data.x[train_rows], data.y[train_rows]
-    model = model_for(encoding, x, y, request.likelihood)
+    chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
+    model = model_for(encoding, x, y, chosen_likelihood.name)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
@@ -188,6 +201,8 @@ def train(
     with unfinished(out, _identity(request, algorithm, settings), resume, force) as place:
         if not as_json:
             show_notes(table.notes)
+            if chosen_likelihood.why:
+                show_line(chosen_likelihood.why)
         loop |= {"checkpoint": place, "resume": resume}
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
@@ -232,6 +247,8 @@ def train(
                 **asdict(request),
                 "target": encoding.target,
                 "task": encoding.task,
+                "likelihood": chosen_likelihood.name,
+                "likelihoods_tried": {name: -mean for name, mean in chosen_likelihood.tried.items()},
                 "folds": folds,
                 **{name: loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
                 "samples": request.samples or _default_samples(fitted.posterior),

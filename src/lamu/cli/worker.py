@@ -64,7 +64,7 @@ def contest(
         table, train, test = learning_rows(whole, request, seed)
         data = Arrays.of((table.x, table.y))
         x, y = data.x[train], data.y[train]
-        model = model_for(table.encoding, x, y, request.likelihood)
+        model = model_for(table.encoding, x, y, request.likelihood_for(table.encoding, x, y, seed).name)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()

@@ -29,6 +29,7 @@ class Binomial(Independent):
     The number of trials is the same for all rows (`trials`), or comes with each row, as targets
     `{"value": successes, "trials": trials}`. In the second case mean, variance, draws and Fisher information are those
     of one trial, as those of a row to come are not known, and a row counts as often as it has trials (`counted`).
+    Predictions are of one trial too, unless they are told the trials: `posterior.predict({"x": x, "trials": n})`.
 
     Attributes:
         trials: n; None where each row brings its own.
@@ -105,7 +106,22 @@ class Binomial(Independent):
         value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
         return jnp.sum(self._log_prob(f, value, trials), axis=-1)
 
-    def counted(self, weights: Array, y: Any) -> Array:
+    def cdf(self, params: Params, f: Array, y: Any) -> Array:
+        """Returns P(Y ≤ y | f), of successes alone, or with trials as for `log_prob`."""
+        value, trials = _parts(y)
+        if trials is None:
+            return super().cdf(params, f, value)
+        y, n = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (jnp.floor(value), trials))
+        some = jnp.clip(y, 0.0, jnp.maximum(n - 1.0, 0.0))
+        inside = betainc(jnp.maximum(n - some, 1.0), some + 1.0, self.link.complement(f))
+        return jnp.where(y < 0, 0.0, jnp.where(y >= n, 1.0, inside))[:, 0]
+
+    @property
+    def takes_trials(self) -> bool:
+        """Whether rows bring trials of their own."""
+        return self.trials is None
+
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
         """Returns the weights times the trials that rows bring."""
         trials = _parts(y)[1]
         return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -87,8 +88,24 @@ class _Censored(Likelihood):
         """Returns the log density of rows with what they bring beside their value."""
 
     def information(self, params: Params, f: Array) -> Array:
-        """Returns the base's, of a row that is not censored, which has the most."""
+        """Returns the base's, of a row that is not censored."""
         return self.base.information(params, f)
+
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+        r"""Returns the weights times \(-\partial_f^2 \log p(y_i \mid f_i) / \Lambda_i\), of each row, `[batch]`.
+
+        The expected information of a study depends on when each of its rows would have been censored, which is not
+        known of those that were not. The observed one is what these rows tell, and has the right expectation. Where a
+        row has several outputs, or the base is not log-concave, a row counts its weight.
+        """
+        if self.split(y)[1] is None or f.shape[1] != 1 or not self.base.log_concave:
+            return weights
+        slope = jax.grad(lambda f: jnp.sum(self.log_prob(params, f, y)))
+        observed = -jax.jvp(slope, (f,), (jnp.ones_like(f),))[1][:, 0]
+        expected = self.base.information_diagonal(params, f)[:, 0]
+        share = jnp.maximum(observed, 0.0) / jnp.maximum(expected, jnp.finfo(f.dtype).tiny)
+        counts = weights * jax.lax.stop_gradient(share).astype(weights.dtype)
+        return jnp.where(weights > 0, counts, jnp.zeros_like(counts))  # in padding there may be no number
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns the base's."""
@@ -141,8 +158,8 @@ class RightCensored(_OneSided):
     """A base whose rows may say only that the target is above a value: a study that ended, a meter at its end.
 
     The targets are `{"value": [batch], "censored": [batch]}`, with 1 where the target is above the value and 0 where it
-    is the value; a plain array has no row censored. Everything that a prediction says is about the target itself. The
-    Fisher information is that of a row that is not censored.
+    is the value; a plain array has no row censored. Everything that a prediction says is about the target itself. A
+    censored row counts with the information that it has (`counted`).
 
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import digamma, gammainc, gammaln, polygamma
+from jax.scipy.special import digamma, gammaln, polygamma
 
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
+from lamu.likelihoods.incomplete import cdf_of_gamma
 from lamu.likelihoods.links import Log, PositiveLink
 from lamu.record import record
 from lamu.supports import PositiveReal
@@ -96,7 +97,7 @@ class Gamma(Dispersed):
     def below(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns the regularised incomplete gamma function P(α, αy/μ)."""
         a = self.dispersion(params, f)
-        return gammainc(a, a * y * self.link.reciprocal(f))
+        return cdf_of_gamma(a, a * (y / self.link.inverse(f)))
 
 
 def _information(a: Array) -> Array:

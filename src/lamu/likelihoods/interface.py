@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
+from lamu.likelihoods.incomplete import cdf_of_count
 from lamu.supports import Classes, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -47,6 +48,7 @@ class Likelihood:
             exact).
         logits: whether f is the log odds of two classes, or logits of several, to which the softmax is applied; the
             closed forms for the probabilities of classes need it.
+        takes_trials: whether a prediction may be of as many trials as each row brings.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro.distributions as dist
@@ -68,6 +70,7 @@ class Likelihood:
     log_concave: bool | Any = False
     quadratic: bool | Any = False
     logits: bool | Any = False
+    takes_trials: bool | Any = False
 
     # What a likelihood must define: the first, or the second and the third.
 
@@ -167,6 +170,13 @@ class Likelihood:
         """
         self.support.check(value_of(y), self.name)
 
+    def check_training(self, y: Any) -> None:
+        """Raises a ValueError if nothing can be learned from these targets together, which are all that there are.
+
+        That is `check`, unless overridden; rows of a test set or of a fold are asked for that alone.
+        """
+        self.check(y)
+
     @property
     def task(self) -> str:
         """What `lamu fit --task` calls the support's kind."""
@@ -207,7 +217,7 @@ class Likelihood:
             if distribution is not None:
                 # NumPyro's formulas are for numbers of the support.
                 y, ends = self._targets(y, f), self.support
-                inside = jnp.asarray(distribution.cdf(jnp.clip(y, ends.lower, ends.upper))).astype(f.dtype)
+                inside = jnp.asarray(_cdf(distribution, jnp.clip(y, ends.lower, ends.upper))).astype(f.dtype)
                 return jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)).astype(f.dtype)
         y = self._targets(y, f)
         return self._average(params, f, lambda f, drawn: (drawn.astype(f.dtype) <= y).astype(f.dtype))
@@ -234,16 +244,19 @@ class Likelihood:
         """
         del params, mean, covariance
 
-    def counted(self, weights: Array, y: Any) -> Array:
-        """Returns how often the information of each row counts, `[batch]`: its weight, unless a row holds several.
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+        """Returns how often the information of each row counts, `[batch]`: its weight, unless it holds more or less.
 
-        A row of n trials holds n times the information of one, and `information` does not know of n.
+        A row of n trials holds n times the information of one, a censored row a part of it, and `information` knows
+        nothing of what a row brings beside its value.
 
         Args:
-            weights: what the rows count, `[batch]`.
+            params: the dispersion parameters.
+            f: the outputs, `[batch, outputs]`.
             y: the targets.
+            weights: what the rows count, `[batch]`.
         """
-        del y
+        del params, f, y
         return weights
 
     def information_root(self, params: Params, f: Array) -> Array:
@@ -301,6 +314,15 @@ class Likelihood:
         keys = jax.random.split(jax.random.key(0), (_DRAWS // _AT_ONCE, _AT_ONCE))
         shape = jax.eval_shape(of_draw, jax.random.key(0))
         return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), keys)[0] / _DRAWS
+
+
+def _cdf(distribution: Any, y: Array) -> Array:
+    """The distribution's own, unless it is of Poisson counts, whose series in NumPyro has no end at large means."""
+    from numpyro.distributions import Poisson
+
+    if isinstance(distribution, Poisson):
+        return cdf_of_count(jnp.floor(y), jnp.asarray(distribution.rate, y.dtype))
+    return distribution.cdf(y)
 
 
 def _log(probability: Array) -> Array:

@@ -85,7 +85,7 @@ class Multinomial(Likelihood):
         log_share = jnp.log(jnp.maximum(n, 1.0))[:, None] - jnp.log(jnp.where(y > 0, y, 1.0))
         return stirling(n) + jnp.sum(y * (log_softmax(f, axis=-1) + log_share) - stirling(y), axis=-1)
 
-    def counted(self, weights: Array, y: Any) -> Array:
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
         """Returns the weights times the sums of the rows, where they are not `trials`."""
         return weights if self.trials is not None else weights * jnp.sum(jnp.asarray(y).astype(weights.dtype), axis=-1)
 

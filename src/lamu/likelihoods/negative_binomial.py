@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc
 
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
 from lamu.likelihoods.factorials import log_gamma_ratio
+from lamu.likelihoods.incomplete import cdf_of_beta
 from lamu.likelihoods.links import Log, PositiveLink
 from lamu.likelihoods.poisson import draw_counts
 from lamu.record import record
@@ -134,4 +134,5 @@ class NegativeBinomial(Dispersed):
     def below(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete beta function of θ/(θ + μ)."""
         theta = self.dispersion(params, f)
-        return betainc(theta, y + 1.0, jax.nn.sigmoid(jnp.log(theta) - self.link.log_mean(f)))
+        mean = jnp.maximum(self.link.inverse(f), jnp.finfo(f.dtype).tiny)
+        return cdf_of_beta(theta, y + 1.0, jnp.log(theta) - jnp.log(mean))

@@ -91,14 +91,8 @@ class Ordinal(Likelihood):
             >>> Ordinal.of([2, 0, 1], Probit()).classes
             3
         """
-        y = np.asarray(y)
-        found = np.unique(y)
-        if found.size < 2 or not np.array_equal(found, np.arange(found.size)):
-            missing = np.setdiff1d(np.arange(max(2, int(np.max(y)) + 1)), found)
-            raise ValueError(
-                f"no row has the category {missing[0] if missing.size else found[0]!s}, and those that occur are "
-                f"{found.tolist()}; number them without a gap, names, y = np.unique(y, return_inverse=True)"
-            )
+        found = np.unique(np.asarray(y))
+        _require_all(found, max(2, int(found[-1]) + 1))
         return cls(found.size, Logit() if link is None else link)
 
     @property
@@ -111,6 +105,12 @@ class Ordinal(Likelihood):
         if np.ndim(y) != 1:
             raise ValueError(f"the targets have shape {np.shape(y)}; Ordinal takes integers of shape [batch]")
         self.support.check(y, f"Ordinal({self.classes})")
+
+    def check_training(self, y: Any) -> None:
+        """Raises a ValueError too where a class has no row: nothing but the prior would tell its cut-points."""
+        self.check(y)
+        if self.cuts is None:
+            _require_all(np.unique(np.asarray(y)), self.classes)
 
     def outputs(self, y: Any) -> int:
         """Returns one."""
@@ -200,3 +200,14 @@ class Ordinal(Likelihood):
         """The log probabilities of all classes, `[batch, classes]`."""
         of_class = lambda k: self.log_prob(params, f, jnp.broadcast_to(k, f.shape[:1]))
         return jax.vmap(of_class, out_axes=1)(jnp.arange(self.classes))
+
+
+def _require_all(found: np.ndarray, classes: int) -> None:
+    """Raises a ValueError unless those that occur are all numbers from 0 to classes − 1."""
+    if not np.array_equal(found, np.arange(classes)):
+        missing = np.setdiff1d(np.arange(classes), found)
+        raise ValueError(
+            f"no row has the category {missing[0] if missing.size else found[0]!s}, and those that occur are "
+            f"{found.tolist()}; number them without a gap, names, y = np.unique(y, return_inverse=True), and take "
+            f"Ordinal({max(2, found.size)}), or give the cut-points"
+        )

@@ -6,9 +6,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaincc, ndtr
 
 from lamu.likelihoods.factorials import log_prob_of_count
+from lamu.likelihoods.incomplete import cdf_of_count
 from lamu.likelihoods.independent import Independent
 from lamu.likelihoods.links import Log, PositiveLink
 from lamu.record import record
@@ -82,31 +82,6 @@ class Poisson(Independent):
     def below(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete gamma function Q(y + 1, μ)."""
         return cdf_of_count(y, self.link.inverse(f))
-
-
-def cdf_of_count(y: Array, mean: Array) -> Array:
-    r"""Returns P(Y ≤ y) of Poisson counts, an incomplete Gamma function of y + 1 and the mean.
-
-    Above 10⁵ it is Wilson and Hilferty's cube root, good to 10⁻⁶ there: the series of JAX takes as many terms as the
-    root of the mean, and has no end in float32 where the terms' numbers cannot be told apart.
-
-    Args:
-        y: whole numbers from zero.
-        mean: the means, of the same shape.
-
-    Source: Wilson & Hilferty (1931).
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.likelihoods.poisson import cdf_of_count
-        >>> cdf_of_count(jnp.array([0.0, 1e26]), jnp.array([1.0, 1e26])).round(4).tolist()
-        [0.3679, 0.5]
-    """
-    a = y + 1.0
-    large = jnp.maximum(a, mean) > 1e5
-    near = gammaincc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, mean))
-    z = 3.0 * jnp.sqrt(a) * (jnp.cbrt(mean / a) - 1.0 + 1.0 / (9.0 * a))
-    return jnp.where(large, ndtr(-z), near)
 
 
 def draw_counts(key: RandomKey, mean: Array) -> Array:

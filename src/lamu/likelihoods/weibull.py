@@ -103,5 +103,5 @@ class Weibull(Dispersed):
 
     def below(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(1 - e^{-(y/\lambda)^k}\)."""
-        some = jnp.maximum(y, jnp.finfo(f.dtype).tiny)
-        return -jnp.expm1(-Log().inverse(self.dispersion(params, f) * (jnp.log(some) - f)))
+        some, scale = jnp.maximum(y, jnp.finfo(f.dtype).tiny), jnp.log(Log().inverse(f))
+        return -jnp.expm1(-Log().inverse(self.dispersion(params, f) * (jnp.log(some) - scale)))

@@ -149,7 +149,7 @@ class BatchLoss:
         """Returns every row's Fisher information about f, times what the row counts, `[batch, outputs, outputs]`."""
         dispersion = self.space.join(coordinates, self.rest)["likelihood"]
         likelihood = self.objective.model.likelihood
-        weight = likelihood.counted(self.objective.row_factor(self.batch), self.batch.y).astype(f.dtype)
+        weight = likelihood.counted(dispersion, f, self.batch.y, self.objective.row_factor(self.batch)).astype(f.dtype)
         return likelihood.information(dispersion, f) * weight[:, None, None]
 
     def parts(self, coordinates: Params, key: RandomKey | None, runs: int = 1) -> int:

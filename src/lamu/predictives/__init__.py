@@ -14,6 +14,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import Sampled
 from lamu.predictives.student import StudentPredictive, StudentRule
 from lamu.predictives.tangent_draws import TangentDraws
+from lamu.predictives.trials import OfTrials
 from lamu.predictives.weighted import Weighted
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Linearised",
     "LinearisedMarginal",
     "Mixture",
+    "OfTrials",
     "Pooling",
     "Predictive",
     "PredictiveRule",

@@ -98,7 +98,7 @@ class Mixture(Predictive):
 
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
-        y = jnp.asarray(y)
+        y = jax.tree.map(jnp.asarray, y)
         return self._average(jax.vmap(lambda params, f: self.likelihood.cdf(params, f, y))(self.dispersion, self.f))
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:

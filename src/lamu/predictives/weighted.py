@@ -119,12 +119,15 @@ class Weighted(Predictive):
         ends = jnp.stack([part.quantile(probability) for part in self.parts])
         steps = 60 if ends.dtype == jnp.float64 else 30
         is_below = lambda y: self.cdf(y) < probability
-        outer = jnp.min(ends, axis=0), jnp.max(ends, axis=0)
-        if not self.deferred:
-            return bisect(is_below, outer, steps)
-        for _ in range(steps):  # what is deferred cannot be asked inside a compiled loop
-            outer = halved(is_below, outer)
-        return (outer[0] + outer[1]) / 2
+        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
+        outer = jnp.min(ends, axis=0) - room, jnp.max(ends, axis=0) + room
+        if self.deferred:
+            for _ in range(steps):  # what is deferred cannot be asked inside a compiled loop
+                outer = halved(is_below, outer)
+            found = (outer[0] + outer[1]) / 2
+        else:
+            found = bisect(is_below, outer, steps)
+        return jnp.round(found) + 0.0 if self.support.discrete else found
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, each from a part that is drawn first."""

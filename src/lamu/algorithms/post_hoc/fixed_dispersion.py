@@ -73,9 +73,9 @@ class FixedDispersion(Likelihood):
         """Returns the base's log density in nats, `[batch]`."""
         return self.base.log_prob(self.dispersion, f, y)
 
-    def counted(self, weights: Array, y: Any) -> Array:
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
         """Returns the base's counts of the rows, `[batch]`."""
-        return self.base.counted(weights, y)
+        return self.base.counted(self.dispersion, f, y, weights)
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information, `[batch, outputs, outputs]`."""

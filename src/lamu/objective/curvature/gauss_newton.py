@@ -66,7 +66,7 @@ class GaussNewton(Curvature):
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
         """Returns the Fisher information."""
-        return OutputHessian(likelihood, dispersion, f, likelihood.counted(weights, y))
+        return OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights))
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the matrix alone, in the given structure."""
@@ -95,7 +95,7 @@ def _diagonal(loss: BatchLoss, theta: Params) -> Params:
     read = linearise(loss.of_row, theta, loss.batch.x)
     f = with_offset(read.outputs, loss.batch.offset)
     likelihood = loss.objective.model.likelihood
-    weights = likelihood.counted(loss.objective.row_factor(loss.batch), loss.batch.y)
+    weights = likelihood.counted(dispersion, f, loss.batch.y, loss.objective.row_factor(loss.batch))
     roots = likelihood.information_root(dispersion, f) * jnp.sqrt(weights).astype(f.dtype)[:, None, None]
     roots = jnp.moveaxis(roots, 2, 0)
     if not read.unread:

@@ -61,8 +61,8 @@ class AtOutputs:
         self.read: Linearised = linearise(*_rowwise(loss, theta, key, self.weights))
         filled = without_padding((batch.y, batch.offset), self.weights)
         self.dispersion = loss.space.join(theta, loss.rest)["likelihood"]
-        self.counted = likelihood.counted(self.weights, filled[0])
         self.f = with_offset(self.read.outputs, filled[1])
+        self.counted = likelihood.counted(self.dispersion, self.f, filled[0], self.weights)
 
         def value(f: Array, rest: Params) -> Array:
             dispersion = loss.space.join(theta, rest)["likelihood"]

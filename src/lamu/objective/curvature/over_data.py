@@ -61,7 +61,8 @@ class OverData:
             f, pull = jax.vjp(loss.outputs, theta)
             likelihood = self.objective.model.likelihood
             root = likelihood.information_root(self.params["likelihood"], f)
-            counts = likelihood.counted(self.objective.row_factor(loss.batch), loss.batch.y)
+            factor = self.objective.row_factor(loss.batch)
+            counts = likelihood.counted(self.params["likelihood"], f, loss.batch.y, factor)
             weights = jnp.sqrt(counts * share).astype(f.dtype)
             noise = jax.random.normal(key, (root.shape[0], root.shape[2]), f.dtype)
             return pull(jnp.einsum("bkr,br->bk", root, noise) * weights[:, None])[0]

@@ -82,13 +82,13 @@ class SampledGaussNewton(Curvature):
     ) -> OutputHessian:
         """Returns the mean outer product of gradients with sampled targets."""
         keys = jax.random.split(key, self.draws)
-        return _of_labels(likelihood, dispersion, f, likelihood.counted(weights, y), keys)
+        return _of_labels(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights), keys)
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> Any:
         """Returns the matrix alone, in the given structure."""
         likelihood, batch = loss.objective.model.likelihood, without_padding(loss).batch
-        weights = likelihood.counted(loss.objective.row_factor(batch), batch.y)
-        dispersion = loss.space.join(theta, loss.rest)["likelihood"]
+        dispersion, weights = loss.space.join(theta, loss.rest)["likelihood"], loss.objective.row_factor(batch)
+        weights = likelihood.counted(dispersion, without_padding(loss).outputs(theta), batch.y, weights)
 
         def row(theta: Params, row: tuple[Array, Array | None, RandomKey]) -> Array:
             x, offset, key = row

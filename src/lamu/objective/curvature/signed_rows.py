@@ -55,7 +55,9 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
     model, batch = loss.objective.model, loss.batch
     factor = loss.objective.row_factor(batch)
     if model.has_outputs:  # a row of several trials is redrawn as one, and counts as often as it has trials
-        factor = model.likelihood.counted(factor, batch.y)
+        dispersion = loss.space.join(theta, loss.rest)["likelihood"]
+        f = jax.lax.stop_gradient(loss.outputs(theta))
+        factor = model.likelihood.counted(dispersion, f, batch.y, factor)
 
     def probe(key: RandomKey) -> Params:
         label_key, sign_key, layer_key = jax.random.split(key, 3)

@@ -1,0 +1,135 @@
+"""The likelihood of a table's target where none is named: by the values that it takes, then by rows held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.data import Encoding
+from lamu.likelihood_choice import compare_likelihoods
+
+__all__ = ["Chosen", "candidates", "choose"]
+
+_MOST_ROWS = 2000
+_FEWEST_ROWS = 30
+_SKEWED, _HEAVY = 0.5, 2.0  # of residuals: what a Gaussian has not
+_LARGE = 5  # counts from here on that are not skewed are nearly Gaussian
+_ORDERED = 4  # classes from which whole-numbered labels may have an order that matters
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A likelihood by name, and why.
+
+    Attributes:
+        name: one of `lamu.likelihoods.table.LIKELIHOODS`; None for the task's own, where nothing else was tried.
+        why: one sentence, empty where nothing else was tried.
+        tried: the mean held-out log density of each candidate, in nats a row.
+    """
+
+    name: str | None
+    why: str
+    tried: dict[str, float]
+
+
+def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]]:
+    """Returns what the target is, and the few likelihoods that suit it, the task's own first.
+
+    Gates that cost nothing come first: a target whose residuals, by least squares, are as symmetric and as light in
+    their tails as normal ones keeps its Gaussian.
+
+    Args:
+        encoding: what the columns and the target are.
+        x: the training inputs.
+        y: the training targets.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.cli.target_choice import candidates
+        >>> from lamu.data import Encoding
+        >>> random = np.random.default_rng(0)
+        >>> x = random.normal(size=(100, 1))
+        >>> candidates(Encoding("visits", "regression", (), ("age",)), x, random.poisson(1.0, 100).astype(float))
+        ('counts', ('gaussian', 'poisson', 'negative_binomial', 'zero_inflated_poisson'))
+    """
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if encoding.task == "classes":
+        labels = encoding.labels
+        ordered = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
+        return ("whole-numbered classes", ("categorical", "ordinal")) if ordered else ("classes", ("categorical",))
+    if encoding.task == "binary" or len(y) < _FEWEST_ROWS:
+        return "two classes", ()
+    skew, excess = _shape(x, y)
+    if np.all(np.isfinite(y) & (y >= 0) & (y == np.floor(y))):
+        few = ("gaussian", "poisson", "negative_binomial")
+        if y.min() >= _LARGE and skew < _SKEWED:
+            return "large counts", ("gaussian",)
+        return "counts", (*few, "zero_inflated_poisson") if (y == 0).any() else few
+    if y.min() > 0 and y.max() < 1:
+        return "shares", ("gaussian", "beta")
+    if y.min() > 0 and skew > _SKEWED:
+        return "positive numbers", ("gaussian", "gamma", "weibull")
+    return ("numbers with heavy tails", ("gaussian", "student_t")) if excess > _HEAVY else ("numbers", ("gaussian",))
+
+
+def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
+    """Returns the likelihood whose generalised linear model gives rows held out the highest log density.
+
+    The task's own gives way only to one that is better by a paired standard error or more. Training rows alone are
+    asked, 2,000 at most.
+
+    Args:
+        encoding: what the columns and the target are.
+        x: the training inputs.
+        y: the training targets.
+        seed: of the folds, and of which rows are asked.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.cli.target_choice import choose
+        >>> from lamu.data import Encoding
+        >>> random = np.random.default_rng(0)
+        >>> x = random.normal(size=(300, 1))
+        >>> y = random.poisson(np.exp(x[:, 0])).astype(float)
+        >>> choose(Encoding("visits", "regression", (), ("age",)), x, y, seed=0).name
+        'poisson'
+    """
+    kind, names = candidates(encoding, x, y)
+    if len(names) < 2:
+        return Chosen(None, "", {})
+    order = np.random.default_rng(seed).permutation(len(y))[:_MOST_ROWS]
+    inputs = _columns(np.asarray(x, float)[order], encoding)
+    found = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed)
+    means = {name: float(np.mean(values)) for name, values in found.items()}
+    own = names[0]
+    # Of two that are as good the simpler one, which comes first.
+    best = max(means, key=lambda name: means[name] if np.isfinite(means[name]) else -np.inf)
+    gain = found[best] - found[own]
+    name = best if np.mean(gain) >= np.std(gain, ddof=1) / np.sqrt(len(gain)) else own
+    others = ", ".join(f"{each} {-mean:.3f}" for each, mean in means.items() if each != name)
+    why = (
+        f"likelihood {name}: {encoding.target!r} is of {kind}, and rows held out from linear models have nll "
+        f"{-means[name]:.3f} ({others}); --likelihood overrides"
+    )
+    return Chosen(name, why, means)
+
+
+def _shape(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Skewness and excess kurtosis of the residuals of least squares."""
+    design = np.column_stack([np.ones(len(y)), x])
+    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    deviation = residual.std()
+    if deviation <= 1e-9 * (1.0 + np.abs(y).max()):
+        return 0.0, 0.0
+    z = residual / deviation
+    return float(np.mean(z**3)), float(np.mean(z**4) - 3.0)
+
+
+def _columns(x: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """The inputs of a linear model: numbers, and for words a column for each level but the first."""
+    parts = []
+    for column, levels in zip(x.T, encoding.cardinalities, strict=True):
+        parts.append(column[:, None] if not levels else (column[:, None] == np.arange(2, levels + 1)).astype(x.dtype))
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,47 @@
+"""The likelihoods by name, as the command line and `lamu.regression` call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lamu.likelihoods.bernoulli import Bernoulli
+from lamu.likelihoods.beta import Beta
+from lamu.likelihoods.binomial import Binomial
+from lamu.likelihoods.categorical import Categorical
+from lamu.likelihoods.gamma import Gamma
+from lamu.likelihoods.gaussian import Gaussian
+from lamu.likelihoods.heteroscedastic import HeteroscedasticGaussian
+from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.links import ComplementaryLogLog, LogLog, Probit
+from lamu.likelihoods.negative_binomial import NegativeBinomial
+from lamu.likelihoods.ordinal import Ordinal
+from lamu.likelihoods.poisson import Poisson
+from lamu.likelihoods.quantile import Quantile
+from lamu.likelihoods.student_t import StudentT
+from lamu.likelihoods.tobit import Tobit
+from lamu.likelihoods.weibull import Weibull
+from lamu.likelihoods.zero_inflated import ZeroInflated
+
+__all__ = ["LIKELIHOODS"]
+
+# The task of each, and what makes it of the number of classes.
+LIKELIHOODS: dict[str, tuple[str, Callable[[int], Likelihood]]] = {
+    "gaussian": ("regression", lambda _: Gaussian()),
+    "heteroscedastic": ("regression", lambda _: HeteroscedasticGaussian()),
+    "student_t": ("regression", lambda _: StudentT()),
+    "median": ("regression", lambda _: Quantile(0.5)),
+    "tobit": ("regression", lambda _: Tobit()),
+    "poisson": ("regression", lambda _: Poisson()),
+    "negative_binomial": ("regression", lambda _: NegativeBinomial()),
+    "zero_inflated_poisson": ("regression", lambda _: ZeroInflated(Poisson())),
+    "binomial": ("regression", lambda _: Binomial()),
+    "gamma": ("regression", lambda _: Gamma()),
+    "weibull": ("regression", lambda _: Weibull()),
+    "beta": ("regression", lambda _: Beta()),
+    "logit": ("binary", lambda _: Bernoulli()),
+    "probit": ("binary", lambda _: Bernoulli(Probit())),
+    "log_log": ("binary", lambda _: Bernoulli(LogLog())),
+    "complementary_log_log": ("binary", lambda _: Bernoulli(ComplementaryLogLog())),
+    "categorical": ("classes", Categorical),
+    "ordinal": ("classes", Ordinal),
+}

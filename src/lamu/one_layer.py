@@ -1,0 +1,159 @@
+r"""Generalised linear models in one line: the posterior of a network of one layer.
+
+\[ y_i \sim p(y \mid f_i), \qquad f_i = b + \sum_j w_j \frac{x_{ij} - \bar x_j}{s_j} \]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.optimisers.map_estimate import map_estimate
+from lamu.algorithms.post_hoc.laplace import laplace
+from lamu.algorithms.post_hoc.neural_linear import neural_linear
+from lamu.data.naming import names_of
+from lamu.data.spelling import nearest
+from lamu.likelihoods import Gaussian, Likelihood, Ordinal
+from lamu.likelihoods.table import LIKELIHOODS
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.networks import Linear
+from lamu.posterior import Posterior
+from lamu.priors import Normal
+from lamu.protocol import Algorithm
+from lamu.supports import value_of
+
+__all__ = ["linear_model", "regression"]
+
+_STEPS = 200
+_SLOPES, _INTERCEPT = 2.5, 10.0
+
+
+def regression(
+    x: Any,
+    y: Any,
+    likelihood: str | Likelihood = "gaussian",
+    *,
+    prior: Any = None,
+    algorithm: Algorithm | None = None,
+    seed: int = 0,
+) -> Posterior:
+    r"""Fits a generalised linear model and returns its posterior.
+
+    Columns are standardised, and so is a target that may be any number; predictions are in the units of the data. The
+    default prior is then weak: \(w_j \sim N(0, 2.5^2)\) and \(b \sim N(0, 10^2)\), the scales of Gelman et al. (2008).
+
+    | likelihood | posterior |
+    |---|---|
+    | Gaussian, its noise unknown | exact: Normal–Gamma, the noise's prior worth one row (`neural_linear`) |
+    | Gaussian of given noise | exact (`conjugate`) |
+    | any other | Laplace's, at the mode |
+    | with `algorithm=lamu.mcmc.nuts()` | draws |
+
+    Args:
+        x: columns of numbers, `[N, D]`: an array, or a frame of pandas, whose names predictions then go by.
+        y: targets `[N]`, or by name where rows bring more: `{"value": successes, "trials": n}`.
+        likelihood: a name, as for `lamu fit --likelihood`, or a likelihood. The scale of a Gaussian that is given is in
+            standard deviations of the target.
+        prior: of the weights; that above where None.
+        algorithm: what fits the model; as in the table where None.
+        seed: of the algorithm.
+
+    Returns:
+        The posterior. The weights are `posterior.mean["network"]["layers"][0]`, a standard deviation of a column each.
+
+    Raises:
+        ValueError: for an unknown name, columns that are not numbers, or targets that the likelihood cannot have.
+
+    Source: McCullagh & Nelder (1989); Gelman, Jakulin, Pittau & Su (2008), for the scales of the prior.
+
+    Examples:
+        >>> import lamu, numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> x = random.normal(size=(200, 2))
+        >>> posterior = lamu.regression(x, random.poisson(np.exp(x[:, 0])), likelihood="poisson")
+        >>> posterior.predict(x[:3]).mean.shape
+        (3,)
+        >>> lamu.regression(x, x[:, 0] + random.normal(size=200)).predict(x[:3]).interval(0.9)[0].shape
+        (3,)
+    """
+    x = _numbers(x)
+    model = linear_model(x, y, likelihood, prior)
+    options: dict[str, Any] = {}
+    if algorithm is None:
+        algorithm = _default(model, y)
+        if algorithm.traits.batching != "once":
+            options = {"steps": _STEPS, "batch_size": len(x)}
+    return fit(model, (x, y), algorithm, seed=seed, **options).posterior
+
+
+def linear_model(x: Any, y: Any, likelihood: str | Likelihood, prior: Any = None) -> Model:
+    """Returns the model of one layer, its columns standardised, under the prior of `regression`.
+
+    Args:
+        x: columns of numbers.
+        y: targets, as for `regression`.
+        likelihood: a name or a likelihood.
+        prior: of the weights; None for the default.
+
+    Raises:
+        ValueError: for an unknown name.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.one_layer import linear_model
+        >>> linear_model(np.ones((3, 1)), [0, 2, 1], "ordinal").likelihood.classes
+        3
+    """
+    kind = _named(likelihood, y) if isinstance(likelihood, str) else likelihood
+    bias = not isinstance(kind, Ordinal)  # whose cut-points are the intercepts
+    if prior is None:
+        prior = Normal({"*bias": _INTERCEPT, "*": _SLOPES} if bias else _SLOPES)
+    return Model(Linear(bias=bias), kind, prior).standardised(x, y)
+
+
+def _named(name: str, y: Any) -> Likelihood:
+    if name not in LIKELIHOODS:
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
+    task, make = LIKELIHOODS[name]
+    if task != "classes":
+        return make(0)
+    values = np.asarray(value_of(y))
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.number):
+        raise ValueError(
+            f"the target {values.ravel()[:1].tolist()} is no number of a class, and {name} takes whole numbers from 0; "
+            "encode the classes, names, y = np.unique(y, return_inverse=True)"
+        )
+    return make(int(np.max(values, initial=1)) + 1)
+
+
+def _default(model: Model, y: Any) -> Algorithm:
+    import optax
+
+    if not model.quadratic or isinstance(y, Mapping):
+        return laplace(map_estimate(optax.lbfgs()))
+    learned = model.likelihood.init(np.asarray(y, float))
+    if not learned:
+        return conjugate()
+    alone = set(learned) == {"log_scale"} and isinstance(model.likelihood.base, Gaussian)
+    return (neural_linear if alone else laplace)(map_estimate(optax.lbfgs()))
+
+
+def _numbers(x: Any) -> Any:
+    """Returns inputs as they came, a frame with its truth values as numbers; refuses columns of anything else."""
+    names = names_of(x)
+    if names is None:
+        if np.ndim(x) != 2:
+            raise ValueError(f"x has the shape {np.shape(x)}; give [rows, columns], a single one as x[:, None]")
+        return x
+    columns = [np.asarray(x[name]) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if not (np.issubdtype(column.dtype, np.number) or column.dtype == bool):
+            raise ValueError(
+                f"the column {name!r} holds {column[:1].tolist()}, which is no number; code it, for instance "
+                "x = pandas.get_dummies(x, drop_first=True)"
+            )
+    return x.astype(float) if any(column.dtype == bool for column in columns) else x

@@ -1,0 +1,170 @@
+r"""Successes in as many trials as each row has, from the prediction of one trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from lamu.bisection import bisect
+from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.interface import Predictive
+from lamu.record import record
+from lamu.supports import Counts, Support, value_of
+from lamu.typing import Array, RandomKey
+
+__all__ = ["OfTrials", "with_trials"]
+
+_FEW = 1024
+
+
+@record
+class OfTrials(Predictive):
+    r"""\(p(y^* \mid n) = \int \mathrm{Binomial}(y^* \mid n, p)\, q(p)\, dp\), with n of each row.
+
+    With \(a\) the aleatoric and \(e\) the epistemic variance of one trial, those of n are \(n a\) and \(n^2 e\): the
+    trials of a row share what is not known of its probability. Draws of several rows are independent.
+
+    Attributes:
+        one: the prediction of one trial a row.
+        trials: n, `[N]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods import Binomial
+        >>> from lamu.predictives import Mixture
+        >>> from lamu.predictives.trials import OfTrials
+        >>> pred = OfTrials(Mixture.equal(Binomial(), {}, jnp.zeros((1, 2, 1))), jnp.array([1.0, 10.0]))
+        >>> pred.mean.tolist(), pred.interval(0.9)[1].tolist()
+        ([0.5, 5.0], [1.0, 8.0])
+    """
+
+    one: Predictive
+    trials: Array
+
+    @property
+    def support(self) -> Support:
+        """Whole numbers; no row has more than its trials."""
+        return Counts()
+
+    @property
+    def mean(self) -> Array:
+        """The trials times the probability."""
+        return self._n * self.one.mean
+
+    @property
+    def variance(self) -> Array:
+        """The sum of both parts."""
+        return self.aleatoric + self.epistemic
+
+    @property
+    def aleatoric(self) -> Array:
+        """That of as many trials."""
+        return self._n * self.one.aleatoric
+
+    @property
+    def epistemic(self) -> Array:
+        """The variance of the mean."""
+        return self._n**2 * self.one.epistemic
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the prediction of one trial is."""
+        return self.one.deferred
+
+    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
+        """Yields the prediction of some rows after the other."""
+        for rows, part in self.one.chunks():
+            yield rows, OfTrials(part, self.trials[rows])
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the log probability of the successes in nats, `[N]`.
+
+        Args:
+            y: successes, alone or with the trials.
+        """
+        return self.one.log_prob(self._rows(y))
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns the same without each of the draws."""
+        return self.one.left_out(self._rows(y))
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y), `[N]`."""
+        return self.one.cdf(self._rows(jnp.broadcast_to(y, jnp.shape(self.trials))))
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each row, a whole number."""
+        if not self.deferred:
+            return super().quantile(probability)
+        return jnp.concatenate([part.quantile(probability) for _, part in self.chunks()])
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws, `[n, N]`, by inverting the distribution function."""
+        if self.deferred:
+            parts = [part.sample(jax.random.clone(key), n, first + rows.start) for rows, part in self.chunks()]
+            return jnp.concatenate(parts, axis=1)
+        dtype, most = self.one.mean.dtype, int(np.max(self.trials))
+        # Of few counts all at once, since each distribution function costs more than a search among its values.
+        below = jax.lax.map(self.cdf, jnp.arange(most, dtype=dtype)) if most <= _FEW else None
+
+        def draw(key: RandomKey) -> Array:
+            keys = row_keys(key, len(self.trials), first)
+            uniform = jax.vmap(lambda key: jax.random.uniform(key, (), dtype))(keys)
+            if below is not None:
+                return jnp.sum(below < uniform[None], axis=0).astype(dtype)
+            ends = jnp.full_like(self._n, -0.5), self._n + 0.5
+            steps = math.ceil(math.log2(most + 1)) + 1  # until no two whole numbers are left
+            return jnp.round(bisect(lambda y: self.cdf(y) < uniform, ends, steps)) + 0.0
+
+        return drawn(draw, jax.random.split(key, n))
+
+    @property
+    def _n(self) -> Array:
+        return jnp.asarray(self.trials).astype(self.one.mean.dtype)
+
+    def _rows(self, y: Any) -> dict[str, Any]:
+        return {"value": jnp.asarray(value_of(y)), "trials": jnp.asarray(self.trials)}
+
+
+def with_trials(inputs: Any, likelihood: Any) -> tuple[Any, Any]:
+    """Returns the inputs of a prediction and the trials of its rows, None where they bring none.
+
+    Args:
+        inputs: x, or `{"x": x, "trials": n}` for a likelihood whose rows bring trials, n a number or one for each row.
+        likelihood: of the model.
+
+    Raises:
+        ValueError: for other names, trials where the likelihood takes none, or trials that are not whole numbers from
+            zero, one a row.
+
+    Examples:
+        >>> from lamu.likelihoods import Binomial
+        >>> from lamu.predictives.trials import with_trials
+        >>> with_trials({"x": [[0.0], [1.0]], "trials": 3}, Binomial())[1].tolist()
+        [3, 3]
+    """
+    if not isinstance(inputs, Mapping):
+        return inputs, None
+    if not likelihood.takes_trials:
+        raise ValueError(
+            f"the inputs bring {sorted(map(str, inputs))}, and a prediction of {likelihood.name} needs x alone; pass x"
+        )
+    if set(inputs) != {"x", "trials"}:
+        raise ValueError(
+            f"the inputs bring {sorted(map(str, inputs))}, and a prediction of {likelihood.name} needs 'x' and "
+            "'trials'; pass {'x': x, 'trials': n}, or x alone for one trial a row"
+        )
+    x, trials = inputs["x"], inputs["trials"]
+    if isinstance(trials, Tracer):
+        return x, trials
+    trials = np.asarray(trials)
+    Counts().check(np.atleast_1d(trials), f"the trials of {likelihood.name}")
+    if trials.ndim and trials.shape != (len(x),):
+        raise ValueError(f"the trials have the shape {trials.shape} and x {len(x)} rows; give one number a row")
+    return x, np.broadcast_to(trials, (len(x),))
