@@ -33,6 +33,7 @@ from lamu.families import (
     Gaussian,
     InverseGamma,
     MatrixNormal,
+    MultivariateNormal,
     NaturalParameters,
     NormalGamma,
     NormalWishart,
@@ -251,6 +252,12 @@ gaussian_dense = family(
     "grid",
     name="Gaussian Dense",
 )
+multivariate_normal = family(
+    MultivariateNormal,
+    {"mean": [0.6, -0.3], "precision": ROUND},
+    {"mean": [0.1, 0.4], "precision": TILTED},
+    lambda mean, precision: Space(mean, precision),
+)
 
 
 # What the laws ask: each question is answered by one compiled function of the two members.
@@ -329,6 +336,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 SOUND = {row.extras["reference"]: row.subject for row in (
     bernoulli, binary, categorical, poisson, exponential, gamma, inverse_gamma, beta, dirichlet, von_mises,
     normal_gamma, wishart, normal_wishart, matrix_normal, gaussian, gaussian_dense,
+    multivariate_normal,
 )}  # fmt: skip
 
 
@@ -754,4 +762,21 @@ broken(
 broken(
     bernoulli, "float64 constant", "float32_beside_float64",
     entropy=lambda q: Bernoulli.entropy(q).astype(jnp.float64),
+)  # fmt: skip
+broken(
+    multivariate_normal, "partition without two pi", "log_prob_is_scipys entropy_is_the_integral",
+    partition=lambda cls, v, given: MultivariateNormal.partition(v, given) - jnp.log(2.0 * jnp.pi),
+    log_prob=ExponentialFamily.log_prob, entropy=ExponentialFamily.entropy,
+)  # fmt: skip
+broken(
+    multivariate_normal, "second moment about zero", "expectation_and_back",
+    from_expectation=lambda cls, v, given: cls(v[0], jnp.linalg.inv(v[1])),
+)  # fmt: skip
+broken(
+    multivariate_normal, "covariance for precision", "samples_have_the_moments",
+    sample=lambda q, key: MultivariateNormal(q.mean, jnp.linalg.inv(q.precision)).sample(key),
+)  # fmt: skip
+broken(
+    multivariate_normal, "straight precision", "retraction_stays_in_the_domain",
+    retract=lambda q, d, rate: MultivariateNormal(q.mean, q.precision - 2.0 * rate * d[1]),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from lamu.families.gaussian import Gaussian
 from lamu.families.interface import Family
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
+from lamu.families.multivariate_normal import MultivariateNormal
 from lamu.families.normal_gamma import NormalGamma
 from lamu.families.partial import PartialBelief
 from lamu.families.point import Point
@@ -37,6 +38,7 @@ __all__ = [
     "InverseGamma",
     "MatrixNormal",
     "Mixture",
+    "MultivariateNormal",
     "NaturalMixture",
     "NaturalParameters",
     "NormalGamma",
