@@ -22,6 +22,7 @@ from lamu.families import (
     Gaussian,
     MatrixNormal,
     Mixture,
+    MultivariateNormal,
     NaturalMixture,
     NaturalParameters,
     NormalWishart,
@@ -54,6 +55,8 @@ LOPSIDED = jnp.array([[1.0, 0.5], [0.1, 1.0]])
         (lambda: Wishart(3.0, jnp.ones((2, 3))), r"scale_inverse is of shape \(2, 3\), and no square matrix"),
         (lambda: NormalWishart(jnp.zeros(2), 0.0, 3.0, jnp.eye(2)), "count 0 is not positive"),
         (lambda: MatrixNormal(jnp.zeros((2, 2)), INDEFINITE, jnp.eye(2)), "row_precision is not positive definite"),
+        (lambda: MultivariateNormal(jnp.zeros((3, 2)), jnp.eye(3)), r"mean is \(2,\) and the last two .* \(3, 3\)"),
+        (lambda: MultivariateNormal(jnp.zeros(2), INDEFINITE), "precision is not positive definite"),
         (lambda: Gaussian(jnp.zeros(2), Diagonal(jnp.array([1.0, -2.0]))), r"precision has -2 at \[1\]"),
         (lambda: Gaussian({"w": jnp.zeros(1)}, Diagonal({"w": -jnp.ones(1)})), "precision of w has -1"),
         (lambda: Gaussian(jnp.zeros(2), Scalar(0.0)), "precision 0 is not positive"),
@@ -176,6 +179,23 @@ def test_gaussian_has_what_the_base_class_has(structure) -> None:
     found, expected = q.retract(direction, 0.7), gaussian_step(q, g, H, 0.7, Retraction())
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_multivariate_normal_is_the_dense_gaussian() -> None:
+    """Density, entropy, divergence and the retracted step, also in float32 far from zero."""
+    S, P = jnp.array([[1.5, 0.3], [0.3, 0.4]]), jnp.array([[0.9, -0.2], [-0.2, 2.0]])
+    m, away = jnp.array([0.3, -1.0]), jnp.array([0.1, 0.4])
+    q, p = MultivariateNormal(m, S), MultivariateNormal(away, P)
+    dense, other = Gaussian(m, Dense(S)), Gaussian(away, Dense(P))
+    np.testing.assert_allclose(q.log_prob(away), dense.log_prob(away), rtol=1e-12)
+    np.testing.assert_allclose(q.entropy(), dense.entropy(), rtol=1e-12)
+    np.testing.assert_allclose(q.kl(p), dense.kl(other), rtol=1e-12)
+    d = jnp.array([2.0, -1.0]), jnp.array([[3.0, 0.5], [0.5, 1.0]])
+    bent, expected = q.retract(d, 0.7), dense.retract((d[0], Dense(d[1])), 0.7)
+    np.testing.assert_allclose(bent.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(bent.precision, expected.precision.matrix, rtol=1e-12)
+    far = MultivariateNormal(jnp.full(2, 300.0, jnp.float32), 1e4 * jnp.eye(2, dtype=jnp.float32))
+    np.testing.assert_allclose(far.log_prob(far.mean), -np.log(2 * np.pi) + np.log(1e4), rtol=1e-6)
 
 
 def test_product_sums_over_its_factors() -> None:

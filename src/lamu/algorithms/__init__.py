@@ -2,6 +2,7 @@
 
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
@@ -80,10 +81,12 @@ __all__ = [
     "deep_ensemble",
     "dropout",
     "evidence",
+    "extended_kalman",
     "gradient_descent",
     "igo",
     "invariant_map",
     "ivon",
+    "kalman_update",
     "kfac",
     "laplace",
     "last_layer",

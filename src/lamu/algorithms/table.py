@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.extended_kalman import extended_kalman
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
@@ -79,6 +80,7 @@ _RECIPES = (
     Recipe("deep_ensemble", deep_ensemble, "Lakshminarayanan et al. 2017"),
     Recipe("mixture", mixture, "Wilson & Izmailov 2020; Shen et al. 2024"),
     Recipe("svi", svi, "Hoffman et al. 2013, equation 26"),
+    Recipe("extended_kalman", extended_kalman, "Singhal & Wu 1989; Ollivier 2018"),
     Recipe("conjugate", conjugate, "Khan & Rue 2021, section 5.1"),
 )
 
