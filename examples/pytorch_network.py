@@ -1,7 +1,7 @@
 """A posterior for a convolutional network that PyTorch has trained, in a few lines, without another training run.
 
 A network as PyTorch's tutorials write it, with batch normalisation and dropout, learns the digits until it is sure of
-itself: 359 rows, 150 epochs. `lamu.networks.Torch` takes the module, `lamu.fit(..., epochs=0)` goes straight to the posterior of its last
+itself. `lamu.networks.Torch` takes the module, `lamu.fit(..., epochs=0)` goes straight to the posterior of its last
 layer. Shown are accuracy, negative log likelihood and calibration error on test rows before and after, and that the
 weights go back into the module.
 

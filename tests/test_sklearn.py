@@ -111,7 +111,20 @@ def test_counts_have_their_own_likelihood():
     assert (interval == np.round(interval)).all()
     assert (interval >= 0).all()
     with pytest.raises(ValueError, match="-1"):
-        linear(BayesianRegressor, likelihood=lamu.likelihoods.Poisson()).fit(x, y - 1)
+        linear(BayesianRegressor, likelihood="poisson").fit(x, y - 1)
+    with pytest.raises(ValueError, match="there is no likelihood 'ordinal' for such a target"):
+        linear(BayesianRegressor, likelihood="ordinal").fit(x, y)
+
+
+def test_ordered_classes_have_their_own_likelihood():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    y = np.array(["1 low", "2 middle", "3 high"])[np.digitize(x[:, 0] + 0.3 * rng.logistic(size=200), [-0.5, 0.5])]
+    ordinal = BayesianClassifier(
+        "ordinal", network=lamu.networks.Linear(bias=False), algorithm=lamu.algorithms.laplace()
+    )
+    assert ordinal.fit(x, y).score(x, y) > 0.7
+    assert type(ordinal.posterior_.model.likelihood).__name__ == "Ordinal"
 
 
 def test_scores_of_cross_validation_are_those_of_a_linear_model():

@@ -8,10 +8,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from lamu.likelihoods import Bernoulli, Categorical, Likelihood
+from lamu.likelihoods import Likelihood
 from lamu.sklearn.estimator import BayesianEstimator
 
 __all__ = ["BayesianClassifier"]
+
+_OF_CLASSES = ("categorical", "ordinal")  # which may be asked for on two classes too
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
@@ -22,8 +24,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     Columns are standardised within.
 
     Args:
-        likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`, over the classes in sorted order: `Ordinal(K)` for
-            ordered classes; None for `Bernoulli()` on two classes and `Categorical(K)` on more.
+        likelihood: \(p(y \mid f)\) over the classes in sorted order, one of `lamu.likelihoods`, or a name as for
+            `lamu fit --likelihood`: "ordinal" for ordered classes; None for "logit" on two classes, else "categorical".
         network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
@@ -69,6 +71,6 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             raise ValueError(
                 f"all rows are of the class {str(self.classes_[0])!r}; a classifier needs two classes or more"
             )
-        if self.likelihood is not None:
-            return codes, self.likelihood
-        return codes, Bernoulli() if count == 2 else Categorical(count)
+        binary = count == 2 and self.likelihood not in _OF_CLASSES
+        task, default = ("binary", "logit") if binary else ("classes", "categorical")
+        return codes, self._chosen(task, default, count)

@@ -15,8 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from lamu import store
+from lamu.data.spelling import nearest
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
+from lamu.likelihoods.table import LIKELIHOODS
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP
@@ -121,6 +123,16 @@ class BayesianEstimator(BaseEstimator):
             "posterior": encode(self.posterior_, arrays, "posterior"),
         }
         return store.write(path, content, arrays)
+
+    def _chosen(self, task: str, default: str, classes: int = 0) -> Likelihood:
+        """Returns the likelihood that was asked for, by name or as an object, or the default one."""
+        asked = default if self.likelihood is None else self.likelihood
+        if not isinstance(asked, str):
+            return asked
+        names = {name: make for name, (kind, make) in LIKELIHOODS.items() if kind == task}
+        if asked not in names:
+            raise ValueError(f"there is no likelihood {asked!r} for such a target; {nearest(asked, names)}")
+        return names[asked](classes)
 
     @abstractmethod
     def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:

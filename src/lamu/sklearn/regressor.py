@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
-from lamu.likelihoods import Gaussian, Likelihood
+from lamu.likelihoods import Likelihood
 from lamu.sklearn.estimator import BayesianEstimator
 
 __all__ = ["BayesianRegressor"]
@@ -23,8 +23,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
     Columns and target are standardised within; predictions are in the units of y.
 
     Args:
-        likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`: `Poisson()` for counts, `StudentT()` for heavy tails;
-            None for a Gaussian with a learned noise.
+        likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`, or a name as for `lamu fit --likelihood`: "poisson" for
+            counts, "student_t" for heavy tails; None for a Gaussian with a learned noise.
         network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
@@ -84,4 +84,4 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return np.moveaxis(self._predict(X, lambda pred: pred.sample(key, n_samples)), 0, -1)
 
     def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
-        return np.asarray(y, float), Gaussian() if self.likelihood is None else self.likelihood
+        return np.asarray(y, float), self._chosen("regression", "gaussian")
