@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lamu.cli.compiled_programs import keep_compiled
 from lamu.cli.output_dir import Interrupted
 
 __all__ = ["app", "main"]
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
+        keep_compiled()
         result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
     except Interrupted as kept:
         print(f"lamu: {kept}", file=sys.stderr)

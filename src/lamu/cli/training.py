@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from lamu import plots
+from lamu.cli.compile_time import compile_time
+from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.outside import is_outside, likelihood_of
@@ -198,7 +200,7 @@ def train(
     loop = request.loop(learner, len(x), folds)
     refuse_unwritable(out)
     start = time.perf_counter()
-    with unfinished(out, _identity(request, algorithm, settings), resume, force) as place:
+    with compile_time() as compiling, unfinished(out, _identity(request, algorithm, settings), resume, force) as place:
         if not as_json:
             show_notes(table.notes)
             if chosen_likelihood.why:
@@ -234,6 +236,7 @@ def train(
             "temperature": temperature,
             "convergence": None if convergence is None else convergence.describe(),
             "seconds": seconds,
+            "seconds_compiling": compiling.seconds,
         }
         predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
         with draft(out, force) as folder:
@@ -278,6 +281,7 @@ def train(
         f"{recipe.name}{f' over {folds} folds' if folds else ''} on {request.data}: {_described(encoding)}; "
         f"{len(train_rows)} rows fitted in {seconds:.1f} s"
     )
+    show_line(_compilation(compiling.seconds))
     if config["precision"] is not None:
         show_line(f"a Gaussian about the weights, its precision {config['precision']}")
     if temperatures:
@@ -288,6 +292,13 @@ def train(
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}")
+
+
+def _compilation(seconds: float) -> str:
+    """Returns how much of the time was compilation, and where what was compiled is found again."""
+    folder = compiled_folder()
+    kept = "" if folder is None else f"; programs are kept in {folder} (LAMU_CACHE=off keeps none)"
+    return f"compilation took {seconds:.1f} s of that{kept}"
 
 
 def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""How much of a command's time was tracing and compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jax import monitoring
+
+__all__ = ["CompileTime", "compile_time"]
+
+
+class CompileTime:
+    """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading.
+
+    Attributes:
+        seconds: the sum.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def add(self, event: str, seconds: float, **_: Any) -> None:
+        """Adds an event of JAX's, where it is one of compilation."""
+        if event.startswith("/jax/core/compile/"):
+            self.seconds += seconds
+
+
+@contextmanager
+def compile_time() -> Iterator[CompileTime]:
+    """Counts the seconds of compilation inside a `with` block.
+
+    Examples:
+        >>> import jax
+        >>> from lamu.cli.compile_time import compile_time
+        >>> with compile_time() as spent:
+        ...     three = jax.jit(lambda x: x + 1)(2)
+        >>> spent.seconds > 0
+        True
+    """
+    spent = CompileTime()
+    listener = spent.add
+    monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield spent
+    finally:
+        monitoring.unregister_event_duration_listener(listener)
