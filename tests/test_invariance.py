@@ -17,7 +17,7 @@ from lamu.data import Batch
 from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.networks import Linear
 from lamu.objective import Objective
-from lamu.priors import Normal
+from lamu.priors import Normal, Prior
 from lamu.record import record, static
 
 COINS = np.array([1, 1, 0, 1, 1, 0, 1, 1, 1, 0], np.int32)  # seven of ten
@@ -44,7 +44,7 @@ class Written:
 
 
 @record
-class Density:
+class Density(Prior):
     """A prior by its log density."""
 
     of: Any = static()

@@ -82,7 +82,7 @@ def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Density:
 
 
 @record
-class Flat:
+class Flat(Prior):
     """The prior that says nothing: the density is already all that is known.
 
     Examples:
