@@ -38,6 +38,7 @@ TESTED_ELSEWHERE = {
     "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, "
     "test_sequences, test_dense_prediction, test_augmented, test_architectures",
     "lamu.plots": "test_plots",
+    "lamu.presets": "test_presets",
     "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",
     "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate, test_targets_by_name",

@@ -1,0 +1,41 @@
+"""Models that a textbook writes down, complete with their priors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lamu.likelihoods import GammaDispersion, Gaussian
+from lamu.model import Model
+from lamu.networks import MLP
+from lamu.priors import Normal
+
+__all__ = ["textbook_regression"]
+
+
+def textbook_regression(widths: Iterable[int] = (10, 10), activation: str = "tanh", variance: float = 5.0) -> Model:
+    r"""Returns the Bayesian neural network of the textbooks for regression, with every prior stated.
+
+    \[ w \sim N(0, 5), \qquad \sigma_0 \sim \mathrm{Gamma}(\tfrac12, 1), \qquad
+       y \sim N\big(f(x; W_1, W_2, W_3), \sigma_0^2\big) \]
+
+    The second number of N is a variance. Biases have the prior of the weights. Inputs and targets are meant to be of
+    order one: `textbook_regression().standardised(x, y)` scales those that are not.
+
+    Args:
+        widths: of the hidden layers; two, for three matrices of weights.
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
+        variance: of a weight, a priori.
+
+    Raises:
+        ValueError: for a variance that is not positive, or widths and activations that no MLP has.
+
+    Examples:
+        >>> from lamu.presets import textbook_regression
+        >>> model = textbook_regression()
+        >>> round(model.prior.scale, 4), model.likelihood.scale_prior.shape, model.network.widths
+        (2.2361, 0.5, (10, 10))
+    """
+    if not 0.0 < variance < float("inf"):
+        raise ValueError(f"a variance of {variance!r} is not positive and finite; give that of a weight, a priori")
+    noise = Gaussian(scale_prior=GammaDispersion(shape=0.5, rate=1.0))
+    return Model(MLP(tuple(widths), activation), noise, Normal(variance**0.5))
