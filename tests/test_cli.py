@@ -85,6 +85,7 @@ def checks_of(monkeypatch, deviations: Sequence[float]) -> None:
 
     table = {f"check{index}": check(f"check{index}", deviation) for index, deviation in enumerate(deviations)}
     monkeypatch.setattr("lamu.verification.checks", lambda: table)
+    monkeypatch.setattr("lamu.verification.likelihood_checks", dict)
     monkeypatch.setattr("lamu.verification.shipped_rows", dict)
 
 
@@ -108,6 +109,7 @@ def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
         raise RuntimeError("no reference here")
 
     monkeypatch.setattr("lamu.verification.checks", lambda: {"broken": broken})
+    monkeypatch.setattr("lamu.verification.likelihood_checks", dict)
     monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"broken": broken})
     ran = lamu("verify", "--json")
     assert ran.code == 1
@@ -117,18 +119,21 @@ def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
 
 
 def test_verify_prints_a_default_fit_that_misses_its_reference_as_missed(lamu, monkeypatch):
-    from lamu.verification import Limits, Shipped
+    from lamu.verification import Check, Limits, Shipped
 
     def row(name: str, ratio: float):
         limits = Limits(mean=0.3, sd=0.1)
         return lambda: Shipped(name, "data", "mean field", 0.1, ratio, 0.5, float("nan"), 1.0, limits)
 
     monkeypatch.setattr("lamu.verification.checks", dict)
+    monkeypatch.setattr("lamu.verification.likelihood_checks", lambda: {"Even": lambda: Check("Even", "two", 0.0, 1.0)})
     monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"good": row("good", 1.05), "bad": row("bad", 0.21)})
     ran = lamu("verify")
     assert ran.code == 1
     assert "missed: sd" in ran.out
     assert "as shipped: 1 of 2 reached what is expected of their kind; missed: bad" in ran.out
+    assert "likelihoods: all 1 passed" in ran.out
+    assert lamu("verify", "likelihoods").code == 0
     assert lamu("verify", "good").code == 0
     document = json.loads(lamu("verify", "bad", "--json").out)
     assert document["passed"] is False

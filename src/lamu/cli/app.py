@@ -289,7 +289,9 @@ def _algorithms(as_json: _Json = False) -> None:
 
 @app.command("verify")
 def _verify(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One check; all of them if left out.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A check, or likelihoods; all if left out.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms with their independent classics, on this machine."""

@@ -12,6 +12,8 @@ from lamu.data.spelling import nearest
 
 __all__ = ["list_algorithms", "verify"]
 
+LIKELIHOODS = "likelihoods"  # the name of all their checks together
+
 _CHOICES = ("algorithm", "family", "expectation", "curvature", "departures", "source")
 _CHECKS = ("algorithm", "reference", "deviation", "tolerance", "result")
 _SHIPPED = (
@@ -47,11 +49,12 @@ def list_algorithms(as_json: bool = False) -> None:
 def verify(name: str | None = None, as_json: bool = False) -> bool:
     """Runs the checks of algorithms against independent references, and prints how far each is off.
 
-    Two tables: step by step, each algorithm beside its classic; and as shipped, each belief of a default fit on bundled
-    data beside the posterior. The first takes seconds a row to compile and no training; the second trains.
+    Three tables: each likelihood beside SciPy; step by step, each algorithm beside its classic; and as shipped, each
+    belief of a default fit on bundled data beside the posterior. The first two take seconds a row to compile and no
+    training; the third trains.
 
     Args:
-        name: the row to run, of both tables; None for all.
+        name: the row to run, of all tables, or "likelihoods" for the first table; None for all.
         as_json: whether to print one JSON document in place of the tables.
 
     Returns:
@@ -61,25 +64,32 @@ def verify(name: str | None = None, as_json: bool = False) -> bool:
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
     """
-    from lamu.verification import checks, shipped_rows
+    from lamu.verification import checks, likelihood_checks, shipped_rows
 
-    known, defaults = checks(), shipped_rows()
-    if name is not None and name not in known and name not in defaults:
-        raise ValueError(f"there is no check {name!r}; {nearest(name, {**known, **defaults})}")
+    known, likelihoods, defaults = checks(), likelihood_checks(), shipped_rows()
+    everything = {LIKELIHOODS: None, **likelihoods, **known, **defaults}
+    if name is not None and name not in everything:
+        raise ValueError(f"there is no check {name!r}; {nearest(name, everything)}")
+    densities = [_run(each, check) for each, check in likelihoods.items() if name in (None, LIKELIHOODS, each)]
+    if densities and not as_json:
+        heads = ("likelihood", *_CHECKS[1:])
+        show_table("likelihoods", heads, [[row[head] for head in _CHECKS] for row in densities])
     steps = [_run(each, check) for each, check in known.items() if name in (None, each)]
     if steps and not as_json:
         show_table("step by step", _CHECKS, [[row[head] for head in _CHECKS] for row in steps])
     fits = [_ship(each, row) for each, row in defaults.items() if name in (None, each)]
     if fits and not as_json:
         show_table("as shipped: no arguments, no length, bundled data", _SHIPPED, [_cells(row) for row in fits])
-    failed = [row["algorithm"] for row in steps if row["result"] != "pass"]
+    failed = [row["algorithm"] for row in (*densities, *steps) if row["result"] != "pass"]
     missed = [row["algorithm"] for row in fits if row["result"] != "reached"]
     passed = not failed and not missed
     if as_json:
-        show_document({"passed": passed, "checks": steps, "shipped": fits})
+        show_document({"passed": passed, "likelihoods": densities, "checks": steps, "shipped": fits})
         return passed
-    if steps:
-        show_line(f"failed: {', '.join(failed)}" if failed else f"step by step: all {len(steps)} passed")
+    if densities or steps:
+        told = [f"likelihoods: all {len(densities)} passed"] * bool(densities)
+        told += [f"step by step: all {len(steps)} passed"] * bool(steps)
+        show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(told))
     if fits:
         words = f"as shipped: {len(fits) - len(missed)} of {len(fits)} reached what is expected of their kind"
         show_line(f"{words}; missed: {', '.join(missed)}" if missed else words)

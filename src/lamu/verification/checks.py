@@ -29,6 +29,7 @@ from lamu.mcmc.no_u_turn import nuts
 from lamu.operators import Dense
 from lamu.protocol import Algorithm
 from lamu.verification import problems, references
+from lamu.verification.anchor_rows import anchor_rows
 from lamu.verification.check import Check
 from lamu.verification.conjugate_rows import conjugate_rows
 from lamu.verification.descent_rows import descent_rows
@@ -38,6 +39,7 @@ from lamu.verification.filter_rows import filter_rows
 from lamu.verification.gaussian_rows import gaussian_rows
 from lamu.verification.iterate_rows import iterate_rows
 from lamu.verification.kronecker_rows import kronecker_rows
+from lamu.verification.likelihood_rows import likelihood_rows
 from lamu.verification.low_rank_rows import low_rank_rows
 from lamu.verification.moment_rows import moment_rows
 from lamu.verification.problems import Problem
@@ -45,7 +47,7 @@ from lamu.verification.sampler_rows import sampler_rows
 from lamu.verification.stochastic_rows import stochastic_rows
 from lamu.verification.vectors import distance, flat
 
-__all__ = ["checks"]
+__all__ = ["checks", "likelihood_checks"]
 
 
 def checks() -> dict[str, Callable[[], Check]]:
@@ -76,6 +78,17 @@ def checks() -> dict[str, Callable[[], Check]]:
     table |= stochastic_rows() | sampler_rows()
     table |= evidence_rows()
     return {name: _in_double(check) for name, check in table.items()}
+
+
+def likelihood_checks() -> dict[str, Callable[[], Check]]:
+    """Returns the check of every likelihood and of the anchors, by name; each is a function without arguments.
+
+    Examples:
+        >>> from lamu.verification import likelihood_checks
+        >>> likelihood_checks()["Poisson"]().passed
+        True
+    """
+    return {name: _in_double(check) for name, check in (likelihood_rows() | anchor_rows()).items()}
 
 
 def _in_double(check: Callable[[], Check]) -> Callable[[], Check]:
