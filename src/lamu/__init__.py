@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         expectations,
         families,
         geometry,
+        graphs,
         likelihoods,
         mcmc,
         memory,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
+    from lamu.graphs import Graph
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
@@ -61,6 +63,7 @@ __all__ = [
     "Diverged",
     "Fit",
     "FoldedFit",
+    "Graph",
     "LogDensity",
     "Model",
     "Posterior",
@@ -84,6 +87,7 @@ __all__ = [
     "fit_prior_scale",
     "fit_temperature",
     "geometry",
+    "graphs",
     "likelihoods",
     "load",
     "mcmc",
@@ -122,6 +126,7 @@ _NAMES = {
     "fit_temperature": "lamu.temperatures",
     "PriorScaleFit": "lamu.prior_scale",
     "fit_prior_scale": "lamu.prior_scale",
+    "Graph": "lamu.graphs",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
