@@ -2,7 +2,9 @@
 
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
 from lamu.algorithms.discrete.plug_in import AtMean, AtMode
@@ -77,6 +79,7 @@ __all__ = [
     "conjugate",
     "deep_ensemble",
     "dropout",
+    "em",
     "evidence",
     "gradient_descent",
     "igo",
@@ -107,6 +110,7 @@ __all__ = [
     "swag",
     "tuned",
     "variational_head",
+    "vmp",
     "vogn",
     "von",
 ]

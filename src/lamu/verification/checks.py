@@ -35,6 +35,7 @@ from lamu.verification.descent_rows import descent_rows
 from lamu.verification.discrete_rows import discrete_rows
 from lamu.verification.evidence_rows import evidence_rows
 from lamu.verification.gaussian_rows import gaussian_rows
+from lamu.verification.graph_rows import graph_rows
 from lamu.verification.iterate_rows import iterate_rows
 from lamu.verification.kronecker_rows import kronecker_rows
 from lamu.verification.low_rank_rows import low_rank_rows
@@ -69,7 +70,7 @@ def checks() -> dict[str, Callable[[], Check]]:
         "conjugate": _conjugate,
         "nuts": _nuts,
     }
-    table |= gaussian_rows() | discrete_rows() | conjugate_rows()
+    table |= gaussian_rows() | discrete_rows() | conjugate_rows() | graph_rows()
     table |= kronecker_rows() | low_rank_rows() | descent_rows()
     table |= iterate_rows() | moment_rows()
     table |= stochastic_rows() | sampler_rows()
