@@ -12,7 +12,7 @@ import pytest
 
 import lamu
 from lamu import tree
-from lamu.algorithms import adam, conjugate, deep_ensemble, ivon, laplace
+from lamu.algorithms import adam, conjugate, deep_ensemble, extended_kalman, ivon, kalman_update, laplace
 from lamu.combine import merge, remove
 from lamu.data import Batch
 from lamu.families import Beta, Gamma, Gaussian, NormalGamma, Point
@@ -392,3 +392,56 @@ def test_a_dense_prior_enters_mean_field_with_its_diagonal_and_its_whole_pull() 
         with pytest.raises(TypeError, match=r"cannot take in a prior of Dense precision; use von") as caught:
             lamu.fit(model, part, algorithm, steps=2, **options)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("batch_size", "temperature"), [(1, 1.0), (5, 0.5)])
+def test_extended_kalman_filter_of_a_linear_model_is_the_posterior(batch_size: int, temperature: float) -> None:
+    """Row by row and batch by batch, with a data set that counts twice, and weights of rows."""
+    weight = np.linspace(0.5, 2.0, 24)
+    data, options = (X, Y, weight), {"temperature": temperature, "data_size": 48.0}
+    rows = {"x": data[0], "y": data[1], "weight": data[2]}
+    found = lamu.fit(LINEAR, rows, extended_kalman(), batch_size=batch_size, **options).posterior
+    exact = lamu.fit(LINEAR, rows, conjugate(), batch_size=24, **options).posterior
+    for a, b in zip(jax.tree.leaves(found.belief), jax.tree.leaves(exact.belief), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_extended_kalman_filter_takes_up_where_it_ended() -> None:
+    """Two halves one after the other are one run, of a logistic regression too."""
+    first = lamu.fit(LOGISTIC, (X[:12], CLASSES[:12]), extended_kalman(), batch_size=3).posterior
+    second = lamu.fit(LOGISTIC.with_prior(first), (X[12:], CLASSES[12:]), extended_kalman(), batch_size=3).posterior
+    whole = lamu.fit(LOGISTIC, (X, CLASSES), extended_kalman(), batch_size=3).posterior
+    for a, b in zip(jax.tree.leaves(second.belief), jax.tree.leaves(whole.belief), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_extended_kalman_filter_forgets_what_drifts() -> None:
+    """With a drift the last rows count more: here they have the opposite sign."""
+    y = np.concatenate([Y[:12], -Y[12:]])
+    steady, drifting = (
+        lamu.fit(LINEAR, (X, y), extended_kalman(drift), batch_size=1).posterior.mean["network"] for drift in (0.0, 0.5)
+    )
+    goal = lamu.fit(LINEAR, (X[12:], y[12:]), conjugate()).posterior.mean["network"]
+    away = lambda mean: float(jnp.linalg.norm(tree.ravel(tree.add(mean, goal, -1.0))[0]))
+    assert away(drifting) < 0.2 * away(steady)
+
+
+def test_kalman_update_is_the_inverse_of_the_sum() -> None:
+    root = np.random.default_rng(3).normal(size=(4, 6))
+    P = np.cov(np.random.default_rng(4).normal(size=(6, 40)))
+    expected = np.linalg.inv(np.linalg.inv(P) + root.T @ root)
+    np.testing.assert_allclose(kalman_update(jnp.asarray(P), jnp.asarray(root)), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "drift", "error", "words"),
+    [
+        (LINEAR, -1.0, ValueError, "drift=-1.0 is no variance"),
+        (Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()), 0.0, TypeError, "needs a known noise"),
+        (replace(LINEAR, prior=lamu.priors.Laplace(1.0)), 0.0, TypeError, "needs a Gaussian prior, not Laplace"),
+        (lamu.LogDensity(lambda theta: -(theta**2), jnp.zeros(())), 0.0, TypeError, "filters a network's weights"),
+    ],
+)
+def test_extended_kalman_filter_refuses(model: Any, drift: float, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        lamu.fit(model, (X, Y) if isinstance(model, Model) else None, extended_kalman(drift))

@@ -27,6 +27,7 @@ from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Prior, gaussian_belief
+from lamu.priors.belief import in_structure
 from lamu.target import weights_belief
 from lamu.typing import Array, Number, Params
 
@@ -267,7 +268,7 @@ def _prior_values(prior: Any, belief: Any, temperature: Number) -> Any:
         gaussian = gaussian_belief(prior, belief.mean)
         if gaussian is None:
             raise TypeError(f"the prior {type(prior).__name__} is not Gaussian, and the belief is")
-        precision = _in_structure(type(belief.precision), gaussian)
+        precision = in_structure(type(belief.precision), gaussian)
         return Gaussian(gaussian.mean, precision.scale(1.0 / temperature)).to_natural()
     known: Any = prior.belief if isinstance(prior, Belief) else None
     if type(known) is not type(belief):
@@ -275,16 +276,6 @@ def _prior_values(prior: Any, belief: Any, temperature: Number) -> Any:
             f"the prior {type(prior).__name__} is no {type(belief).__name__}; give Belief({type(belief).__name__}(...))"
         )
     return tree.scale(known.to_natural(), 1.0 / temperature)
-
-
-def _in_structure(structure: Any, prior: Gaussian) -> Any:
-    if structure is type(prior.precision):
-        return prior.precision
-    if structure is Dense:
-        return Dense(prior.precision.dense(prior.mean))
-    if isinstance(prior.precision, Dense):
-        raise TypeError(f"a prior of dense precision is no part of a belief of {structure.__name__.lower()} precision")
-    return structure.from_diagonal(prior.precision.diagonal(prior.mean))
 
 
 def _belief(like: Any, values: Any, words: str) -> Any:

@@ -9,6 +9,7 @@ special functions take long to compile. Everything that a law needs of a row is 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +32,15 @@ from lamu.families import (
     Family,
     Gamma,
     Gaussian,
+    GaussianChain,
     InverseGamma,
+    MarkovChain,
     MatrixNormal,
     MultivariateNormal,
     NaturalParameters,
     NormalGamma,
     NormalWishart,
+    ParallelGaussianChain,
     Poisson,
     VonMises,
     Wishart,
@@ -159,15 +163,56 @@ class OfMatrixNormal:
         self.entropy = float(normal.entropy())
 
 
+class OfGaussianChain:
+    """The joint normal vector of all times, by substitution."""
+
+    def __init__(self, offset: Any, transition: Any, precision: Any) -> None:
+        b, A, Q = (np.asarray(part) for part in (offset, transition, precision))
+        T, d = b.shape
+        forward = np.eye(T * d)
+        for t in range(T - 1):
+            forward[(t + 1) * d : (t + 2) * d] += A[t] @ forward[t * d : (t + 1) * d]
+        noise = np.zeros((T * d, T * d))
+        for t in range(T):
+            noise[t * d : (t + 1) * d, t * d : (t + 1) * d] = np.linalg.inv(Q[t])
+        covariance, m = forward @ noise @ forward.T, forward @ b.ravel()
+        normal = stats.multivariate_normal(m, covariance)
+        self.logpdf = lambda theta: normal.logpdf(np.asarray(theta).reshape(-1, T * d))
+        second = (covariance + np.outer(m, m)).reshape(T, d, T, d)
+        pairs = np.array([second[t, :, t + 1] for t in range(T - 1)])
+        self.mu = (m, np.array([second[t, :, t] for t in range(T)]), pairs)
+        self.entropy = float(normal.entropy())
+
+
+class Sequences(Line):
+    """All sequences of three categories at three times."""
+
+    def __init__(self, initial: Any, transition: Any) -> None:
+        first = special.log_softmax(np.asarray(initial))
+        steps = special.log_softmax(np.asarray(transition), axis=-1)
+        self.points = np.eye(3)[np.array(list(itertools.product(range(3), repeat=3)))]
+        self.weights = np.ones(27)
+        along = lambda z: np.einsum("stj,tjk,stk->s", z[:, :-1], steps, z[:, 1:])
+        self.logpdf = lambda theta: np.asarray(theta)[:, 0] @ first + along(np.asarray(theta))
+
+
 # Rows: a family, one member, another, and the reference.
 
 
 def family(
-    cls: Any, fields: dict, other: dict, reference: Callable[..., Any], traits: str = "batches grid", name: str = ""
+    cls: Any,
+    fields: dict,
+    other: dict,
+    reference: Callable[..., Any],
+    traits: str = "batches grid",
+    name: str = "",
+    **extras: Any,
 ) -> Row:
     as_arrays = lambda values: jax.tree.map(jnp.asarray, values, is_leaf=lambda node: isinstance(node, list))
     made, another = as_arrays(fields), as_arrays(other)
-    return row("exponential", name or cls.__name__, cls, traits, fields=made, other=another, reference=reference)
+    return row(
+        "exponential", name or cls.__name__, cls, traits, fields=made, other=another, reference=reference, **extras
+    )
 
 
 ROUND, TILTED = np.array([[1.5, 0.4], [0.4, 0.8]]), np.array([[0.9, -0.3], [-0.3, 2.0]])
@@ -258,6 +303,22 @@ multivariate_normal = family(
     {"mean": [0.1, 0.4], "precision": TILTED},
     lambda mean, precision: Space(mean, precision),
 )
+RAMP = np.linspace(-1.0, 1.0, 6).reshape(3, 2)
+STEEP = np.array([[[0.7, 0.3], [-0.2, 0.5]], [[0.4, -0.1], [0.6, 0.2]]])
+chain_fields = {"offset": RAMP, "transition": STEEP, "precision": np.stack([ROUND, TILTED, ROUND + TILTED])}
+other_chain = {"offset": 0.5 - RAMP, "transition": -0.5 * STEEP, "precision": np.stack([TILTED, ROUND, TILTED])}
+gaussian_chain = family(GaussianChain, chain_fields, other_chain, OfGaussianChain, "batches", symmetric=(1,))
+parallel_chain = family(
+    ParallelGaussianChain, chain_fields, other_chain, lambda **fields: OfGaussianChain(**fields), "batches long",
+    symmetric=(1,),
+)  # fmt: skip
+LEFT, RIGHT = np.array([[0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.7, 0.1, 0.2]]), np.full((3, 3), 0.2) + 0.4 * np.eye(3)
+markov_chain = family(
+    MarkovChain,
+    {"initial": np.log([0.5, 0.3, 0.2]), "transition": np.log([LEFT, RIGHT])},
+    {"initial": np.log([0.1, 0.3, 0.6]), "transition": np.log([RIGHT, LEFT])},
+    Sequences,
+)
 
 
 # What the laws ask: each question is answered by one compiled function of the two members.
@@ -336,7 +397,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 SOUND = {row.extras["reference"]: row.subject for row in (
     bernoulli, binary, categorical, poisson, exponential, gamma, inverse_gamma, beta, dirichlet, von_mises,
     normal_gamma, wishart, normal_wishart, matrix_normal, gaussian, gaussian_dense,
-    multivariate_normal,
+    multivariate_normal, gaussian_chain, parallel_chain, markov_chain,
 )}  # fmt: skip
 
 
@@ -482,7 +543,7 @@ def sound_draws(row: Row) -> Any:
     return draws_of(SOUND[row.extras["reference"]], row.extras["reference"])
 
 
-ROWS_BY_CLASS = (wishart, normal_wishart, matrix_normal)
+ROWS_BY_CLASS = (wishart, normal_wishart, matrix_normal, gaussian_chain, parallel_chain)
 
 
 @law("exponential")
@@ -503,14 +564,21 @@ def gradient_of_the_entropy_is_minus_natural(row: Row) -> None:
     compare(gradient, jax.tree.map(jnp.negative, ask(row, "natural").values), rtol=1e-7, atol=1e-8)
 
 
-def free_coordinates(values: Any) -> np.ndarray:
+def symmetric_parts(row: Row) -> Any:
+    """λ, with whether each part is of symmetric matrices: as the row says, else where one square matrix is."""
+    leaves = jax.tree.leaves(member(row).natural().values)
+    square = [i for i, leaf in enumerate(leaves) if leaf.ndim == 2 and leaf.shape[0] == leaf.shape[1]]
+    return [(np.asarray(leaf), i in row.extras.get("symmetric", square)) for i, leaf in enumerate(leaves)]
+
+
+def free_coordinates(row: Row) -> np.ndarray:
     """A basis of the λ that may be: symmetric matrices where they are."""
     blocks = []
-    for leaf in map(np.asarray, jax.tree.leaves(values)):
+    for leaf, is_symmetric in symmetric_parts(row):
         basis = np.eye(leaf.size)
-        if leaf.ndim == 2 and leaf.shape[0] == leaf.shape[1]:
+        if is_symmetric:
             unit = basis.reshape(-1, *leaf.shape)
-            symmetric = ((unit + unit.transpose(0, 2, 1)) / 2).reshape(leaf.size, -1)
+            symmetric = ((unit + unit.swapaxes(-1, -2)) / 2).reshape(leaf.size, -1)
             basis = np.unique(symmetric, axis=0)
         blocks.append(basis)
     width, made, start = sum(block.shape[1] for block in blocks), [], 0
@@ -538,7 +606,7 @@ def fisher_matrix_is_the_covariance_of_the_statistics(row: Row) -> None:
         away = T - flat(reference(row).mu)
         products = away[:, :, None] * away[:, None, :]
         assert np.all(np.abs(products.mean(0) - found) < 6 * products.std(0) / np.sqrt(len(T)) + 1e-12)
-    basis = free_coordinates(ask(row, "natural").values)
+    basis = free_coordinates(row)
     assert np.linalg.eigvalsh(basis @ found @ basis.T).min() > 1e-4
 
 
@@ -779,4 +847,25 @@ broken(
 broken(
     multivariate_normal, "straight precision", "retraction_stays_in_the_domain",
     retract=lambda q, d, rate: MultivariateNormal(q.mean, q.precision - 2.0 * rate * d[1]),
+)  # fmt: skip
+broken(
+    gaussian_chain, "pairs transposed", "gradient_of_the_log_partition_is_the_expectation log_prob_is_scipys",
+    partition=lambda cls, v, given: GaussianChain.partition((v[0], v[1], jnp.swapaxes(v[2], -1, -2)), given),
+    log_prob=ExponentialFamily.log_prob,
+)  # fmt: skip
+broken(
+    gaussian_chain, "coupling halved", "natural_and_back",
+    to_natural=lambda q: (lambda h, P, C: (h, P, C / 2.0))(*GaussianChain.to_natural(q)),
+)  # fmt: skip
+broken(
+    gaussian_chain, "marginal for conditional entropy", "entropy_is_the_integral",
+    entropy=lambda q: MultivariateNormal(q.mean, jnp.linalg.inv(q.covariance)).entropy(),
+)  # fmt: skip
+broken(
+    markov_chain, "a step too few", "density_integrates_to_one gradient_of_the_log_partition_is_the_expectation",
+    partition=lambda cls, v, given: MarkovChain.partition((v[0], v[1].at[-1].set(0.0)), given),
+)  # fmt: skip
+broken(
+    markov_chain, "columns for rows", "samples_have_the_moments mean_is_the_mean_of_draws",
+    sample=lambda q, key: MarkovChain(q.initial, jnp.swapaxes(q.transition, -1, -2)).sample(key),
 )  # fmt: skip

@@ -34,6 +34,7 @@ from lamu.algorithms import (
     deep_ensemble,
     dropout,
     em,
+    extended_kalman,
     gradient_descent,
     igo,
     invariant_map,
@@ -188,6 +189,7 @@ for name, algorithm, with_rate, traits in (
     ),
     ("conjugate", conjugate(), None, "deterministic gaussian eager mode"),
     ("nuts", nuts(chains=2, warmup=50, draws=2), None, "random"),
+    ("extended_kalman", extended_kalman(), None, "deterministic gaussian eager mode"),
 ):
     more = traits + (" schedule" if with_rate else "")
     row("protocol", name, algorithm, f"full regression {more}", problem=regression, with_rate=with_rate)
@@ -200,7 +202,9 @@ for name, algorithm, with_rate, traits in (
     elif name not in ("conjugate", "newton"):
         full = "" if name == "nuts" else "full"
         row("protocol", f"{name} of classes", algorithm, f"{full} {word} {many}", problem=classes)
-    if name not in ("conjugate", "vogn", "nuts", "von", "newton", "ogn", "slang", "kfac", "noisy_kfac"):
+    if name == "extended_kalman":
+        row("protocol", "extended_kalman of batch statistics", algorithm, "full long", problem=normed)
+    elif name not in ("conjugate", "vogn", "nuts", "von", "newton", "ogn", "slang", "kfac", "noisy_kfac"):
         most = "" if name == "adam" else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 

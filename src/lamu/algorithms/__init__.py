@@ -3,6 +3,7 @@
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.em import em
+from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
@@ -81,10 +82,12 @@ __all__ = [
     "dropout",
     "em",
     "evidence",
+    "extended_kalman",
     "gradient_descent",
     "igo",
     "invariant_map",
     "ivon",
+    "kalman_update",
     "kfac",
     "laplace",
     "last_layer",

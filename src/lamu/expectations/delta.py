@@ -11,7 +11,7 @@ from lamu.expectations import bonnet_price
 from lamu.expectations.estimate import Estimate
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.interface import Expectation
-from lamu.families import Gaussian, NaturalParameters
+from lamu.families import Gaussian, MultivariateNormal, NaturalParameters
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
 from lamu.record import record
@@ -47,7 +47,7 @@ class Delta(Expectation):
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns the loss at the mean and its gradient in μ; the key is not used."""
-        if isinstance(belief, Gaussian):
+        if isinstance(belief, Gaussian | MultivariateNormal):
             return bonnet_price.in_expectation(belief, *bonnet_price.at_point(belief, loss, belief.mean))
         require_exponential(belief, "Delta()")
         natural = belief.natural()

@@ -15,7 +15,7 @@ from lamu.expectations.estimate import Estimate
 from lamu.expectations.interface import Expectation
 from lamu.expectations.reparameterised import average, require_draws
 from lamu.expectations.samplers import Independent, Sampler, layer_key, require_gaussian
-from lamu.families import Gaussian
+from lamu.families import Gaussian, MultivariateNormal
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
 from lamu.record import record, static
@@ -31,8 +31,10 @@ class MonteCarlo(Expectation):
     The draws are reparameterised, \(\theta = m + S^{-1/2} \epsilon\), and taken one after the other, so that memory
     does not grow with S. A network's state is averaged over the draws.
 
-    Without a network, `gradient` is the same for any function of a Gaussian θ, with its Hessian at the draws;
-    `Reparameterised` is its counterpart without Hessians and for other beliefs.
+    Without a network, `gradient` is the same for any function of a Gaussian θ, with its Hessian at the draws, so that
+    no step of the rule leaves the cone of precisions where the loss is convex, however few the draws. It takes plates
+    of vectors too (`lamu.families.MultivariateNormal`, independent draws). `Reparameterised` is its counterpart without
+    Hessians and for other beliefs.
 
     Attributes:
         draws: S.
@@ -72,7 +74,8 @@ class MonteCarlo(Expectation):
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""
-        require_gaussian(belief, "MonteCarlo()")
-        factored = Gaussian(belief.mean, belief.precision.factored())
+        if not isinstance(belief, MultivariateNormal):
+            require_gaussian(belief, "MonteCarlo()")
+        factored = bonnet_price.factored(belief)
         at_draw = lambda i: bonnet_price.at_point(belief, loss, self.sampler.draw(key, factored, i, self.draws))
         return bonnet_price.in_expectation(belief, *average(at_draw, self.draws))

@@ -28,8 +28,10 @@ class Reparameterised:
     r"""Averages over S draws of gradients that went through the draw: S gradients, unbiased.
 
     For a Gaussian, Bonnet's theorem for the first and Price's identity for the second parameter:
-    \(\nabla\ell(\theta)\) and \(S(\theta - m)\nabla\ell(\theta)^\top\) at the draws. For a Gamma, Beta, Dirichlet or
-    another belief with continuous draws, implicit reparameterisation and then the small Fisher blocks:
+    \(\nabla\ell(\theta)\) and \(S(\theta - m)\nabla\ell(\theta)^\top\) at the draws. That matrix is indefinite where
+    draws are few, also for a convex loss: move it by `lamu.geometry.Retraction`, or take Hessians (`MonteCarlo`). For a
+    Gamma, Beta, Dirichlet or another belief with continuous draws, implicit reparameterisation and then the small
+    Fisher blocks:
 
     \[ \nabla_\lambda E_q[\ell] = E_q\Big[ \frac{\partial\theta}{\partial\lambda}^{\!\top} \nabla\ell(\theta) \Big],
        \quad \frac{\partial\theta}{\partial\lambda} = - \frac{\partial_\lambda Q(\theta)}{q(\theta)}, \qquad

@@ -8,7 +8,9 @@ from lamu.families.ensemble import Ensemble
 from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
 from lamu.families.gamma import Exponential, Gamma, InverseGamma
 from lamu.families.gaussian import Gaussian
+from lamu.families.gaussian_chain import GaussianChain, ParallelGaussianChain
 from lamu.families.interface import Family
+from lamu.families.markov_chain import MarkovChain
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
 from lamu.families.multivariate_normal import MultivariateNormal
@@ -35,7 +37,9 @@ __all__ = [
     "Family",
     "Gamma",
     "Gaussian",
+    "GaussianChain",
     "InverseGamma",
+    "MarkovChain",
     "MatrixNormal",
     "Mixture",
     "MultivariateNormal",
@@ -43,6 +47,7 @@ __all__ = [
     "NaturalParameters",
     "NormalGamma",
     "NormalWishart",
+    "ParallelGaussianChain",
     "PartialBelief",
     "Point",
     "Poisson",

@@ -150,6 +150,23 @@ class NaturalRule(Runnable):
             whole = Point({"network": tree.merged(belief.mode, others), "likelihood": dispersions})
         return Posterior(objective.model, whole, state.network_state, rule, key, temperature=objective.temperature)
 
+    def complaint(self, state: NaturalState) -> str | None:
+        """Returns where λ left its domain, in one sentence with the remedy; None where it did not.
+
+        Args:
+            state: a state, on the host.
+        """
+        try:
+            state.belief.with_natural(state.belief.to_natural())
+        except ValueError as error:
+            name, taken = type(self.geometry).__name__, int(state.count)
+            return (
+                f"the belief left its domain by step {taken} ({error}), where {name}() followed "
+                f"{type(self.expectation).__name__}(); use the geometry Retraction(), which cannot leave it, an "
+                "expectation with Hessians (MonteCarlo) for a convex loss, or a lower rate"
+            )
+        return None
+
     def _target(self, objective: Objective, belief: Any, gradient: Any) -> Any:
         """Returns where one step of rate one ends."""
         data = tree.scale(gradient, -objective.concentration)

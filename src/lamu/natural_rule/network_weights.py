@@ -9,16 +9,19 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.families import Binary
+from lamu.density import Flat
+from lamu.families import Binary, Gaussian
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
+from lamu.operators import Dense
 from lamu.predictives import PredictiveRule, Sampled
-from lamu.priors import Belief
+from lamu.priors import Belief, gaussian_belief
+from lamu.priors.belief import in_structure
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Latent", "NetworkWeights", "Signs", "Start"]
+__all__ = ["Around", "Latent", "NetworkWeights", "Signs", "Start"]
 
 
 @runtime_checkable
@@ -82,14 +85,44 @@ class Latent(Start):
 
 
 @record
+class Around(Start):
+    r"""A Gaussian around the initial weights, of one precision S₀ for all and any structure.
+
+    Attributes:
+        precision: S₀, of every weight.
+        structure: the operator class of the precision.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.natural_rule import Around
+        >>> Around(4.0).belief({"w": jnp.ones(2)}, 1.0).precision.matrix.tolist()
+        [[4.0, 0.0], [0.0, 4.0]]
+    """
+
+    precision: Number = 1.0
+    structure: Any = static(default=Dense)
+
+    @property
+    def family(self) -> str:
+        """The structure in words."""
+        return f"Gaussian, {self.structure.__name__.lower()} precision"
+
+    def belief(self, weights: Params, concentration: Any) -> Gaussian:
+        """Returns the belief at the weights."""
+        diagonal = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.precision), weights)
+        return Gaussian(weights, self.structure.from_diagonal(diagonal))
+
+
+@record
 class NetworkWeights(Subject):
     r"""The weights of a network whose paths match a pattern; all others, and dispersions, are the rest.
 
-    The prior gives λ₀: the natural parameters of a belief of the same family (`Model.with_prior`); for weights ±1 also
-    \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
+    The parameters of a `lamu.LogDensity` are such weights too. The prior gives λ₀: the natural parameters of a belief
+    of the same family (`Model.with_prior`); of a Gaussian one for a Gaussian belief, none for a density; for weights ±1
+    also \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
 
     Attributes:
-        begin: where the belief starts, `Signs(size)`, `Latent()`, or one's own for any family.
+        begin: where the belief starts, `Signs(size)`, `Latent()`, `Around(precision)`, or one's own for any family.
         leaves: path patterns of the weights.
 
     Raises:
@@ -130,6 +163,8 @@ class NetworkWeights(Subject):
     def prior(self, objective: Objective, belief: Any) -> Any:
         """Returns λ₀/T."""
         prior: Any = objective.model.prior
+        if isinstance(belief, Gaussian):
+            return _gaussian_prior(prior, belief, 1.0 / objective.temperature)
         known: Any = prior.belief if isinstance(prior, Belief) else None
         gaussian = prior.gaussian(belief.mean) if isinstance(belief, Binary) else None
         if type(known) is type(belief):
@@ -153,3 +188,16 @@ class NetworkWeights(Subject):
     def residual(self, belief: Any, direction: Any) -> Array:
         """Returns the natural norm of the step's direction, in nats."""
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
+
+
+def _gaussian_prior(prior: Any, belief: Gaussian, share: Any) -> Any:
+    """Returns the natural parameters of a Gaussian prior to a power, in the structure of the belief."""
+    if isinstance(prior, Flat):
+        return tree.zeros_like(belief.to_natural())
+    gaussian = gaussian_belief(prior, belief.mean)
+    if gaussian is None:
+        raise TypeError(
+            f"the prior {type(prior).__name__} is not Gaussian, and the belief is; use a lamu.LogDensity of likelihood "
+            "and prior together, or ivon()"
+        )
+    return Gaussian(gaussian.mean, in_structure(type(belief.precision), gaussian).scale(share)).to_natural()

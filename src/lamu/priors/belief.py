@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families import Family, Gaussian
-from lamu.operators import Diagonal, Scalar
+from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors.interface import Prior
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Belief", "gaussian_belief", "tempered"]
+__all__ = ["Belief", "gaussian_belief", "in_structure", "tempered"]
 
 
 @record
@@ -130,6 +130,33 @@ def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
         return prior._in_dtype_of(params)[0]
     known = prior.gaussian(params)
     return None if known is None else Gaussian(known[0], Diagonal(known[1]))
+
+
+def in_structure(structure: Any, prior: Gaussian) -> Any:
+    """Returns the precision of a Gaussian prior as an operator of a structure.
+
+    Args:
+        structure: the operator class.
+        prior: as `gaussian_belief` gives it.
+
+    Raises:
+        TypeError: for a dense precision in a structure that has no room for it.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import Dense
+        >>> from lamu.priors.belief import gaussian_belief, in_structure
+        >>> from lamu.priors import Normal
+        >>> in_structure(Dense, gaussian_belief(Normal(0.5), jnp.zeros(2))).matrix.tolist()
+        [[4.0, 0.0], [0.0, 4.0]]
+    """
+    if structure is type(prior.precision):
+        return prior.precision
+    if structure is Dense:
+        return Dense(prior.precision.dense(prior.mean))
+    if isinstance(prior.precision, Dense):
+        raise TypeError(f"a prior of dense precision is no part of a belief of {structure.__name__.lower()} precision")
+    return structure.from_diagonal(prior.precision.diagonal(prior.mean))
 
 
 def tempered(belief: Any, temperature: Any) -> Any:

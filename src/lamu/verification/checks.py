@@ -34,6 +34,7 @@ from lamu.verification.conjugate_rows import conjugate_rows
 from lamu.verification.descent_rows import descent_rows
 from lamu.verification.discrete_rows import discrete_rows
 from lamu.verification.evidence_rows import evidence_rows
+from lamu.verification.filter_rows import filter_rows
 from lamu.verification.gaussian_rows import gaussian_rows
 from lamu.verification.graph_rows import graph_rows
 from lamu.verification.iterate_rows import iterate_rows
@@ -72,7 +73,7 @@ def checks() -> dict[str, Callable[[], Check]]:
     }
     table |= gaussian_rows() | discrete_rows() | conjugate_rows() | graph_rows()
     table |= kronecker_rows() | low_rank_rows() | descent_rows()
-    table |= iterate_rows() | moment_rows()
+    table |= filter_rows() | iterate_rows() | moment_rows()
     table |= stochastic_rows() | sampler_rows()
     table |= evidence_rows()
     return {name: _in_double(check) for name, check in table.items()}

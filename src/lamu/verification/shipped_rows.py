@@ -67,6 +67,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
     """
     rows: dict[str, Callable[[], Shipped]] = {
         "conjugate": partial(_posterior, "conjugate", _EXACT),
+        "extended_kalman": partial(_posterior, "extended_kalman", _EXACT),
         "laplace": partial(_posterior, "laplace", _EXACT),
         "last_layer": partial(_posterior, "last_layer", _EXACT),
         "newton": partial(_posterior, "newton", _EXACT),

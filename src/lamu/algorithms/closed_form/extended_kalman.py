@@ -1,0 +1,276 @@
+"""Kalman filtering of weights: Bayes' rule for one batch of rows after the other, linearised at the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from lamu import memory, tree
+from lamu.algorithms.closed_form.linear_gaussian import weighed
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.families import Gaussian, Point, Product
+from lamu.model import Model
+from lamu.objective import BatchLoss, Objective, Weights
+from lamu.operators import Dense
+from lamu.posterior import Posterior
+from lamu.predictives import Linearised
+from lamu.priors import gaussian_belief
+from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.record import record
+from lamu.typing import Array, Number, Params, RandomKey
+
+__all__ = ["ExtendedKalman", "ExtendedKalmanState", "extended_kalman", "kalman_update"]
+
+
+@record
+class ExtendedKalmanState:
+    """The belief after the rows seen so far.
+
+    Attributes:
+        mean: m, the weights.
+        covariance: P `[D, D]`, in the coordinates of `lamu.tree.ravel`.
+        start: m before any row.
+        network_state: the network's state, which stays.
+        rows: how many rows were seen.
+
+    Examples:
+        >>> from lamu.algorithms.closed_form.extended_kalman import ExtendedKalmanState
+        >>> ExtendedKalmanState(mean={}, covariance=None, start={}, network_state={}, rows=0.0).rows
+        0.0
+    """
+
+    mean: Params
+    covariance: Any
+    start: Params
+    network_state: Any
+    rows: Any
+
+
+@record
+class ExtendedKalman(Runnable):
+    """The algorithm that `extended_kalman` makes.
+
+    Attributes:
+        drift: the variance that every weight gains a row.
+
+    Raises:
+        ValueError: for a negative drift.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.extended_kalman().traits.batching
+        'once'
+    """
+
+    drift: Number = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.drift, Tracer) and not 0 <= self.drift < math.inf:
+            raise ValueError(f"drift={self.drift!r} is no variance; give zero, or a small positive number a row")
+
+    @property
+    def traits(self) -> Traits:
+        """Every row exactly once."""
+        return Traits(batching="once")
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        departures = ("Gauss-Newton for the Hessian", "one pass over the rows", "shortened steps")
+        return Choices("Gaussian, dense precision", "Delta", "GaussNewton", departures=departures)
+
+    def foresee(self, objective: Objective, params: Params) -> None:
+        """Raises a ValueError for a covariance that does not fit in memory, a TypeError for a model without one."""
+        super().foresee(objective, params)
+        _require_known_noise(objective, params)
+        weights = tree.dimension(params["network"])
+        bytes_held = 4 * weights**2 * jnp.result_type(*jax.tree.leaves(params["network"])).itemsize
+        if bytes_held > memory.limit():
+            raise ValueError(
+                f"the covariance of {weights:,} weights takes {bytes_held / 1e9:,.1f} GB with its updates, and there "
+                f"are {memory.limit() / 1e9:,.1f}; choose a smaller network, freeze all but a few layers, or use ivon()"
+            )
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ExtendedKalmanState:
+        """Returns the prior's covariance around the prior's mean, or, with hidden units, around the initial weights."""
+        params, network_state = objective.model.init(key, batch)
+        prior = _prior(objective, params)
+        start = prior.mean if objective.model.network.linear else params["network"]
+        return ExtendedKalmanState(
+            mean=start,
+            covariance=jnp.linalg.inv(prior.precision.dense(prior.mean)),
+            start=start,
+            network_state=network_state,
+            rows=jnp.zeros_like(batch.count),
+        )
+
+    def step(
+        self, key: RandomKey, state: ExtendedKalmanState, batch: Batch, objective: Objective
+    ) -> tuple[ExtendedKalmanState, Info]:
+        """Returns the belief after the batch's rows, linearised at the mean before them."""
+        alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
+        loss = BatchLoss(alone, batch, state.network_state, Weights(), {}, conjugate=True)
+        total = batch.count / objective.temperature
+        nll = lambda theta: alone.negative_log_likelihood(
+            {"network": theta, "likelihood": {}}, batch, state.network_state
+        )[0]
+        value, gradient = jax.value_and_grad(nll)(state.mean)
+        vector, unravel = tree.ravel(tree.scale(gradient, total))
+        rows = batch.count.astype(vector.dtype)
+        predicted = state.covariance + tree.cast(self.drift, vector) * rows * jnp.eye(len(vector), dtype=vector.dtype)
+        root = _root(loss, state.mean, total)
+        covariance = kalman_update(predicted, root)
+        direction = -covariance @ vector
+        slope, along = vector @ direction, root @ direction
+        # dᵀ P⁻¹ d, of the precision before the rows.
+        bend = jnp.maximum(-slope - along @ along, 0.0)
+        move = unravel(direction)
+        energy = lambda t: total * (nll(tree.add(state.mean, move, t)) - value) + bend * t**2 / 2
+        moved = ExtendedKalmanState(
+            mean=tree.add(state.mean, move, _share(energy, slope)),
+            covariance=covariance,
+            start=state.start,
+            network_state=state.network_state,
+            rows=state.rows + batch.count,
+        )
+        return moved, Info(loss=value)
+
+    def posterior(
+        self, key: RandomKey, state: ExtendedKalmanState, objective: Objective, data: Any, trace: Any
+    ) -> Posterior:
+        """Returns the Gaussian; the data weigh as N rows, where N is not their number."""
+        belief = Gaussian(state.mean, Dense(jnp.linalg.inv(state.covariance)))
+        share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
+        if isinstance(share, Tracer) or float(share) != 1.0:
+            prior = _prior(objective, {"network": state.start, "likelihood": {}})
+            belief = weighed(belief, Gaussian(state.start, prior.precision), share)
+        return Posterior(
+            objective.model,
+            Product({"network": belief, "likelihood": Point({})}),
+            state.network_state,
+            Linearised(),
+            key,
+            temperature=objective.temperature,
+        )
+
+
+def kalman_update(covariance: Array, root: Array) -> Array:
+    r"""Returns the covariance after an observation, in Joseph's form, which stays symmetric and positive.
+
+    \[ K = P H^\top (I + H P H^\top)^{-1}, \qquad P' = (I - K H)\, P\, (I - K H)^\top + K K^\top \]
+
+    which is \((P^{-1} + H^\top H)^{-1}\). M observations cost \(O(D^2 M + M^3)\), and no factorisation of P.
+
+    Args:
+        covariance: P `[D, D]`.
+        root: H `[M, D]`, the Jacobian of the observations in units of their noise.
+
+    Source: Bucy & Joseph (1968); Särkkä & Svensson (2023), "Bayesian filtering and smoothing", section 6.3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.closed_form.extended_kalman import kalman_update
+        >>> kalman_update(jnp.eye(2), jnp.array([[1.0, 0.0]])).tolist()  # the first coordinate is seen, noise one
+        [[0.5, 0.0], [0.0, 1.0]]
+    """
+    cross = covariance @ root.T
+    innovation = jnp.eye(len(root), dtype=root.dtype) + root @ cross
+    gain = jnp.linalg.solve(innovation, cross.T).T
+    reduced = covariance - gain @ cross.T
+    joseph = reduced - (reduced @ root.T) @ gain.T + gain @ gain.T
+    return (joseph + joseph.T) / 2
+
+
+def extended_kalman(drift: Number = 0.0) -> ExtendedKalman:
+    r"""The extended Kalman filter of a network's weights: one pass, each batch's posterior the prior of the next.
+
+    \[ P_{t+1}^{-1} = (P_t + \sigma^2 I)^{-1} + \tfrac1T \sum_i J_i^\top \Lambda_i J_i, \qquad
+       m_{t+1} = m_t + P_{t+1} \tfrac1T \sum_i \nabla \log p(y_i \mid x_i, m_t) \]
+
+    over the rows of a batch, with the Jacobian J and the likelihood's Fisher information Λ at the old mean. It is the
+    rule at rate one with the belief before as the prior, and Kalman's filter where the network is linear and the
+    likelihood Gaussian: the exact posterior then, in any order and any batches (`conjugate`). Elsewhere it linearises
+    once a batch, the order of the rows counts, and the mean's step is halved until the rows' negative log likelihood
+    plus \(\tfrac12 (m_{t+1} - m_t)^\top P_t^{-1} (m_{t+1} - m_t)\) falls: where the classes' probabilities are near one
+    a whole step would leave every linear region. A run starts
+    around the prior's mean where the network is linear in its weights, and around its initial weights elsewhere, with
+    the prior's covariance. Prediction is linearised.
+
+    One Jacobian a batch of B rows with K outputs, \(O(D^2 B K)\) operations, and \(4 D^2\) numbers. To filter rows that
+    come later: `lamu.fit(model.with_prior(posterior), rows, extended_kalman())`.
+
+    Departures from the rule: the Gauss–Newton matrix for the Hessian; one pass over the rows, each batch at
+    rate one; shortened steps.
+
+    Args:
+        drift: σ², the variance that every weight gains a row, for rows whose law changes with time. With zero all rows
+            count alike.
+
+    Returns:
+        The algorithm. Its posterior is a dense Gaussian.
+
+    Raises:
+        ValueError: for a negative drift, or (when it runs) a covariance that does not fit in memory.
+        TypeError: (when it runs) for a likelihood with a dispersion to learn, or a prior that is not Gaussian.
+
+    Source: Singhal & Wu (1989), "Training multilayer perceptrons with the extended Kalman algorithm"; Ollivier (2018),
+        "Online natural gradient as a Kalman filter", for likelihoods of exponential families; Skoglund, Hendeby &
+        Axehill (2015) for the shortened step.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Bernoulli()).standardised(x, y)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.extended_kalman(), batch_size=8).posterior
+        >>> bool(lamu.scores.accuracy(posterior.predict(x), y) > 0.95)
+        True
+    """
+    return ExtendedKalman(drift)
+
+
+def _share(energy: Callable[[Array], Array], slope: Array) -> Array:
+    """Returns the first of 1, 1/2, 1/4, … at which the energy has fallen (Armijo's condition), zero after twenty."""
+    tolerance = 100.0 * jnp.finfo(slope.dtype).eps
+    falls = lambda t: energy(t) <= 1e-4 * t * slope + tolerance * (1.0 + jnp.abs(slope))
+    whole = jnp.ones_like(slope)
+    halvings = lambda tried: (tried > 1e-6) & ~falls(tried)
+    share = jax.lax.while_loop(halvings, lambda tried: tried / 2.0, whole)
+    return jnp.where(share > 1e-6, share, jnp.zeros_like(share))
+
+
+def _root(loss: BatchLoss, mean: Params, total: Any) -> Array:
+    r"""Returns H `[B R, D]` with \(H^\top H = \tfrac1T \sum_i J_i^\top \Lambda_i J_i\)."""
+    jacobian = jax.vmap(jax.vmap(lambda row: tree.ravel(row)[0]))(loss.jacobian(mean))
+    likelihood = loss.objective.model.likelihood
+    counts = likelihood.counted(loss.objective.row_factor(loss.batch), loss.batch.y) * total
+    root = likelihood.information_root({}, loss.outputs(mean)) * jnp.sqrt(counts).astype(jacobian.dtype)[:, None, None]
+    whitened = jnp.einsum("bkr,bkd->brd", root, jacobian)
+    return whitened.reshape(-1, whitened.shape[-1])
+
+
+def _prior(objective: Objective, params: Params) -> Gaussian:
+    """Returns the Gaussian prior to the power 1/T, with a dense precision."""
+    _require_known_noise(objective, params)
+    prior = gaussian_belief(objective.model.prior, params["network"])
+    if prior is None:
+        name = type(objective.model.prior).__name__
+        raise TypeError(f"extended_kalman() needs a Gaussian prior, not {name}; use ivon(), laplace() or nuts()")
+    return Gaussian(prior.mean, Dense(prior.precision.dense(prior.mean)).scale(1 / objective.temperature))
+
+
+def _require_known_noise(objective: Objective, params: Params) -> None:
+    if not isinstance(objective.model, Model):
+        raise TypeError(f"extended_kalman() filters a network's weights, not {objective.model.name}; use conjugate()")
+    if jax.tree.leaves(params["likelihood"]):
+        name = type(objective.model.likelihood).__name__
+        raise TypeError(
+            f"extended_kalman() needs a known noise, and {name} learns one; give for instance Gaussian(scale=0.5), or "
+            "use ivon() or laplace()"
+        )
