@@ -9,9 +9,11 @@ from lamu.graphs.categorical import Categorical
 from lamu.graphs.dirichlet import Dirichlet
 from lamu.graphs.factor import Factor
 from lamu.graphs.gamma import Gamma, InverseGamma
+from lamu.graphs.gaussian_chain import GaussianChain
 from lamu.graphs.graph import Graph
 from lamu.graphs.half_cauchy import HalfCauchy
 from lamu.graphs.local import Coordinate, Exact, Local
+from lamu.graphs.markov import Markov
 from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.normal import Normal
 from lamu.graphs.poisson import Poisson
@@ -26,10 +28,12 @@ __all__ = [
     "Exact",
     "Factor",
     "Gamma",
+    "GaussianChain",
     "Graph",
     "HalfCauchy",
     "InverseGamma",
     "Local",
+    "Markov",
     "MultivariateNormal",
     "Normal",
     "Poisson",

@@ -13,7 +13,17 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from lamu.graphs.statistics import KINDS, Categories, Numbers, Positive, Reciprocal, Statistics, Vectors
+from lamu.graphs.statistics import (
+    KINDS,
+    Categories,
+    Numbers,
+    Positive,
+    Reciprocal,
+    Series,
+    States,
+    Statistics,
+    Vectors,
+)
 from lamu.record import record, static
 from lamu.typing import Array
 
@@ -156,7 +166,7 @@ class Variable(Expression):
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns its own; numbers are kept as vectors where they meet in a product."""
-        return (Numbers, Vectors) if self.kind in (Numbers, Vectors) else (self.kind,)
+        return (Numbers, Vectors) if self.kind in (Numbers, Vectors, Series) else (self.kind,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
         """Returns the statistics from the environment."""
@@ -264,7 +274,7 @@ class Indexed(Expression):
     by: Any
 
     def __post_init__(self) -> None:
-        if isinstance(self.by, Variable) and self.by.kind is not Categories:
+        if isinstance(self.by, Variable) and self.by.kind not in (Categories, States):
             raise TypeError(f"{self.by.name!r} is {self.by.kind.words} and picks no member; index by a Categorical")
         if isinstance(self.by, Variable) and self.of.shape and self.by.size and self.of.shape[0] != self.by.size[-1]:
             raise ValueError(
@@ -279,8 +289,10 @@ class Indexed(Expression):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of a member."""
-        return None if self.of.shape is None else self.of.shape[1:]
+        """The shape of a member; of a series of categories that of one at every time."""
+        if self.of.shape is None or self.by.shape is None:
+            return None if self.of.shape is None or isinstance(self.by, Variable) else self.of.shape[1:]
+        return (*self.by.shape[:-1], *self.of.shape[1:])
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns those of the plate."""

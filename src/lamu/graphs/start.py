@@ -13,7 +13,7 @@ from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, log_joint, shape_of
 from lamu.graphs.program import Site
-from lamu.graphs.statistics import Categories, Numbers, Vectors
+from lamu.graphs.statistics import Categories, Numbers, States, Vectors
 from lamu.typing import RandomKey
 
 __all__ = ["first_beliefs"]
@@ -92,6 +92,11 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
                 tie = row.evidence[site.name].probabilities
                 drawn = jnp.where(jnp.any(tie < 0), (tie == 0).astype(drawn.dtype), drawn)
             latent[site.name] = Categories(drawn)
+            continue
+        if site.kind is States:
+            one_hot = zeros[site.name].probabilities
+            drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot)
+            latent[site.name] = States.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
             continue
         natural = _own(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
         drawn = natural.belief().sample(jax.random.fold_in(key, number))

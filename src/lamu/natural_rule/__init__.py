@@ -21,7 +21,6 @@ from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParam
 from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.graph_parameters import AnyConjugate, GraphLoss, GraphParameters
-from lamu.natural_rule.network_weights import Latent, NetworkWeights, Signs, Start
 from lamu.natural_rule.network_weights import Around, Latent, NetworkWeights, Signs, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.subject import Subject

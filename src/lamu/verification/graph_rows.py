@@ -86,8 +86,8 @@ def _em() -> Check:
     means = x[[0, 60, 120]]
     graph = iris_mixture(1.0, NormalWishart(jnp.zeros(D), 1e-12, float(D), 1e-13 * jnp.eye(D)))
     part = {"mean": jnp.asarray(means), "precision": jnp.stack([jnp.eye(D)] * K)}
-    none = jnp.zeros(())
-    state = EmState({"weight": jnp.full(K, 1.0 / K), "part": part}, none, none, none > 0)
+    none = jnp.asarray(-jnp.inf)
+    state = EmState({"weight": jnp.full(K, 1.0 / K), "part": part}, none, none, jnp.zeros((), bool))
     step, batch, deviation = jax.jit(em().step), graph.read({"y": x}).full(), 0.0
     for iteration in range(1, 4):
         state, _ = step(jax.random.key(0), state, batch, Objective(graph, len(x)))
