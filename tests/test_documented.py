@@ -22,6 +22,7 @@ TESTED_ELSEWHERE = {
     "test_likelihood_choice",
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
+    "lamu.graphs": "test_graphs, test_graph_programs",
     "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores, test_closeness_and_doubt, test_decisions_and_novelty, test_fidelity, test_bounds",
     "lamu.calibration": "test_conformal, test_after_the_posterior, test_decisions_and_novelty",
@@ -45,7 +46,7 @@ TESTED_ELSEWHERE = {
     "lamu.rule": "laws/rule, laws/protocol",
     "lamu.tree": "test_record, test_tree",
 }
-WITHOUT_INPUTS = ("svi",)  # of conjugate models, whose predictives have their laws in laws/observations
+WITHOUT_INPUTS = ("em", "svi", "vmp")  # of conjugate models (laws/observations) and graphs (test_graphs)
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         expectations,
         families,
         geometry,
+        graphs,
         likelihoods,
         limits,
         mcmc,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
+    from lamu.graphs import Graph
     from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
     from lamu.model import Model
@@ -66,6 +68,7 @@ __all__ = [
     "Diverged",
     "Fit",
     "FoldedFit",
+    "Graph",
     "LogDensity",
     "Model",
     "Posterior",
@@ -90,6 +93,7 @@ __all__ = [
     "fit_prior_scale",
     "fit_temperature",
     "geometry",
+    "graphs",
     "likelihoods",
     "limits",
     "load",
@@ -132,6 +136,7 @@ _NAMES = {
     "fit_temperature": "lamu.temperatures",
     "PriorScaleFit": "lamu.prior_scale",
     "fit_prior_scale": "lamu.prior_scale",
+    "Graph": "lamu.graphs",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",

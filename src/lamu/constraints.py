@@ -22,7 +22,7 @@ from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Constraints", "Image"]
 
-_NAMES = ("real", "positive", "unit_interval", "simplex", "ordered")
+_NAMES = ("real", "positive", "unit_interval", "simplex", "ordered", "positive_definite")
 _CENTRE = 1024  # draws of the mean of an image: to a thirtieth of a standard deviation
 
 
@@ -49,7 +49,8 @@ class Constraints:
         """Returns checked constraints.
 
         Args:
-            table: constraints by path pattern: "positive", "unit_interval", "simplex", "ordered", "real", a pair
+            table: constraints by path pattern: "positive", "unit_interval", "simplex", "ordered",
+                "positive_definite" (last two axes), "real", a pair
                 `(lower, upper)` of numbers of which one may be infinite, or a NumPyro constraint.
             theta: parameters that should satisfy them.
 
@@ -257,6 +258,7 @@ def _opened(kept: Any) -> Any:
         "unit_interval": constraints.unit_interval,
         "simplex": constraints.simplex,
         "ordered": constraints.ordered_vector,
+        "positive_definite": constraints.positive_definite,
     }
     return table[kept]
 

@@ -45,8 +45,9 @@ def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Density:
             makes one. A posterior of an earlier run continues here by its mean, or by `lambda key:
             posterior.belief.sample(key)["network"]`.
         constraints: by path pattern (`lamu.tree.matches`) "positive", "unit_interval", "simplex" (last axis), "ordered"
-            (last axis, increasing), a pair `(lower, upper)`, of which one may be infinite, or a NumPyro constraint; the
-            first pattern that matches a leaf counts, and a leaf without one is real.
+            (last axis, increasing), "positive_definite" (last two axes), a pair `(lower, upper)`, of which one may be
+            infinite, or a NumPyro constraint; the first pattern that matches a leaf counts, and a leaf without one is
+            real.
 
     Returns:
         A target, for `lamu.fit(density, None, algorithm)`, or for `init`, `step` and `posterior` by hand with the batch

@@ -16,8 +16,10 @@ import numpy as np
 from lamu import memory, store
 from lamu.convergence import Convergence
 from lamu.families import Draws, Family
+from lamu.graphs import Graph
 from lamu.networks import Network, Standardised
 from lamu.predictives import OfTrials, Predictive, PredictiveRule
+from lamu.predictives.graph import GraphRule, local_beliefs, row_log_prob
 from lamu.predictives.trials import with_trials
 from lamu.record import decode, encode, record
 from lamu.target import Target
@@ -67,10 +69,10 @@ class Posterior:
         computes some of them at a time when it is asked (`lamu.predictives.Deferred`), with the same answers.
 
         Args:
-            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows. Of a frame (of
-                pandas or polars) the columns are found by the names of the frame that was fitted, and others left out.
-                Where rows bring trials (`Binomial()`), `{"x": x, "trials": n}` predicts successes in n, x alone those
-                in one.
+            x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows; for a graph
+                rows by name, in which NaN is predicted. Of a frame (of pandas or polars) the columns are found by the
+                names of the frame that was fitted, and others left out. Where rows bring trials (`Binomial()`),
+                `{"x": x, "trials": n}` predicts successes in n, x alone those in one.
             samples: how many draws, where the predictive rule needs draws.
             key: a random key for the draws; the posterior's own where none is given, so that a prediction can be
                 repeated.
@@ -92,8 +94,50 @@ class Posterior:
         key = jax.random.clone(self.key) if key is None else key
         if offset is not None:
             offset = _checked_offset(offset, x)
-        pred = self.rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
+        rule = GraphRule() if isinstance(self.model, Graph) else self.rule
+        pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
         return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
+
+    def local(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
+        """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.
+
+        Args:
+            rows: data, arrays by name.
+            samples: draws of a belief that has no closed form.
+            key: for those; the posterior's own where None.
+
+        Raises:
+            TypeError: for a model that is no graph.
+        """
+        key = jax.random.clone(self.key) if key is None else key
+        graph = self._graph("local")
+        return local_beliefs(graph, self.belief, graph.read(rows), samples, key)
+
+    def log_prob(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> Any:
+        r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows of a `lamu.Graph` in nats, `[N]`.
+
+        The expectation is an average over draws; of a point it is the density itself. Where latents of a row meet it is
+        one of bounds.
+
+        Args:
+            rows: data, arrays by name.
+            samples: how many draws.
+            key: for those; the posterior's own where None.
+
+        Raises:
+            TypeError: for a model that is no graph.
+        """
+        key = jax.random.clone(self.key) if key is None else key
+        graph = self._graph("log_prob")
+        return row_log_prob(graph, self.belief, graph.read(rows), samples, key)
+
+    def _graph(self, method: str) -> Graph:
+        if not isinstance(self.model, Graph):
+            raise TypeError(
+                f"{method} is about the rows of a lamu.Graph, and this is the posterior of {self.model.name}; use "
+                "predict(x)"
+            )
+        return self.model
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""

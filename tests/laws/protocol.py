@@ -23,7 +23,7 @@ import numpy as np
 import optax
 
 import lamu
-from lamu import tree
+from lamu import graphs, tree
 from lamu.algorithms import (
     adagrad,
     adam,
@@ -33,6 +33,7 @@ from lamu.algorithms import (
     conjugate,
     deep_ensemble,
     dropout,
+    em,
     extended_kalman,
     gradient_descent,
     igo,
@@ -61,6 +62,7 @@ from lamu.algorithms import (
     svi,
     swag,
     variational_head,
+    vmp,
     vogn,
     von,
 )
@@ -68,7 +70,7 @@ from lamu.algorithms.descent import Flipout, LocalReparameterisation
 from lamu.algorithms.ensembles.iterates import EverySteps, LowRankDeviations
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
-from lamu.families import Gamma
+from lamu.families import Dirichlet, Gamma, NormalGamma
 from lamu.geometry import Affine
 from lamu.likelihoods import HeteroscedasticGaussian
 from lamu.mcmc import (
@@ -113,11 +115,12 @@ class Problem:
 
     model: Any
     x: np.ndarray
-    y: np.ndarray
+    y: Any
 
     def batch(self, dtype: Any = None) -> Batch:
-        y = self.y.astype(dtype) if dtype and self.y.dtype.kind == "f" else self.y
-        return Batch.of(jnp.asarray(self.x.astype(dtype or self.x.dtype)), jnp.asarray(y))
+        cast = lambda leaf: leaf.astype(dtype) if dtype and leaf.dtype.kind == "f" else leaf
+        y = jax.tree.map(lambda leaf: jnp.asarray(cast(leaf)), self.y)
+        return Batch.of(jnp.asarray(self.x.astype(dtype or self.x.dtype)), y)
 
     def objective(self, **changes: Any) -> Objective:
         return Objective(**{"model": self.model, "data_size": float(len(self.x)), **changes})
@@ -206,6 +209,21 @@ for name, algorithm, with_rate, traits in (
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 
 counts = Problem(lamu.ConjugateModel(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
+
+
+def two_levels(m: graphs.Program) -> None:
+    weight = m.sample("weight", Dirichlet(jnp.ones(2)))
+    part = m.sample("part", NormalGamma(0.0, 0.5, 2.0, 1.0), plate=2)
+    with m.rows():
+        z = m.sample("z", graphs.Categorical(weight))
+        m.sample("y", graphs.Normal(part[z]))
+
+
+levels = Problem(
+    lamu.Graph(two_levels),
+    np.zeros((N, 0), np.float32),
+    {"y": (np.arange(N) % 2 * 4.0 + rng.normal(size=N)).astype(np.float32)},
+)
 rectifiers = replace(regression, model=lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), Normal(1.0)))
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (
@@ -220,6 +238,9 @@ for name, algorithm, at, traits in (
     ("igo of classes", igo(), classes, "full random"),
     ("pbp of rectifiers", pbp(), rectifiers, "full deterministic eager"),
     ("svi of counts", svi(), counts, ""),
+    ("svi of a graph", svi(), levels, ""),
+    ("vmp of a graph", vmp(tolerance=0.0), levels, "deterministic"),
+    ("em of a graph", em(tolerance=0.0), levels, "deterministic"),
     ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager long"),
     ("local of classes", bayes_by_backprop(estimator=LocalReparameterisation()), classes, "full random long"),
     ("random_walk of one scalar", random_walk(2, 4, 2), scalar, "random long"),
@@ -300,7 +321,8 @@ def posterior(row: Row, state: Any, objective: Objective, batch: Batch, seed: in
         infos = [step(row.subject, key(100 + i), state, batch, objective)[1] for i in range(2)]
         trace = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[info.draw for info in infos])
     try:
-        return row.subject.posterior(key(seed), state, objective, Arrays.of((batch.x, batch.y)), trace)
+        rows = Arrays.of((batch.x, batch.y) if batch.x.shape[1] else {"y": batch.y})
+        return row.subject.posterior(key(seed), state, objective, rows, trace)
     except ValueError as error:
         if "precision" not in str(error):  # any other error is no judgement
             raise

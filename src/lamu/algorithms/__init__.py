@@ -2,8 +2,10 @@
 
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
 from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
 from lamu.algorithms.discrete.plug_in import AtMean, AtMode
@@ -80,6 +82,7 @@ __all__ = [
     "conjugate_scales",
     "deep_ensemble",
     "dropout",
+    "em",
     "evidence",
     "extended_kalman",
     "gradient_descent",
@@ -112,6 +115,7 @@ __all__ = [
     "swag",
     "tuned",
     "variational_head",
+    "vmp",
     "vogn",
     "von",
 ]

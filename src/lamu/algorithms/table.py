@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman
 from lamu.algorithms.closed_form.svi import svi
+from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
 from lamu.algorithms.discrete.straight_through import straight_through
@@ -79,6 +81,8 @@ _RECIPES = (
     Recipe("neural_linear", neural_linear, "Snoek et al. 2015; Riquelme et al. 2018"),
     Recipe("deep_ensemble", deep_ensemble, "Lakshminarayanan et al. 2017"),
     Recipe("mixture", mixture, "Wilson & Izmailov 2020; Shen et al. 2024"),
+    Recipe("em", em, "Dempster, Laird & Rubin 1977; Neal & Hinton 1998"),
+    Recipe("vmp", vmp, "Winn & Bishop 2005; Khan & Rue 2021, section 5.2"),
     Recipe("svi", svi, "Hoffman et al. 2013, equation 26"),
     Recipe("extended_kalman", extended_kalman, "Singhal & Wu 1989; Ollivier 2018"),
     Recipe("conjugate", conjugate, "Khan & Rue 2021, section 5.1"),

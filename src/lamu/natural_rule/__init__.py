@@ -8,7 +8,7 @@ is conjugate and enters exactly (`docs/scale.md`). An algorithm is a choice for 
 | algorithm | q, of what | E_q | the arrow | ρ | posterior |
 |---|---|---|---|---|---|
 | conjugate Bayes | the prior's family, θ of a conjugate model | known in μ | straight | 1, λ₀ the last posterior | q |
-| SVI | the same | known in μ | straight | falls | q |
+| SVI | the same, or the shared variables of a graph | known in μ | straight | falls | q |
 | straight-through | Bernoulli on ±1, a network's kernels | delta at zero temperature | no forgetting | free | sign λ |
 | BayesBiNN | the same | relaxed | straight | free | q |
 | the rule, exactly | the same | enumerated, or by score functions | straight | free | q |
@@ -20,14 +20,18 @@ from lamu.natural_rule.algorithm import NaturalRule, NaturalState
 from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
 from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
 from lamu.natural_rule.gradient import natural_gradient
+from lamu.natural_rule.graph_parameters import AnyConjugate, GraphLoss, GraphParameters
 from lamu.natural_rule.network_weights import Around, Latent, NetworkWeights, Signs, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.subject import Subject
 
 __all__ = [
+    "AnyConjugate",
     "Around",
     "ConjugateLoss",
     "ConjugateParameters",
+    "GraphLoss",
+    "GraphParameters",
     "Latent",
     "NaturalRule",
     "NaturalState",

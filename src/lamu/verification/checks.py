@@ -37,6 +37,7 @@ from lamu.verification.discrete_rows import discrete_rows
 from lamu.verification.evidence_rows import evidence_rows
 from lamu.verification.filter_rows import filter_rows
 from lamu.verification.gaussian_rows import gaussian_rows
+from lamu.verification.graph_rows import graph_rows
 from lamu.verification.iterate_rows import iterate_rows
 from lamu.verification.kronecker_rows import kronecker_rows
 from lamu.verification.likelihood_rows import likelihood_rows
@@ -72,7 +73,7 @@ def checks() -> dict[str, Callable[[], Check]]:
         "conjugate": _conjugate,
         "nuts": _nuts,
     }
-    table |= gaussian_rows() | discrete_rows() | conjugate_rows()
+    table |= gaussian_rows() | discrete_rows() | conjugate_rows() | graph_rows()
     table |= kronecker_rows() | low_rank_rows() | descent_rows()
     table |= filter_rows() | iterate_rows() | moment_rows()
     table |= stochastic_rows() | sampler_rows()

@@ -16,7 +16,8 @@ from lamu import tree
 from lamu.algorithms import registry as algorithms
 from lamu.conjugacy import ConjugateModel
 from lamu.data.bundled import load
-from lamu.families import Beta, Draws, Gaussian, Point
+from lamu.families import Beta, Draws, Gamma, Gaussian, Point
+from lamu.graphs import Graph, Poisson, Program
 from lamu.likelihoods import Gaussian as Normally
 from lamu.loop import fit
 from lamu.mcmc import registry as samplers
@@ -77,6 +78,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
         "online_laplace": _online_laplace,
         "neural_linear": _neural_linear,
         "svi": _svi,
+        "vmp": _vmp,
         "pbp": _pbp,
         "bayesbinn": _bayesbinn,
         "von": partial(_mean_field, "von"),
@@ -219,6 +221,28 @@ def _svi() -> Shipped:
         seconds,
         _CLOSED_FORM,
     )
+
+
+def _vmp() -> Shipped:
+    """A Gamma prior and counts, where the belief is the posterior itself."""
+    y = np.asarray(load("breast_cancer")[0][:, 0] > 15.0, np.int32) + 1
+
+    def program(m: Program) -> None:
+        rate = m.sample("rate", Gamma(2.0, 1.0))
+        with m.rows():
+            m.sample("y", Poisson(rate))
+
+    begin = time.perf_counter()
+    posterior = _fitted(Graph(program), {"y": y}, "vmp")
+    seconds = time.perf_counter() - begin
+    belief: Any = posterior.belief
+    found = belief.factors["network"].factors["rate"]
+    shape, rate = 2.0 + y.sum(), 1.0 + len(y)
+    mean, sd = shape / rate, np.sqrt(shape) / rate
+    off = abs(float(found.shape / found.rate) - mean) / sd
+    ratio = float(np.sqrt(found.shape) / found.rate) / sd
+    words = "Gamma posterior of a rate, closed form"
+    return Shipped("vmp", "breast_cancer, counts", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
 
 
 def _pbp() -> Shipped:

@@ -5,32 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.expectations import Analytic
-from lamu.natural_rule import ConjugateParameters, NaturalRule
+from lamu.natural_rule import AnyConjugate, NaturalRule
 from lamu.rate import rate
 
 __all__ = ["svi"]
 
 
-def svi(learning_rate: Any = lambda step: 1.0 / (1.0 + step)) -> NaturalRule:
-    r"""Stochastic variational inference on a conjugate model.
+def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> NaturalRule:
+    r"""Stochastic variational inference on a conjugate model, or on a graph.
 
     \[ \lambda \leftarrow (1 - \rho_t)\,\lambda
        + \rho_t \Big( \lambda_0 + \frac{N}{B} \sum_{i \in B} w_i t(y_i) \Big) \]
 
     (at T = 1): the rule, its expectation exact for a minibatch that stands for all N rows. With \(\rho_t = 1/(1 + t)\),
     the default, λ is the average of what the batches say, and after every epoch of equal batches the posterior itself.
-    One gradient in μ a step.
+
+    On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
+    \nabla_\mu E_q[\log p]\), with the latents of the batch's rows at their best, ρ = 1. One gradient in μ a step.
 
     Departures from the rule: none but the minibatch.
 
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; at most one, so that λ stays in the domain.
+            \((\tau + t)^{-\kappa}\) where None.
+        kappa: κ, above one half and at most one: how fast old batches are forgotten.
+        delay: τ, at least one: the larger, the less the first steps count.
 
     Returns:
         The algorithm.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.ConjugateModel`.
+        TypeError: (when it runs) for a model that is neither a `lamu.ConjugateModel` nor a `lamu.Graph`.
+        ValueError: for κ or τ outside their ranges.
 
     Source: Hoffman, Blei, Wang & Paisley (2013), equation 26; Khan & Rue (2021), section 5.3.
 
@@ -42,4 +48,9 @@ def svi(learning_rate: Any = lambda step: 1.0 / (1.0 + step)) -> NaturalRule:
         >>> round(float(posterior.mean["network"]), 4)
         0.6667
     """
-    return NaturalRule(ConjugateParameters(), Analytic(), rate(learning_rate))
+    if not 0.5 < kappa <= 1.0:
+        raise ValueError(f"kappa={kappa!r} does not let the rate fall as it must; give a number above 0.5, at most 1")
+    if not delay >= 1.0:
+        raise ValueError(f"delay={delay!r} makes a first step beyond the whole; give at least 1")
+    chosen = (lambda step: (delay + step) ** -kappa) if learning_rate is None else learning_rate
+    return NaturalRule(AnyConjugate(), Analytic(), rate(chosen))

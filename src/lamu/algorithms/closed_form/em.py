@@ -1,0 +1,160 @@
+"""Expectation maximisation: the shared variables of a graph at a point, its latents by exact conditionals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.closed_form.graph_bound import messages
+from lamu.convergence import Convergence
+from lamu.data.batch import Batch
+from lamu.families import Point
+from lamu.natural_rule.graph_parameters import required
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives.graph import GraphRule
+from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.record import record
+from lamu.typing import RandomKey
+
+__all__ = ["Em", "EmState", "em"]
+
+
+@record
+class EmState:
+    """The point, and where its log density stands.
+
+    Attributes:
+        theta: the shared variables by name.
+        log_density: of data and point before the last step, over T, in nats.
+        rise: of the last step, in nats.
+        settled: whether it has ceased to rise.
+
+    Examples:
+        >>> from lamu.algorithms.closed_form.em import EmState
+        >>> EmState(theta={}, log_density=0.0, rise=0.0, settled=False).theta
+        {}
+    """
+
+    theta: Any
+    log_density: Any
+    rise: Any
+    settled: Any
+
+
+@record
+class Em(Runnable):
+    """The algorithm that `em` makes.
+
+    Attributes:
+        tolerance: the rise of the log density at which it stops, in nats a row.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.em().traits.batching
+        'full'
+    """
+
+    tolerance: float
+
+    @property
+    def traits(self) -> Traits:
+        """All rows in every step."""
+        return Traits(batching="full")
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        return Choices("point, times exact conditionals", "Exact", "none needed", "straight, ρ = 1")
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
+        """Returns the mode after one update from random latents."""
+        graph = required(objective.model)
+        beliefs = jax.jit(graph.first_beliefs)(key, batch, jnp.asarray(objective.temperature, batch.weight.dtype))
+        theta = jax.tree.map(lambda leaf: leaf, {name: belief.mean for name, belief in beliefs.items()})
+        none = jnp.asarray(-jnp.inf, batch.weight.dtype)
+        return EmState(theta, none, -none, jnp.zeros((), bool))
+
+    def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
+        """Returns the state after one expectation and one maximisation of every group of variables."""
+        new = jax.lax.cond(state.settled, lambda s: s, lambda s: self._improved(s, batch, objective), state)
+        return new, Info(-new.log_density / objective.concentration, jnp.sqrt(2 * jnp.maximum(new.rise, 0.0)))
+
+    def _improved(self, state: EmState, batch: Batch, objective: Objective) -> EmState:
+        graph: Any = objective.model
+        theta, value = state.theta, state.log_density
+        for number, names in enumerate(graph.blocks):
+            energy, natural = messages(objective, graph.values(theta), names, batch)
+            value = energy.astype(value.dtype) if number == 0 else value
+            modes = {name: natural[name].mode() for name in names}
+            theta = {
+                **theta,
+                **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
+            }
+        rise = value - state.log_density
+        least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        return EmState(theta, value, rise, rise <= least)
+
+    def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the point θ."""
+        measured = None
+        if not isinstance(state.rise, jax.core.Tracer) and bool(jnp.isfinite(state.rise)):
+            # The loss that a Newton step would still gain is half the square of a residual.
+            residual = float(jnp.sqrt(2 * jnp.maximum(state.rise, 0.0)))
+            size = max(tree.dimension(state.theta), 1)
+            measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
+        return Posterior(
+            required(objective.model).of_theta(),
+            Point({"network": state.theta, "likelihood": {}}),
+            {},
+            GraphRule(),
+            key,
+            convergence=measured,
+            temperature=objective.temperature,
+        )
+
+
+def em(tolerance: float = 1e-8) -> Em:
+    r"""Expectation maximisation on a graph: its shared variables at a point θ, the latents of the rows exactly.
+
+    \[ q(z_i) = p(z_i \mid x_i, \theta)^{1/T}, \qquad
+       \theta_k \leftarrow \arg\max_{\theta_k} \langle \nabla_{T(\theta_k)} E_q[\log p],\, T(\theta_k) \rangle \]
+
+    for one variable after the other, those that no factor brings together at once: every maximisation is the mode of a
+    conjugate belief. The log density of data and point never falls. A temperature above one smooths the latents
+    (deterministic annealing). A step is one gradient over all rows for each group of variables, without samples.
+
+    Departures from the rule: the shared variables are a point, the limit of a belief without width, and the step to it
+    an argmax.
+
+    Args:
+        tolerance: the rise of the log density in a step at which a run has settled, in nats a row.
+
+    Returns:
+        The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood where priors
+        are flat.
+
+    Raises:
+        TypeError: (when it runs) for a model that is no `lamu.Graph`.
+        ValueError: for a negative tolerance.
+
+    Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.families import Gamma
+        >>> def counts(m):
+        ...     rate = m.sample("rate", Gamma(1.0, 1e-6))
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Poisson(rate))
+        >>> posterior = lamu.fit(lamu.Graph(counts), {"y": jnp.array([2, 3, 4])}, lamu.algorithms.em()).posterior
+        >>> round(float(posterior.mean["network"]["rate"]), 4)
+        3.0
+    """
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the log density to stop at, or 0")
+    return Em(tolerance)

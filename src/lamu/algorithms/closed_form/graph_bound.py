@@ -1,0 +1,48 @@
+r"""The bound of a graph, \(\mathcal L = E_q[\log p]/T + H(q)\), and its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.data.batch import Batch
+from lamu.natural_rule import GraphLoss
+from lamu.objective import Objective
+from lamu.typing import Array
+
+__all__ = ["bound", "messages"]
+
+
+def bound(objective: Objective, beliefs: Mapping[str, Any], batch: Batch) -> Array:
+    """Returns the bound of the log evidence in nats.
+
+    Args:
+        objective: the loss, of a `lamu.Graph`.
+        beliefs: about the shared variables, by name.
+        batch: all rows.
+    """
+    graph: Any = objective.model
+    loss = GraphLoss(objective, batch, {}, {}).at(graph.moments(beliefs))
+    return sum((belief.entropy() for belief in beliefs.values()), -objective.concentration * loss)
+
+
+def messages(
+    objective: Objective, statistics: Mapping[str, Any], names: tuple[str, ...], batch: Batch
+) -> tuple[Array, dict[str, Any]]:
+    r"""Returns \(E_q[\log p]/T\) with latents at their best, and its gradient λ for some variables.
+
+    Args:
+        objective: the loss, of a `lamu.Graph`.
+        statistics: of all shared variables by name, at μ or at T(θ).
+        names: which variables.
+        batch: all rows.
+    """
+    loss = GraphLoss(objective, batch, {}, {})
+    own = {name: statistics[name] for name in names}
+    value, slopes = jax.value_and_grad(lambda own: loss.at({**statistics, **own}))(own)
+    kappa = objective.concentration
+    return -kappa * value, tree.scale(slopes, -jnp.asarray(kappa, value.dtype))

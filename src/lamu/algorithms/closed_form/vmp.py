@@ -1,0 +1,202 @@
+"""Variational message passing: exact steps of the rule on a graph, one group of variables after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.algorithms.closed_form.graph_bound import bound, messages
+from lamu.convergence import Convergence
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.families import Point, Product
+from lamu.natural_rule import GraphParameters
+from lamu.natural_rule.graph_parameters import required
+from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives.graph import GraphRule
+from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.record import record, static
+from lamu.typing import Array, RandomKey
+
+__all__ = ["Vmp", "VmpState", "vmp"]
+
+
+@record
+class VmpState:
+    """The beliefs of every restart, along a leading axis, and where their bounds stand.
+
+    Attributes:
+        beliefs: about the shared variables, by name.
+        bound: before the last sweep, in nats.
+        residual: the natural norm of the last sweep's step, in nats.
+        before: that of the sweep before.
+        settled: whether the bound has ceased to rise.
+
+    Examples:
+        >>> from lamu.algorithms.closed_form.vmp import VmpState
+        >>> VmpState(beliefs={}, bound=0.0, residual=0.0, before=0.0, settled=False).beliefs
+        {}
+    """
+
+    beliefs: Any
+    bound: Any
+    residual: Any
+    before: Any
+    settled: Any
+
+
+@record
+class Vmp(Runnable):
+    """The algorithm that `vmp` makes.
+
+    Attributes:
+        tolerance: the rise of the bound at which it stops, in nats a row.
+        restarts: how many starts.
+
+    Examples:
+        >>> import lamu
+        >>> lamu.algorithms.vmp().traits.batching
+        'full'
+    """
+
+    tolerance: float
+    restarts: int = static(default=1)
+
+    @property
+    def traits(self) -> Traits:
+        """All rows in every step."""
+        return Traits(batching="full")
+
+    @property
+    def choices(self) -> Choices:
+        """The row of the table."""
+        return Choices("product of conjugate families", "Exact", "none needed", "straight, ρ = 1 a factor")
+
+    def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
+        """Returns beliefs after one update from random latents, for every restart."""
+        start = lambda key: GraphParameters().start(key, objective, batch)[0].factors
+        required(objective.model)
+        beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
+        dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
+        none = jnp.full(self.restarts, -jnp.inf, dtype)
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool))
+
+    def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
+        """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
+        if self.restarts == 1:  # a condition in place of a selection, so that a settled run costs nothing
+            alone = jax.tree.map(lambda leaf: leaf[0], state)
+            one = jax.lax.cond(alone.settled, lambda s: s, lambda s: self._sweep(s, batch, objective), alone)
+            new = jax.tree.map(lambda leaf: leaf[None], one)
+        else:
+            swept = jax.vmap(lambda s: self._sweep(s, batch, objective))(state)
+            keep = lambda old, made: jnp.where(state.settled.reshape(-1, *[1] * (made.ndim - 1)), old, made)
+            new = jax.tree.map(keep, state, swept)
+        best = jnp.argmax(new.bound)
+        return new, Info(-new.bound[best] / objective.data_size, new.residual[best])
+
+    def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
+        graph: Any = objective.model
+        beliefs, value = state.beliefs, state.bound
+        statistics, squared = graph.moments(beliefs), jnp.zeros_like(state.residual)
+        kinds = {site.name: site.kind for site in graph.shared}
+        for number, names in enumerate(graph.blocks):
+            energy, natural = messages(objective, statistics, names, batch)
+            if number == 0:  # before any variable moves
+                value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
+            for name in names:
+                new = natural[name].belief()
+                squared = squared + _step(beliefs[name], new).astype(squared.dtype)
+                beliefs = {**beliefs, name: new}
+                statistics = {**statistics, name: kinds[name].under(new)}
+        if not graph.blocks:
+            value = bound(objective, beliefs, batch).astype(value.dtype)
+        # What rounding alone makes of so large a sum is no rise.
+        least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, value - state.bound <= least)
+
+    def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
+        """Returns the beliefs of the best restart, with the bound of the log evidence."""
+        best = jnp.argmax(state.bound)
+        chosen = jax.tree.map(lambda leaf: leaf[best], state)
+        evidence = chosen.bound
+        if isinstance(data, Arrays):
+            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full())
+        return Posterior(
+            objective.model,
+            Product({"network": Product(chosen.beliefs), "likelihood": Point({})}),
+            {},
+            GraphRule(),
+            key,
+            evidence=evidence,
+            convergence=_convergence(chosen),
+            temperature=objective.temperature,
+        )
+
+
+def _step(old: Any, new: Any) -> Array:
+    r"""Returns \(d^\top F d\) of the step d of λ, in nats."""
+    direction = tree.add(new.to_natural(), old.to_natural(), -1.0)
+    return jnp.maximum(tree.dot(direction, old.fisher_product(direction)), 0.0)
+
+
+def _convergence(state: VmpState) -> Convergence | None:
+    """Returns the distance from the fixed point, as the shrinking of the steps tells it: a geometric series."""
+    if isinstance(state.residual, jax.core.Tracer) or not bool(jnp.isfinite(state.before)):
+        return None
+    residual, before = float(state.residual), float(state.before)
+    ratio = min(residual / before, 0.999) if before > 0 else 0.0
+    return Convergence(
+        residual=residual / (1.0 - ratio),
+        dimension=max(tree.dimension(state.beliefs), 1),
+        remedy="take more sweeps, with steps=",
+    )
+
+
+def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
+    r"""Variational message passing on a graph: coordinate ascent of the bound by exact messages.
+
+    \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p] / T, \qquad
+       \mathcal L = E_q[\log p]/T + H(q) \]
+
+    for one variable that all rows share after the other, those that no factor brings together at once, with the latents
+    of the rows at their best before each. It is the rule with ρ = 1 for each variable, and the bound never falls. A
+    sweep is one gradient over all rows for each group of variables, without samples. Once the bound has ceased to rise,
+    further steps change nothing and cost nothing.
+
+    Departures from the rule: none.
+
+    Args:
+        tolerance: the rise of the bound in a sweep at which a run has settled, in nats a row.
+        restarts: how many random starts run side by side; the posterior is the one with the best bound.
+
+    Returns:
+        The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
+
+    Raises:
+        TypeError: (when it runs) for a model that is no `lamu.Graph`.
+        ValueError: for a negative tolerance, or no restart.
+
+    Source: Winn & Bishop (2005), sections 2 and 3; Khan & Rue (2021), section 5.2.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.families import Gamma
+        >>> def level(m):
+        ...     noise = m.sample("noise", Gamma(1.0, 1.0))
+        ...     mean = m.sample("mean", graphs.Normal(0.0, precision=0.01))
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Normal(mean, precision=noise))
+        >>> posterior = lamu.fit(lamu.Graph(level), {"y": jnp.array([2.0, 3.0, 4.0])}, lamu.algorithms.vmp()).posterior
+        >>> round(float(posterior.mean["network"]["mean"]), 1)
+        3.0
+    """
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the bound to stop at, or 0")
+    if restarts < 1:
+        raise ValueError(f"restarts={restarts!r} start nothing; ask for at least one")
+    return Vmp(tolerance, restarts)

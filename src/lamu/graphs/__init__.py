@@ -1,0 +1,42 @@
+r"""Graphs: variables in plates and rows with conjugate factors; every message is a gradient.
+
+A program is a function of `m` that samples variables. Those that all rows share have a belief of `lamu.families` for
+their prior; a row's own have one of the factors here. `lamu.Graph(program)` is a target like any other.
+"""
+
+from lamu.graphs.bernoulli import Bernoulli
+from lamu.graphs.categorical import Categorical
+from lamu.graphs.dirichlet import Dirichlet
+from lamu.graphs.factor import Factor
+from lamu.graphs.gamma import Gamma, InverseGamma
+from lamu.graphs.gaussian_chain import GaussianChain
+from lamu.graphs.graph import Graph
+from lamu.graphs.half_cauchy import HalfCauchy
+from lamu.graphs.local import Coordinate, Exact, Local
+from lamu.graphs.markov import Markov
+from lamu.graphs.multivariate_normal import MultivariateNormal
+from lamu.graphs.normal import Normal
+from lamu.graphs.poisson import Poisson
+from lamu.graphs.program import Program
+from lamu.graphs.words import Words
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Coordinate",
+    "Dirichlet",
+    "Exact",
+    "Factor",
+    "Gamma",
+    "GaussianChain",
+    "Graph",
+    "HalfCauchy",
+    "InverseGamma",
+    "Local",
+    "Markov",
+    "MultivariateNormal",
+    "Normal",
+    "Poisson",
+    "Program",
+    "Words",
+]

@@ -1,0 +1,136 @@
+"""What a factor of a graph must say: a density that is affine in the statistics of the variable and its arguments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.expressions import Constant, Environment, Expression, lifted
+from lamu.graphs.statistics import Statistics
+from lamu.typing import Array
+
+__all__ = ["Factor", "argument", "summed"]
+
+
+class Factor(ABC):
+    r"""\(p(x \mid \text{arguments})\), with \(\log p\) affine in the statistics of x and of each argument.
+
+    A factor of one's own is a record of its arguments with the members below.
+
+    Attributes:
+        affine: whether the log density is affine in the statistics of every argument; where it is not, latents of a row
+            that are arguments iterate.
+        misses: whether entries of a value may be missing one by one.
+    """
+
+    affine: ClassVar[bool] = True
+    misses: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def kind(self) -> type[Statistics]:
+        """The statistics of x."""
+
+    @property
+    @abstractmethod
+    def arguments(self) -> dict[str, Expression]:
+        """The arguments by name."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of x that the arguments imply, to which a plate adds leading axes; None where an input decides."""
+
+    @abstractmethod
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns log p(x | arguments) in nats, a scalar: exact at T(θ), expected at μ.
+
+        Args:
+            x: the statistics of x.
+            at: the statistics of the arguments.
+            observed: whether each entry is there, of the shape of x; None where all are.
+        """
+
+    def statistics(self, value: Any) -> Any:
+        """Returns T of an observed value of x in one row.
+
+        Args:
+            value: x.
+        """
+        return self.kind.of(value)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for data outside the support.
+
+        Args:
+            name: what x is called.
+            value: `[N, ...]`.
+            observed: whether each entry is there.
+        """
+        del name, value, observed
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        """Returns mean and variance of x in one row; of a category the probabilities.
+
+        Args:
+            at: the statistics of the arguments.
+
+        Raises:
+            TypeError: where the factor has no such closed form.
+        """
+        raise TypeError(f"{type(self).__name__.removesuffix('Factor')} has no missing entries to predict")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables that the arguments depend on."""
+        return frozenset().union(*(part.names for part in self.arguments.values()))
+
+
+def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
+    """Returns an argument, after a check that it has the statistics that the factor takes.
+
+    Args:
+        value: an expression, a number or an array.
+        kind: the statistics.
+        of: what the argument is called, for instance "the precision of Normal".
+
+    Raises:
+        TypeError: for a variable of another kind.
+
+    Examples:
+        >>> from lamu.graphs.factor import argument
+        >>> from lamu.graphs.statistics import Positive
+        >>> float(argument(2.0, Positive, "the rate of Poisson").value)
+        2.0
+    """
+    if not isinstance(value, Expression):
+        given = np.asarray(value)
+        if kind.constraint.get("") == "positive" and given.dtype != object and not np.all(given > 0):
+            raise ValueError(f"{of} is {given.ravel()[np.argmin(given)]:g}; give positive numbers")
+    made = lifted(value)
+    if not isinstance(made, Constant) and not {kind, Statistics} & set(made.kinds()):
+        words = made.kinds()[0].words if made.kinds() else "a sum or a product"
+        raise TypeError(
+            f"{of} is {', '.join(sorted(made.names))}, {words}, and a closed form needs {kind.words} there; change "
+            "that variable's prior, or write the density as lamu.LogDensity and fit it with nuts()"
+        )
+    return made
+
+
+def summed(values: Array, observed: Any) -> Array:
+    """Returns the sum of the entries that are there.
+
+    Args:
+        values: one number an entry.
+        observed: whether each is there; None where all are.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs.factor import summed
+        >>> float(summed(jnp.array([1.0, 2.0]), jnp.array([True, False])))
+        1.0
+    """
+    return jnp.sum(values if observed is None else jnp.where(observed, values, jnp.zeros_like(values)))

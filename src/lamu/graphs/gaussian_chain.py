@@ -1,0 +1,126 @@
+"""A series of vectors, each around the one before."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.expressions import Environment, Expression
+from lamu.graphs.factor import Factor, argument
+from lamu.graphs.statistics import Positive, Precisions, Series
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["GaussianChain", "GaussianChainFactor"]
+
+
+def GaussianChain(
+    steps: int, transition: Any, precision: Any, first_mean: Any = 0.0, first_precision: Any = 1e-6
+) -> GaussianChainFactor:
+    r"""Returns the factor of a series of T vectors, as one variable.
+
+    \[ x_1 \sim N(m_1, P_1^{-1}), \qquad x_{t+1} \mid x_t \sim N(A x_t, Q^{-1}) \]
+
+    Its belief keeps all times together: it leaves a row by the recursion of a Kalman filter, whose gradient is the
+    smoother. NaN in what is observed of it is a missing time.
+
+    Args:
+        steps: T.
+        transition: A `[d, d]`, known.
+        precision: Q: positive numbers, one or `[d]`, or a variable with a `Gamma` belief; a matrix `[d, d]`, or a
+            variable with a `Wishart` belief.
+        first_mean: m₁, a number or `[d]`.
+        first_precision: P₁, a number: small for a diffuse start.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+        ValueError: for fewer than two steps, or a transition that is no square matrix.
+
+    Source: Kalman (1960); Rauch, Tung & Striebel (1965); Durbin & Koopman (2012), section 4.3.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.GaussianChain(100, jnp.eye(2), precision=1.0).shape
+        (100, 2)
+    """
+    A = np.asarray(transition, float)
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise ValueError(f"the transition has the shape {A.shape}; give a square matrix [d, d]")
+    if steps < 2:
+        raise ValueError(f"steps={steps!r} make no series; give at least two")
+    if not np.all(np.asarray(first_precision) > 0):
+        raise ValueError(
+            f"first_precision={first_precision!r} is not positive; give a small number for a diffuse start"
+        )
+    is_matrix = Precisions in precision.kinds() if isinstance(precision, Expression) else np.ndim(precision) == 2
+    kind = Precisions if is_matrix else Positive
+    floating = jnp.result_type(float)
+    return GaussianChainFactor(
+        jnp.asarray(A, floating),
+        argument(precision, kind, "the precision of GaussianChain"),
+        jnp.broadcast_to(jnp.asarray(first_mean, floating), A.shape[:1]),
+        jnp.asarray(first_precision, floating),
+        steps,
+        is_matrix,
+    )
+
+
+@record
+class GaussianChainFactor(Factor):
+    """A series of vectors. Use `GaussianChain`.
+
+    Attributes:
+        transition: A.
+        precision: Q.
+        first_mean: m₁.
+        first_precision: P₁.
+        steps: T.
+        is_matrix: whether Q is a matrix, and not a diagonal.
+    """
+
+    transition: Any
+    precision: Any
+    first_mean: Any
+    first_precision: Any
+    steps: int = static()
+    is_matrix: bool = static()
+
+    kind = Series
+    misses = False
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        """The precision."""
+        return {"precision": self.precision}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Times and numbers of each."""
+        return self.steps, self.transition.shape[0]
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns the log density of the whole series."""
+        A, d, log2pi = self.transition, self.transition.shape[0], math.log(2.0 * math.pi)
+        logdet, Q = self._precision(at)
+        before, after = jnp.sum(x.outer[:-1], axis=0), jnp.sum(x.outer[1:], axis=0)
+        moved = A @ jnp.sum(x.cross, axis=0)
+        scatter = after - moved - moved.T + A @ before @ A.T
+        steps = (self.steps - 1) * (logdet - d * log2pi) - jnp.sum(Q * scatter)
+        m = self.first_mean
+        square = jnp.trace(x.outer[0]) - 2.0 * jnp.sum(m * x.first[0]) + jnp.sum(m**2)
+        first = d * (jnp.log(self.first_precision) - log2pi) - self.first_precision * square
+        return (steps + first) / 2.0
+
+    def _precision(self, at: Environment) -> tuple[Array, Array]:
+        """Returns E log det Q and E Q."""
+        if self.is_matrix:
+            matrix = self.precision.of_kind(Precisions, at)
+            return matrix.logdet, matrix.matrix
+        d = self.transition.shape[0]
+        diagonal = self.precision.of_kind(Positive, at)
+        spread = lambda part: jnp.broadcast_to(part, (d,))
+        return jnp.sum(spread(diagonal.log)), jnp.diag(spread(diagonal.value))

@@ -1,0 +1,219 @@
+r"""The one function F of statistics: the log joint of a row, and of what all rows share.
+
+\[ F = \sum_a \log p(x_a \mid \text{arguments}) \]
+
+at \(T(\theta)\) the log joint itself, at \(\mu\) its expectation under a belief whose variables are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.incomplete import Incomplete
+from lamu.dtype_policy import lenient
+from lamu.graphs.expressions import Environment
+from lamu.graphs.program import Site
+from lamu.graphs.statistics import Categories
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = ["Row", "log_joint"]
+
+
+def log_joint(sites: tuple[Site, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
+    """Returns the sum of the log densities of some sites in nats.
+
+    Args:
+        sites: which.
+        at: the statistics of all variables.
+        observed: whether each entry is there, of those that miss some.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import log_joint
+        >>> from lamu.graphs.program import Site
+        >>> from lamu.graphs.statistics import Numbers
+        >>> sites = (Site("x", graphs.Normal(0.0, 1.0), (), False),)
+        >>> round(float(log_joint(sites, Environment({"x": Numbers.of(0.0)}))), 4)
+        -0.9189
+    """
+    known = observed or {}
+    with lenient():  # the arguments of a factor broadcast as NumPy's do
+        terms = [site.factor.log_density(at.statistics[site.name], at, known.get(site.name)) for site in sites]
+    return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
+
+
+@record
+class Row:
+    r"""One row: what it observes, and the variables that it leaves open.
+
+    Attributes:
+        sites: the sites of the row.
+        known: T of what is observed, by name.
+        observed: whether each entry is there, for those that miss some.
+        inputs: the inputs by name.
+        evidence: by name, what is added to the natural parameters of a category that is missing in some rows only.
+        temperature: T.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.program import Site
+        >>> sites = (Site("z", graphs.Categorical(jnp.array([0.5, 0.5])), (), True),)
+        >>> [site.name for site in Row.of(sites, (), {}, 1.0, float).latent]
+        ['z']
+    """
+
+    sites: Any
+    known: Any
+    observed: Any
+    inputs: Any
+    evidence: Any
+    temperature: Any = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        sites: tuple[Site, ...],
+        inputs: tuple[str, ...],
+        data: Mapping[str, Any],
+        temperature: Any,
+        dtype: Any = None,
+    ) -> Row:
+        """Returns the row that some data describe.
+
+        Args:
+            sites: the sites of the row.
+            inputs: the names of its inputs.
+            data: its arrays by name.
+            temperature: T.
+            dtype: of statistics.
+        """
+        known, observed, evidence = {}, {}, {}
+        needed = frozenset().union(*(site.factor.names for site in sites))
+        for site in sites:
+            value, mask = value_of(data, site.name)
+            if value is None:
+                continue
+            if mask is not None:
+                value = jnp.where(mask, value, jnp.asarray(site.factor.kind.neutral, value.dtype))
+            with lenient():
+                known[site.name] = in_dtype(site.factor.statistics(value), dtype)
+            if mask is None:
+                continue
+            if site.kind is Categories and site.name in needed:
+                # A category that other variables need is a latent one, which the value ties down where it is there.
+                one_hot = known.pop(site.name).probabilities
+                tie = jnp.where((one_hot > 0) | ~mask, 0.0, -1e30).astype(one_hot.dtype)
+                evidence[site.name] = Categories(tie)
+            else:
+                observed[site.name] = mask
+        given = in_dtype({name: data[name] for name in inputs}, dtype)
+        return cls(sites, known, observed, given, evidence, temperature)
+
+    @property
+    def latent(self) -> tuple[Site, ...]:
+        """The sites of the variables that are not observed."""
+        return tuple(site for site in self.sites if site.name not in self.known)
+
+    @property
+    def coupled(self) -> bool:
+        """Whether two latents meet in a factor, or one in a factor that is not affine in it."""
+        names = {site.name for site in self.latent}
+        for site in self.sites:
+            meeting = names & {site.name, *site.factor.names}
+            if len(meeting) > 1 or (meeting - {site.name} and not site.factor.affine):
+                return True
+        return False
+
+    def zeros(self, at: Environment) -> dict[str, Any]:
+        """Returns the zero statistics of the latents.
+
+        Args:
+            at: the statistics of what all rows share, for dtypes.
+        """
+        dtype = dtype_of(at, self.known)
+        return {site.name: site.kind.zeros(shape_of(site), dtype) for site in self.latent}
+
+    def environment(self, at: Environment, latent: Mapping[str, Any]) -> Environment:
+        """Returns all statistics together.
+
+        Args:
+            at: the statistics of what all rows share.
+            latent: those of the latents.
+        """
+        return Environment({**at.statistics, **self.known, **latent}, self.inputs, self.temperature)
+
+    def log_joint(self, at: Environment, latent: Mapping[str, Any]) -> Array:
+        """Returns F of the row in nats.
+
+        Args:
+            at: the statistics of what all rows share.
+            latent: those of the latents.
+        """
+        return log_joint(self.sites, self.environment(at, latent), self.observed)
+
+
+def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """Returns what the data say of a name, and which entries are there; None for all, and for no data.
+
+    Args:
+        data: arrays by name.
+        name: of a variable; one of several arrays has them as `name.ids` and `name.counts`.
+
+    Examples:
+        >>> from lamu.graphs.joint import value_of
+        >>> value_of({"y": 2.0}, "y"), value_of({}, "y")
+        ((2.0, None), (None, None))
+    """
+    if f"{name}.ids" in data:
+        return (data[f"{name}.ids"], data[f"{name}.counts"]), None
+    value = data.get(name)
+    return (value.value, value.observed) if isinstance(value, Incomplete) else (value, None)
+
+
+def shape_of(site: Site) -> tuple[int, ...]:
+    """Returns the shape of a latent variable.
+
+    Args:
+        site: its site.
+
+    Raises:
+        ValueError: where only the data would tell.
+    """
+    if site.shape is None:
+        raise ValueError(
+            f"{site.name!r} is not in the data, and its shape depends on an input; put it in the data, or give its "
+            "arguments a known shape"
+        )
+    return site.shape
+
+
+def in_dtype(values: Any, dtype: Any) -> Any:
+    """Returns a tree with its floating arrays in a dtype, and whole numbers as they are.
+
+    Args:
+        values: the tree.
+        dtype: the dtype.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs.joint import in_dtype
+        >>> in_dtype(jnp.ones(2, jnp.float16), jnp.float32).dtype
+        dtype('float32')
+    """
+    floating = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if floating(leaf) else leaf, values)
+
+
+def dtype_of(*trees: Any) -> Any:
+    """Returns the floating dtype of statistics."""
+    leaves = [leaf for leaf in jax.tree.leaves(trees) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
+    with lenient():
+        return jnp.result_type(*leaves) if leaves else jnp.result_type(float)

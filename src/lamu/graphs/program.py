@@ -1,0 +1,217 @@
+"""A program, run once, as a list of sites: a variable each, with its factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.families import ExponentialFamily, MultivariateNormal
+from lamu.graphs.expressions import Expression, Input, Scale, Times, Variable
+from lamu.graphs.factor import Factor
+from lamu.graphs.half_cauchy import HalfCauchy
+from lamu.graphs.multivariate_normal import MultivariateNormalFactor
+from lamu.graphs.prior import Known
+from lamu.graphs.statistics import Numbers, Statistics, Vectors
+from lamu.record import record, static
+
+__all__ = ["Program", "Site", "written"]
+
+
+@record
+class Site:
+    r"""A variable of a graph, and the factor that it is the child of.
+
+    Attributes:
+        name: its name.
+        factor: \(p(x \mid \text{arguments})\).
+        plate: the leading axes of independent members.
+        in_rows: whether every row has one of its own.
+        joint: whether its numbers meet in a product, so that a belief keeps them together.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.program import Site
+        >>> Site("w", graphs.Normal(0.0, 1.0), (3,), False, False).shape
+        (3,)
+    """
+
+    name: str = static()
+    factor: Factor
+    plate: tuple[int, ...] = static()
+    in_rows: bool = static()
+    joint: bool = static(default=False)
+
+    @property
+    def kind(self) -> type[Statistics]:
+        """The statistics of the variable."""
+        return Vectors if self.joint else self.factor.kind
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of a value; None where the data decide."""
+        own = self.factor.shape
+        if own is None:
+            return None
+        if isinstance(self.factor, Known):
+            return own
+        split = len(own) - self.factor.kind.events
+        batch, event = own[:split], own[split:]
+        # An argument that has the axes of the plate already brings the members' own.
+        return own if batch[: len(self.plate)] == self.plate else (*self.plate, *batch, *event)
+
+
+class Program:
+    """What a program is given: it samples variables, asks for inputs, and says what every row has.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.families import Gamma
+        >>> m = graphs.Program()
+        >>> rate = m.sample("rate", Gamma(1.0, 1.0))
+        >>> with m.rows():
+        ...     y = m.sample("y", graphs.Poisson(rate))
+        >>> [site.name for site in m.sites]
+        ['rate', 'y']
+    """
+
+    def __init__(self) -> None:
+        self._sites: list[Site] = []
+        self._inputs: list[str] = []
+        self._in_rows = False
+
+    def sample(self, name: str, distribution: Any, plate: int | tuple[int, ...] = ()) -> Any:
+        """Returns a new variable.
+
+        Args:
+            name: its name; one that is in the data is observed.
+            distribution: of a row, one of `lamu.graphs`; of all rows also a belief of `lamu.families`.
+            plate: how many independent members it has, which are its leading axes.
+
+        Raises:
+            ValueError: for a name that is taken, an empty plate, or an argument that belongs to another row.
+            TypeError: for something that is no distribution.
+        """
+        if name in {site.name for site in self._sites} | set(self._inputs):
+            raise ValueError(f"the name {name!r} is taken; a program gives every variable a name of its own")
+        if not name or "/" in name or "*" in name:
+            raise ValueError(f"the name {name!r} cannot be part of a path; give one without / and *")
+        axes = (plate,) if isinstance(plate, int) else tuple(plate)
+        if any(size < 1 for size in axes):
+            raise ValueError(f"plate={plate!r} of {name!r} has no members; give at least one")
+        if isinstance(distribution, HalfCauchy):
+            auxiliary = self.sample(f"{name}.auxiliary", distribution.auxiliary, plate)
+            return Scale((self.sample(name, distribution.square(auxiliary), ()),))
+        if isinstance(distribution, ExponentialFamily):
+            if self._in_rows:
+                raise TypeError(
+                    f"{name!r} is a variable of every row with a belief of lamu.families, which all rows share; "
+                    f"give it a factor, for instance graphs.{type(distribution).__name__}"
+                )
+            distribution = Known(distribution).repeated(axes)
+        elif not isinstance(distribution, Factor):
+            raise TypeError(
+                f"{name!r} is sampled from {distribution!r}; give a belief of lamu.families or a factor of lamu.graphs"
+            )
+        site = Site(name, distribution, axes, self._in_rows)
+        self._require_in_order(site)
+        self._sites.append(site)
+        return Variable(name, site.kind.__name__, site.shape)
+
+    def data(self, name: str) -> Input:
+        """Returns an input: an array of the data that is not modelled.
+
+        Args:
+            name: its name in the data.
+
+        Raises:
+            ValueError: outside `rows`, or for a name that is taken.
+        """
+        if not self._in_rows:
+            raise ValueError(f"the input {name!r} belongs to a row; ask for it inside `with m.rows():`")
+        if name in {site.name for site in self._sites}:
+            raise ValueError(f"the name {name!r} is taken by a variable; name inputs otherwise")
+        if name not in self._inputs:
+            self._inputs.append(name)
+        return Input(name)
+
+    @contextmanager
+    def rows(self) -> Iterator[None]:
+        """What is sampled inside belongs to every row of the data."""
+        if self._in_rows:
+            raise ValueError("rows() stands inside rows(); a row has plates, and no rows of its own")
+        self._in_rows = True
+        try:
+            yield
+        finally:
+            self._in_rows = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(self._inputs)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """All sites in the order of the program."""
+        meeting = frozenset().union(*(_in_products(site.factor) for site in self._sites))
+        return tuple(_joined(s) if s.factor.kind is Numbers and s.name in meeting else s for s in self._sites)
+
+    def _require_in_order(self, site: Site) -> None:
+        rows = {known.name for known in self._sites if known.in_rows}
+        outside = sorted(site.factor.names & rows)
+        if outside and not site.in_rows:
+            raise ValueError(
+                f"{site.name!r} belongs to all rows and depends on {', '.join(outside)}, of which every row has one; "
+                "sample it inside `with m.rows():`"
+            )
+
+
+def _joined(site: Site) -> Site:
+    """Returns a site of numbers as one whose belief keeps the last axis together."""
+    factor: Any = site.factor
+    if isinstance(factor, Known):
+        values = factor.belief.precision.values
+        matrix = values[..., :, None] * jnp.eye(values.shape[-1], dtype=values.dtype)
+        factor = Known(MultivariateNormal(factor.belief.mean, matrix))
+    return Site(site.name, factor, site.plate, site.in_rows, joint=True)
+
+
+def _in_products(node: Any) -> frozenset[str]:
+    """The names of the variables that meet in some product, or in a vector's mean, below a factor or an expression."""
+    if isinstance(node, Times | MultivariateNormalFactor):
+        return node.names
+    if isinstance(node, Factor):
+        below = tuple(node.arguments.values())
+    else:
+        below = tuple(part for part in vars(node).values() if isinstance(part, Expression))
+    return frozenset().union(*(_in_products(part) for part in below))
+
+
+def written(program: Callable[[Program], Any]) -> tuple[tuple[Site, ...], tuple[str, ...]]:
+    """Runs a program once, and returns its sites and the names of its inputs.
+
+    Args:
+        program: a function of a `Program`.
+
+    Raises:
+        ValueError: for a program without a row.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.families import Beta
+        >>> from lamu.graphs.program import written
+        >>> def coin(m):
+        ...     p = m.sample("p", Beta(1.0, 1.0))
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Bernoulli(p))
+        >>> [site.in_rows for site in written(coin)[0]]
+        [False, True]
+    """
+    m = Program()
+    program(m)
+    if not any(site.in_rows for site in m.sites):
+        raise ValueError("the program has no rows; sample what the data hold inside `with m.rows():`")
+    return m.sites, m.inputs

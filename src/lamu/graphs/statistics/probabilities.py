@@ -1,0 +1,158 @@
+"""Statistics of probabilities, and of what has them: categories and counts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lamu.families import Beta, Categorical, Dirichlet
+from lamu.graphs.statistics.interface import Statistics, kept
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = ["Categories", "Chance", "Counts", "Simplex"]
+
+
+@record
+class Simplex(Statistics):
+    """Probabilities that sum to one.
+
+    Attributes:
+        log: log π `[..., K]`.
+    """
+
+    log: Any
+
+    words = "probabilities that sum to one"
+    events = 1
+    constraint: ClassVar[dict[str, Any]] = {"": "simplex"}
+
+    @classmethod
+    def of(cls, value: Any) -> Simplex:
+        """Returns log π."""
+        return cls(jnp.log(value))
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Simplex:
+        """Returns zeros."""
+        return cls(jnp.zeros(shape, dtype))
+
+    def belief(self) -> Dirichlet:
+        """Returns the Dirichlet belief."""
+        return Dirichlet.from_natural(self.log, ())
+
+    def mode(self) -> Any:
+        """Returns λ over its sum; next to zero where it is negative and the peak is at the edge."""
+        counts = kept(self.log)
+        return counts / jnp.sum(counts, axis=-1, keepdims=True)
+
+
+@record
+class Chance(Statistics):
+    """Probabilities, each of one event.
+
+    Attributes:
+        log: log p.
+        log_complement: log(1 − p).
+    """
+
+    log: Any
+    log_complement: Any
+
+    words = "probabilities"
+    neutral = 0.5
+    constraint: ClassVar[dict[str, Any]] = {"": "unit_interval"}
+
+    @classmethod
+    def of(cls, value: Any) -> Chance:
+        """Returns (log p, log(1 − p))."""
+        return cls(jnp.log(value), jnp.log1p(-value))
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Chance:
+        """Returns zeros."""
+        return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+
+    def belief(self) -> Beta:
+        """Returns the Beta belief."""
+        return Beta.from_natural((self.log, self.log_complement), ())
+
+    def mode(self) -> Any:
+        """Returns λ₁ / (λ₁ + λ₂), inside the interval."""
+        events, others = kept(self.log), kept(self.log_complement)
+        return events / (events + others)
+
+
+@record
+class Categories(Statistics):
+    """One of K categories: of a value the one-hot vector, of a belief the probabilities of all K.
+
+    Attributes:
+        probabilities: `[..., K]`.
+    """
+
+    probabilities: Any
+
+    words = "categories"
+    events = 1
+
+    @classmethod
+    def of(cls, value: Any) -> Categories:
+        """Returns one-hot vectors as they are."""
+        return cls(value)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Categories:
+        """Returns zeros."""
+        return cls(jnp.zeros(shape, dtype))
+
+    @classmethod
+    def under(cls, belief: Any) -> Categories:
+        """Returns the probabilities."""
+        return cls(belief.mean)
+
+    def belief(self) -> Categorical:
+        """Returns the belief with these logits."""
+        return Categorical(self.probabilities)
+
+    def log_partition(self) -> Array:
+        """Returns the log of the sum of exponentials over all K."""
+        return jnp.sum(jax.nn.logsumexp(self.probabilities, axis=-1))
+
+    def mode(self) -> Any:
+        """Returns the one-hot vector of the most probable category."""
+        K = self.probabilities.shape[-1]
+        return jax.nn.one_hot(jnp.argmax(self.probabilities, axis=-1), K, dtype=self.probabilities.dtype)
+
+
+@record
+class Counts(Statistics):
+    """Whole numbers that are observed.
+
+    Attributes:
+        value: x.
+    """
+
+    value: Any
+
+    words = "counts"
+
+    @classmethod
+    def of(cls, value: Any) -> Counts:
+        """Returns x."""
+        return cls(value)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Counts:
+        """Raises a TypeError: a count that is not observed has no closed form here."""
+        raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
+
+    def belief(self) -> Any:
+        """Raises a TypeError: a count that is not observed has no closed form here."""
+        raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")
+
+    def mode(self) -> Any:
+        """Raises a TypeError: a count that is not observed has no closed form here."""
+        raise TypeError("a count that is not in the data has no closed form; observe it, or leave it out")

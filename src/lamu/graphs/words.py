@@ -1,0 +1,95 @@
+r"""The words of a document, each of a topic that is summed out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.expressions import Environment, Expression
+from lamu.graphs.factor import Factor, argument
+from lamu.graphs.statistics import Counts, Simplex
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = ["Words", "WordsFactor"]
+
+
+def Words(share: Any, topic: Any) -> WordsFactor:
+    r"""Returns the factor of a document's words, a mixture of the topics' distributions over the vocabulary.
+
+    \[ \sum_v c_v\, \log \sum_k \exp\big(E\log\theta_k + E\log\beta_{kv}\big) \]
+
+    which is \(\sum_v c_v \log \sum_k \theta_k \beta_{kv}\) at known shares and topics, and the best bound over the
+    topic of every word otherwise. A row of data is a pair of arrays, the words that occur and how often, `(ids,
+    counts)`, padded by counts of zero.
+
+    Args:
+        share: θ `[K]`, the shares of the topics in the document.
+        topic: β `[K, V]`, variables with a `Dirichlet` belief.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+
+    Source: Blei, Ng & Jordan (2003), equations 6 and 7; Hoffman, Blei, Wang & Paisley (2013), section 3.1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.Words(jnp.full(2, 0.5), jnp.full((2, 5), 0.2)).affine
+        False
+    """
+    return WordsFactor(
+        argument(share, Simplex, "the share of Words"),
+        argument(topic, Simplex, "the topic of Words"),
+    )
+
+
+@record
+class WordsFactor(Factor):
+    """The words of a document. Use `Words`.
+
+    Attributes:
+        share: θ.
+        topic: β.
+    """
+
+    share: Any
+    topic: Any
+
+    kind = Counts
+    affine = False
+    misses = False
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        """Shares and topics."""
+        return {"share": self.share, "topic": self.topic}
+
+    @property
+    def shape(self) -> None:
+        """As long as the document."""
+        return None
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns the log probability of the words, or its bound."""
+        ids, counts = x.value
+        T = at.temperature
+        share = self.share.of_kind(Simplex, at).log / T
+        words = self.topic.of_kind(Simplex, at).log[:, ids] / T
+        # By exponentials taken once, so that what an iteration over the shares repeats is two products.
+        largest, top = jax.lax.stop_gradient((jnp.max(share), jnp.max(words, axis=0)))
+        probability = jnp.exp(share - largest) @ jnp.exp(words - top)
+        log = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + top
+        return T * jnp.sum(counts.astype(log.dtype) * log)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for anything but whole numbers from zero."""
+        bad = (value < 0) | (value != np.floor(value))
+        if bad.any():
+            raise ValueError(f"{name} is {value[bad][0]:g} in a row; words and their counts are whole numbers from 0")
+        size = None if self.topic.shape is None else self.topic.shape[-1]
+        if name.endswith(".ids") and size is not None and value.max() >= size:
+            raise ValueError(f"{name} has the word {value.max()} and the topics have {size}; number words from 0")

@@ -1,0 +1,202 @@
+"""Programs: what a graph refuses, in a sentence that names the value and the remedy, before any compute."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import lamu
+from lamu import graphs
+from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, MultivariateNormal, Wishart
+from lamu.graphs.expressions import Constant, Environment, Indexed
+from lamu.graphs.joint import log_joint
+from lamu.graphs.program import Site
+from lamu.graphs.statistics import KINDS, kind_of
+from lamu.operators import Diagonal
+
+RANDOM = np.random.default_rng(1)
+
+
+X, V = RANDOM.normal(size=3), RANDOM.normal(size=(2, 2))
+SPD = V @ V.T + np.eye(2)
+
+
+@pytest.mark.parametrize(
+    ("factor", "value", "expected"),
+    [
+        (graphs.Normal(0.5, precision=4.0), X, stats.norm(0.5, 0.5).logpdf(X).sum()),
+        (graphs.Normal(X, scale=2.0), X + 1, stats.norm(X, 2.0).logpdf(X + 1).sum()),
+        (
+            graphs.MultivariateNormal(V[0], SPD),
+            V[1],
+            stats.multivariate_normal(V[0], np.linalg.inv(SPD)).logpdf(V[1]),
+        ),
+        (graphs.Gamma(2.0, 3.0), X**2, stats.gamma(2.0, scale=1 / 3).logpdf(X**2).sum()),
+        (graphs.InverseGamma(2.0, 3.0), X**2, stats.invgamma(2.0, scale=3.0).logpdf(X**2).sum()),
+        (graphs.Dirichlet(jnp.array([2.0, 3.0])), np.array([0.3, 0.7]), stats.dirichlet([2.0, 3.0]).logpdf([0.3, 0.7])),
+        (graphs.Bernoulli(0.3), np.array([1, 0, 1]), 2 * np.log(0.3) + np.log(0.7)),
+        (graphs.Poisson(2.5), np.array([0, 3]), stats.poisson(2.5).logpmf([0, 3]).sum()),
+        (graphs.Categorical(jnp.array([0.2, 0.8])), np.array(1), np.log(0.8)),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_factors_are_scipys_densities(factor, value, expected) -> None:
+    site = Site("x", factor, (), True)
+    found = log_joint((site,), Environment({"x": factor.statistics(jnp.asarray(value))}))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_words_are_a_mixture_of_topics() -> None:
+    share, topic = RANDOM.dirichlet(np.ones(2)), RANDOM.dirichlet(np.ones(4), 2)
+    factor = graphs.Words(share, topic)
+    x = factor.statistics((jnp.array([0, 3]), jnp.array([2, 1])))
+    found = log_joint((Site("words", factor, (), True),), Environment({"words": x}))
+    p = share @ topic
+    np.testing.assert_allclose(found, 2 * np.log(p[0]) + np.log(p[3]), rtol=1e-12)
+
+
+def test_a_half_cauchy_is_one_by_its_auxiliary_variable() -> None:
+    """∫ IG(v | ½, 1/a) IG(a | ½, 1/A²) da, at v = s², is the half-Cauchy's density by the change of variables."""
+    A, s = 0.7, 1.3
+    a = np.exp(np.linspace(-12, 14, 4001))
+    joint = stats.invgamma(0.5, scale=1 / a).pdf(s**2) * stats.invgamma(0.5, scale=1 / A**2).pdf(a)
+    density = np.trapezoid(joint * a, np.log(a)) * 2 * s
+    np.testing.assert_allclose(density, stats.halfcauchy(scale=A).pdf(s), rtol=1e-4)
+    auxiliary = graphs.HalfCauchy(A).auxiliary
+    np.testing.assert_allclose(float(auxiliary.scale.value), 1 / A**2)
+
+
+@pytest.mark.parametrize(
+    "belief",
+    [
+        Gaussian(jnp.array([1.0, 2.0]), Diagonal(jnp.array([2.0, 3.0]))),
+        MultivariateNormal(jnp.array([1.0, 2.0]), jnp.asarray(SPD)),
+        Gamma(3.0, 2.0),
+        InverseGamma(3.0, 2.0),
+        Wishart(4.0, jnp.asarray(SPD)),
+        lamu.families.NormalGamma(0.3, 2.0, 3.0, 4.0),
+        lamu.families.NormalWishart(jnp.ones(2), 2.0, 4.0, jnp.asarray(SPD)),
+        Dirichlet(jnp.array([2.0, 3.0, 4.0])),
+        Beta(2.0, 3.0),
+    ],
+    ids=lambda belief: type(belief).__name__,
+)
+def test_statistics_are_those_of_the_families(belief) -> None:
+    """Their natural parameters lead back to the belief, their T to its density, and the mode is its peak."""
+    kind = kind_of(belief)
+    assert kind.__name__ in KINDS
+    natural = kind(*jax.tree.leaves(belief.to_natural()))
+    back = natural.belief()
+    for mine, theirs in zip(jax.tree.leaves(back), jax.tree.leaves(belief), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    drawn = belief.sample(jax.random.key(0))
+    density = lamu.tree.dot(natural, kind.of(drawn)) - natural.log_partition()
+    np.testing.assert_allclose(density, belief.log_prob(drawn), rtol=1e-9)
+    mode = natural.mode()
+    peak = belief.log_prob(mode)
+    for number in range(4):
+        noise = lamu.tree.normal(jax.random.key(number), mode)
+        if kind.__name__ == "Simplex":
+            noise = noise - jnp.mean(noise)
+        noise = jax.tree.map(lambda leaf: leaf + leaf.T if leaf.ndim == 2 else leaf, noise)
+        assert belief.log_prob(lamu.tree.add(mode, noise, 1e-3)) < peak
+
+
+def test_what_a_program_refuses() -> None:
+    m = graphs.Program()
+    rate = m.sample("rate", Gamma(1.0, 1.0), plate=3)
+    weight = m.sample("weight", Dirichlet(jnp.ones(4)))
+    for wrong, error, words in (
+        (lambda: m.sample("rate", Gamma(1.0, 1.0)), ValueError, "'rate' is taken"),
+        (lambda: m.sample("a/b", Gamma(1.0, 1.0)), ValueError, "'a/b' cannot be part of a path"),
+        (lambda: m.sample("empty", Gamma(1.0, 1.0), plate=0), ValueError, "plate=0 of 'empty' has no members"),
+        (lambda: m.sample("x", 3.0), TypeError, "sampled from 3.0; give a belief"),
+        (lambda: m.sample("x", Exponential(1.0)), TypeError, "Exponential is no prior of a graph"),
+        (lambda: m.data("x"), ValueError, "'x' belongs to a row"),
+        (lambda: graphs.Normal(rate, precision=1.0), TypeError, "the mean of Normal is rate, positive numbers"),
+        (lambda: graphs.Normal(0.0, precision=weight), TypeError, "precision of Normal is weight, probabilities"),
+        (lambda: graphs.Normal(0.0, precision=-1.0), ValueError, "precision of Normal is -1; give positive"),
+        (lambda: graphs.Normal(0.0), TypeError, "needs a precision or a scale"),
+        (lambda: graphs.Poisson(weight), TypeError, "rate of Poisson is weight"),
+        (lambda: graphs.Gamma(rate, 1.0), TypeError, "the shape is the variable 'rate'"),
+        (lambda: graphs.Dirichlet(rate), TypeError, "a Dirichlet has no closed form"),
+        (lambda: graphs.Categorical(jnp.array([0.5, 0.4])), ValueError, "sum to 0.9; divide"),
+        (lambda: graphs.HalfCauchy(-1.0), ValueError, "-1.0; give a positive number"),
+        (lambda: graphs.Coordinate(0), ValueError, "sweeps=0 update nothing"),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
+    with m.rows():
+        z = m.sample("z", graphs.Categorical(weight))
+        with pytest.raises(ValueError, match=r"has 4 categories and the plate \['rate'\] has 3 members"):
+            graphs.Poisson(rate[z])
+        with pytest.raises(TypeError, match=r"give it a factor, for instance graphs.Gamma"):
+            m.sample("own", Gamma(1.0, 1.0))
+    with pytest.raises(ValueError, match="'late' belongs to all rows and depends on z"):
+        m.sample("late", graphs.Categorical(picked_by(z)))
+    with pytest.raises(ValueError, match="the program has no rows"):
+        lamu.Graph(lambda m: m.sample("rate", Gamma(1.0, 1.0)))
+
+
+def picked_by(z):
+    """A table of probabilities picked by a category of a row."""
+    return Indexed(Constant(jnp.full((4, 2), 0.5)), z)
+
+
+def test_products_are_of_two_independent_vectors() -> None:
+    m = graphs.Program()
+    w = m.sample("w", graphs.Normal(jnp.zeros(3), precision=1.0))
+    rate = m.sample("rate", Gamma(1.0, 1.0), plate=3)
+    for wrong, error, words in (
+        (lambda: w @ w, ValueError, "both sides of @ depend on w"),
+        (lambda: rate @ w, TypeError, "rate is positive numbers"),
+        (lambda: jnp.ones(4) @ w, ValueError, "@ meets 4 and 3 numbers"),
+        (lambda: w + w, ValueError, "both sides of \\+ depend on w"),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
+
+
+def rows_of(m) -> None:
+    rate = m.sample("rate", Gamma(1.0, 1.0))
+    with m.rows():
+        m.sample("y", graphs.Poisson(rate))
+        m.sample("v", graphs.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        m.sample("u", graphs.Normal(m.data("x") @ jnp.ones(2), precision=1.0))
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "words"),
+    [
+        ({"Y": [1]}, ValueError, "unknown key 'Y'"),
+        ([1, 2], TypeError, "data is a list; pass arrays by the names"),
+        ({"x": np.ones((1, 2))}, ValueError, "observe no variable of a row"),
+        ({"y": [1]}, ValueError, "lack the input 'x'"),
+        ({"y": [-1.0], "x": np.ones((1, 2))}, ValueError, "y is -1 in a row; counts are"),
+        ({"v": [[np.nan, 1.0], [1.0, 2.0]], "x": np.ones((2, 2))}, ValueError, "NaN in row 0, and Multivariate"),
+        ({"u": [1.0], "x": [[np.nan, 1.0]]}, ValueError, "the input 'x' is NaN"),
+        ({"u": [np.nan], "x": [[1.0, 1.0]]}, ValueError, "u is NaN in every row"),
+        ({"v": np.ones((2, 3)), "x": np.ones((2, 2))}, ValueError, "v has the shape \\(2, 3\\)"),
+    ],
+)
+def test_what_data_a_graph_refuses(data, error, words) -> None:
+    with pytest.raises(error, match=words):
+        lamu.Graph(rows_of).read(data)
+
+
+def test_names_of_latents() -> None:
+    with pytest.raises(ValueError, match="local names 'w', which no row has"):
+        lamu.Graph(rows_of, local={"w": graphs.Coordinate()})
+    with pytest.raises(TypeError, match=r"exact messages need a lamu.Graph"):
+        lamu.fit(
+            lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)),
+            (np.ones((4, 1)), np.ones(4)),
+            lamu.algorithms.vmp(),
+            steps=1,
+        )
+    for wrong in (lambda: lamu.algorithms.vmp(restarts=0), lambda: lamu.algorithms.em(-1.0)):
+        with pytest.raises(ValueError, match=r"restarts=0|tolerance=-1.0"):
+            wrong()

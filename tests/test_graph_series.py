@@ -1,0 +1,138 @@
+"""Series as one variable of a row, against a filter and smoother in NumPy, and against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+import lamu
+from lamu import graphs
+from lamu.families import Dirichlet, Gamma, NormalGamma
+
+RANDOM = np.random.default_rng(4)
+A, Q, R = np.array([[1.0, 0.5], [0.0, 0.9]]), np.diag([2.0, 3.0]), 4.0  # Q and R are precisions
+C, FIRST = np.array([1.0, 0.3]), 0.5
+
+
+def filtered(y: np.ndarray) -> tuple[float, np.ndarray]:
+    """Log likelihood and smoothed means, by Kalman's filter and the Rauch–Tung–Striebel smoother."""
+    m, P, log = np.zeros(2), np.eye(2) / FIRST, 0.0
+    means, covariances, predicted = [], [], []
+    for t, value in enumerate(y):
+        if t:
+            m, P = A @ m, A @ P @ A.T + np.linalg.inv(Q)
+        predicted.append((m, P))
+        if not np.isnan(value):
+            S = C @ P @ C + 1 / R
+            log += stats.norm(C @ m, np.sqrt(S)).logpdf(value)
+            gain = P @ C / S
+            m, P = m + gain * (value - C @ m), P - np.outer(gain, C @ P)
+        means.append(m)
+        covariances.append(P)
+    for t in range(len(y) - 2, -1, -1):
+        gain = covariances[t] @ A.T @ np.linalg.inv(predicted[t + 1][1])
+        means[t] = means[t] + gain @ (means[t + 1] - predicted[t + 1][0])
+    return log, np.stack(means)
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.3])
+def test_a_chain_is_kalmans_filter_and_its_gradient_the_smoother(holes: float) -> None:
+    T = 25
+    y = RANDOM.normal(size=(3, T)).cumsum(axis=1)
+    y[RANDOM.uniform(size=y.shape) < holes] = np.nan
+
+    def series(m) -> None:
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(T, A, Q, first_precision=FIRST))
+            m.sample("y", graphs.Normal(x @ C, precision=R))
+
+    graph = lamu.Graph(series)
+    rows = graph.read({"y": y})
+    found = jax.jit(lambda batch: graph.row_bounds({}, batch))(rows.full())
+    natural = jax.jit(lambda y: graph.row_latents({}, y)["x"])(rows.y)
+    means = jax.vmap(lambda part: part.belief().mean)(natural)
+    for row in range(3):
+        log, smoothed = filtered(y[row])
+        np.testing.assert_allclose(found[row], log, atol=1e-8)
+        np.testing.assert_allclose(means[row], smoothed, atol=1e-8)
+
+
+def test_hidden_categories_are_summed_over_all_series() -> None:
+    T, K = 5, 3
+    start, step = RANDOM.dirichlet(np.ones(K)), RANDOM.dirichlet(np.ones(K), K)
+    levels, y = np.array([-1.0, 0.5, 2.0]), RANDOM.normal(size=(2, T))
+    y[0, 2] = np.nan
+
+    def hidden(m) -> None:
+        level = m.sample("level", graphs.Normal(levels, precision=1e8))
+        with m.rows():
+            z = m.sample("z", graphs.Markov(T, start, step))
+            m.sample("y", graphs.Normal(level[z], precision=2.0))
+
+    graph = lamu.Graph(hidden)
+    statistics = graph.values({"level": jnp.asarray(levels)})
+    rows = graph.read({"y": y})
+    found = graph.row_bounds(statistics, rows.full())
+    local = jax.vmap(lambda part: part.belief().mean)(graph.row_latents(statistics, rows.y)["z"])
+    for row in range(2):
+        terms, states = [], list(itertools.product(range(K), repeat=T))
+        for z in states:
+            log = np.log(start[z[0]]) + sum(np.log(step[i, j]) for i, j in itertools.pairwise(z))
+            densities = stats.norm(levels[list(z)], np.sqrt(0.5)).logpdf(y[row])
+            terms.append(log + np.nansum(densities))
+        total = logsumexp(terms)
+        np.testing.assert_allclose(found[row], total, atol=1e-10)
+        weight = np.exp(np.array(terms) - total)
+        expected = np.array(
+            [[sum(w for w, z in zip(weight, states, strict=True) if z[t] == k) for k in range(K)] for t in range(T)]
+        )
+        np.testing.assert_allclose(local[row], expected, atol=1e-10)
+
+
+def test_a_hidden_markov_model_learns_by_vmp() -> None:
+    T = 40
+    z = (np.arange(T) // 10) % 2
+    y = np.stack([np.where(z, 2.0, -2.0) + 0.5 * RANDOM.normal(size=T) for _ in range(4)])
+
+    def hidden(m) -> None:
+        start = m.sample("start", Dirichlet(jnp.ones(2)))
+        step = m.sample("step", Dirichlet(jnp.ones(2)), plate=2)
+        part = m.sample("part", NormalGamma(0.0, 0.1, 2.0, 1.0), plate=2)
+        with m.rows():
+            states = m.sample("z", graphs.Markov(T, start, step))
+            m.sample("y", graphs.Normal(part[states]))
+
+    fit = lamu.fit(lamu.Graph(hidden), {"y": y}, lamu.algorithms.vmp(), steps=40)
+    assert np.diff(fit.history["loss"]).max() <= 1e-10
+    found = np.asarray(fit.posterior.mean["network"]["part"]["mean"])
+    np.testing.assert_allclose(np.sort(found), [-2.0, 2.0], atol=0.2)
+    stay = np.diagonal(fit.posterior.mean["network"]["step"])
+    np.testing.assert_allclose(stay, 0.9, atol=0.07)
+
+
+def test_em_finds_the_variances_of_a_level() -> None:
+    """The score of the marginal likelihood, from Kalman's filter, is zero there."""
+    T = 80
+    level = np.cumsum(0.5 * RANDOM.normal(size=T))
+    y = (level + RANDOM.normal(size=T))[None]
+
+    def local_level(m) -> None:
+        step = m.sample("step", Gamma(1.0, 1e-9))
+        noise = m.sample("noise", Gamma(1.0, 1e-9))
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(T, jnp.eye(1), precision=step))
+            m.sample("y", graphs.Normal(x @ jnp.ones(1), precision=noise))
+
+    graph = lamu.Graph(local_level)
+    fit = lamu.fit(graph, {"y": y}, lamu.algorithms.em(tolerance=0.0), steps=1500)
+    point = fit.posterior.mean["network"]
+    batch = graph.read({"y": y}).full()
+    score = jax.grad(lambda log: graph.row_bounds(graph.values(jax.tree.map(jnp.exp, log)), batch)[0])
+    for slope in jax.tree.leaves(score(jax.tree.map(jnp.log, point))):
+        assert abs(float(slope)) < 1e-4
