@@ -38,6 +38,16 @@ def test_algorithms_are_listed_from_the_code(lamu):
         assert isinstance(row["departures"], list)
 
 
+def test_one_algorithm_is_shown_with_its_options(lamu):
+    ran = lamu("algorithms", "ivon")
+    assert ran.code == 0
+    assert all(word in ran.out for word in ("Price", "Shen et al. 2024", "--set b1=", "0.9"))
+    shown = json.loads(lamu("algorithms", "ivon", "--json").out)
+    assert shown["options"]["b1"] == "0.9"
+    assert shown["departures"]
+    assert "did you mean 'ivon'" in lamu("algorithms", "ivno").err
+
+
 # A plain install, without the extras
 
 WITHOUT_EXTRAS = """
@@ -72,6 +82,13 @@ def test_a_plain_install_lists_every_algorithm_and_names_the_extra_where_one_nee
         assert ran.stderr.startswith("lamu: ")
     assert "step_size" not in plainly("fit", "iris", "--out", out, "--algorithm", "nuts").stderr  # nuts has none
     assert not list(tmp_path.iterdir())
+
+
+def test_a_check_that_needs_an_extra_was_not_run_and_did_not_fail():
+    ran = plainly("verify", "hmc")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "not run, for want of an extra: hmc" in ran.stdout
+    assert "failed" not in ran.stdout
 
 
 def test_the_rows_that_are_listed_without_the_extra_are_the_algorithms_own():

@@ -280,11 +280,17 @@ def _compare(
 
 
 @app.command("algorithms")
-def _algorithms(as_json: _Json = False) -> None:
-    """List the algorithms as the choices that they are."""
-    from lamu.cli.listing import list_algorithms
+def _algorithms(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of them, with its options.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """List the algorithms as the choices that they are, or show one of them."""
+    from lamu.cli.listing import list_algorithms, show_algorithm
 
-    list_algorithms(as_json)
+    if name is None:
+        list_algorithms(as_json)
+    else:
+        show_algorithm(name, as_json)
 
 
 @app.command("verify")

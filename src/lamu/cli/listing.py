@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from typing import Any
 
 from lamu.cli.printing import show_document, show_line, show_table
-from lamu.cli.recipes import recipes
+from lamu.cli.recipes import find, recipes, settings_of
 from lamu.data.spelling import nearest
 
-__all__ = ["list_algorithms", "verify"]
+__all__ = ["list_algorithms", "show_algorithm", "verify"]
 
 LIKELIHOODS = "likelihoods"  # the name of all their checks together
 
+_NOT_RUN = "not run"
+_OF_EXTRAS = ("arviz", "blackjax")
 _CHOICES = ("algorithm", "family", "expectation", "curvature", "departures", "source")
 _CHECKS = ("algorithm", "reference", "deviation", "tolerance", "result")
 _SHIPPED = (
@@ -31,10 +34,10 @@ _SHIPPED = (
 
 
 def list_algorithms(as_json: bool = False) -> None:
-    """Prints each algorithm as the choices that it makes inside the rule.
+    """Prints each algorithm with its belief and its expectation: the first two of its choices inside the rule.
 
     Args:
-        as_json: whether to print one JSON document in place of a table.
+        as_json: whether to print one JSON document, with all choices, in place of a table.
     """
     rows = []
     for name, recipe in recipes().items():
@@ -43,7 +46,37 @@ def list_algorithms(as_json: bool = False) -> None:
     if as_json:
         show_document([dict(zip(_CHOICES, row, strict=True)) for row in rows])
         return
-    show_table("algorithms", _CHOICES, [(*row[:4], ", ".join(row[4]) or "none", row[5]) for row in rows])
+    show_table("algorithms", _CHOICES[:3], [row[:3] for row in rows])
+    show_line("lamu algorithms NAME shows all choices of one, its source, and its options")
+
+
+def show_algorithm(name: str, as_json: bool = False) -> None:
+    """Prints one algorithm: what it is, its choices inside the rule, its source, and its options.
+
+    Args:
+        name: the algorithm, or `package.module:name` for one of another module.
+        as_json: whether to print one JSON document in place of a table.
+
+    Raises:
+        ValueError: for an unknown name; the message has the nearest one.
+    """
+    recipe = find(name)
+    choices = recipe.choices
+    values = (name, choices.family, choices.expectation, choices.curvature, choices.departures, recipe.source)
+    options = {
+        option: None if each.default is each.empty else repr(each.default)
+        for option, each in settings_of(recipe).items()
+    }
+    summary = (inspect.getdoc(recipe.factory) or "").split("\n\n")[0].replace("\n", " ")
+    if as_json:
+        show_document({**dict(zip(_CHOICES, values, strict=True)), "summary": summary, "options": options})
+        return
+    departures = ", ".join(choices.departures) or "none"
+    rows = [("family", choices.family), ("expectation", choices.expectation), ("curvature", choices.curvature)]
+    rows += [("departures", departures), ("source", recipe.source)]
+    rows += [(f"--set {option}=", "required" if default is None else default) for option, default in options.items()]
+    show_line(summary)
+    show_table(name, ("choice", "value"), rows)
 
 
 def verify(name: str | None = None, as_json: bool = False) -> bool:
@@ -59,7 +92,7 @@ def verify(name: str | None = None, as_json: bool = False) -> bool:
 
     Returns:
         Whether every check passed and every default fit reached what is expected of its kind. A row that stops with an
-        error has failed.
+        error has failed; one that needs an extra which is not installed was not run, and says so.
 
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
@@ -80,19 +113,24 @@ def verify(name: str | None = None, as_json: bool = False) -> bool:
     fits = [_ship(each, row) for each, row in defaults.items() if name in (None, each)]
     if fits and not as_json:
         show_table("as shipped: no arguments, no length, bundled data", _SHIPPED, [_cells(row) for row in fits])
-    failed = [row["algorithm"] for row in (*densities, *steps) if row["result"] != "pass"]
-    missed = [row["algorithm"] for row in fits if row["result"] != "reached"]
+    failed = [row["algorithm"] for row in (*densities, *steps) if row["result"] not in ("pass", _NOT_RUN)]
+    missed = [row["algorithm"] for row in fits if row["result"] not in ("reached", _NOT_RUN)]
+    not_run = [row["algorithm"] for row in (*densities, *steps, *fits) if row["result"] == _NOT_RUN]
     passed = not failed and not missed
     if as_json:
         show_document({"passed": passed, "likelihoods": densities, "checks": steps, "shipped": fits})
         return passed
-    if densities or steps:
-        told = [f"likelihoods: all {len(densities)} passed"] * bool(densities)
-        told += [f"step by step: all {len(steps)} passed"] * bool(steps)
+    if failed or _ran([*densities, *steps]):
+        tables = {"likelihoods": _ran(densities), "step by step": _ran(steps)}
+        told = [f"{title}: all {len(rows)} passed" for title, rows in tables.items() if rows]
         show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(told))
-    if fits:
-        words = f"as shipped: {len(fits) - len(missed)} of {len(fits)} reached what is expected of their kind"
+    if _ran(fits):
+        words = (
+            f"as shipped: {len(_ran(fits)) - len(missed)} of {len(_ran(fits))} reached what is expected of their kind"
+        )
         show_line(f"{words}; missed: {', '.join(missed)}" if missed else words)
+    if not_run:
+        show_line(f"not run, for want of an extra: {', '.join(dict.fromkeys(not_run))}")
     return passed
 
 
@@ -102,11 +140,24 @@ def _run(name: str, check: Any) -> dict[str, Any]:
     try:
         found = check()
     except Exception as error:  # a check that breaks is a check that fails; the others still run
-        reason = " ".join(f"error: {type(error).__name__}: {error}".split())
-        return dict(zip(_CHECKS, (name, reason[:120], float("nan"), float("nan"), "fail"), strict=True))
+        reason, result = _broken(error, "fail")
+        return dict(zip(_CHECKS, (name, reason, float("nan"), float("nan"), result), strict=True))
     deviation, tolerance = float(found.deviation), float(found.tolerance)
     result = "pass" if deviation <= tolerance else "fail"  # NaN fails
     return dict(zip(_CHECKS, (found.algorithm, found.reference, deviation, tolerance, result), strict=True))
+
+
+def _broken(error: Exception, failure: str) -> tuple[str, str]:
+    """Returns why a row stopped, and its result: a missing extra is no failure of what was to be checked."""
+    if isinstance(error, ImportError) and error.name is None:  # the library's own: it names the extra
+        return str(error), _NOT_RUN
+    if isinstance(error, ImportError) and str(error.name).split(".")[0] in _OF_EXTRAS:  # the reference's
+        return f'{error.name} is not installed; run pip install "lamu[mcmc]"', _NOT_RUN
+    return " ".join(f"error: {type(error).__name__}: {error}".split())[:120], failure
+
+
+def _ran(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["result"] != _NOT_RUN]
 
 
 def _ship(name: str, row: Any) -> dict[str, Any]:
@@ -115,8 +166,8 @@ def _ship(name: str, row: Any) -> dict[str, Any]:
     try:
         found = row()
     except Exception as error:  # a default fit that breaks has missed; the others still run
-        reason = " ".join(f"error: {type(error).__name__}: {error}".split())
-        return {"algorithm": name, "problem": "", "reference": reason[:120], "result": "missed: error"}
+        reason, result = _broken(error, "missed: error")
+        return {"algorithm": name, "problem": "", "reference": reason, "result": result}
     limits = found.limits
     return {
         "algorithm": found.algorithm,
