@@ -22,7 +22,7 @@ export LAMU_DATA := $(abspath ../shared/data)
 endif
 endif
 
-.PHONY: help setup demo test complete laws stress lint docs bench clean
+.PHONY: help setup demo test examples complete laws stress lint docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -55,9 +55,12 @@ demo: $(READY) ## a first belief, a first prediction
 
 # The compiler's older way to fuse loops takes two thirds of the time, and programs that run once are not worth its
 # optimisations, a fifth of the rest. What is sensitive to either is in `make stress`, which compiles as users do.
-test laws: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
-test: $(READY) ## the tests, without the long ones
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws" $(PYTEST_ARGS)
+test laws examples: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
+test: $(READY) ## the tests, without examples, the rest of the laws, and the long ones
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws and not examples" $(PYTEST_ARGS)
+
+examples: $(READY) ## the scripts of examples/, the blocks of README and the docs, the examples in docstrings
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "examples and not stress" $(PYTEST_ARGS)
 
 # Whether every recipe is in every file that it touches (CONTRIBUTING.md lists them), in seconds.
 COMPLETENESS := tests/test_completeness.py tests/test_documented.py \

@@ -36,7 +36,7 @@ TESTED_ELSEWHERE = {
     "lamu.testing": "test_testing",
     "lamu.divergences": "test_divergences",
     "lamu.limits": "test_limits",
-    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, "
+    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, test_torch, "
     "test_sequences, test_dense_prediction, test_augmented, test_architectures",
     "lamu.plots": "test_plots",
     "lamu.presets": "test_presets",

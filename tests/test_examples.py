@@ -74,11 +74,13 @@ def run(*words: str, folder: Path | None = None) -> str:
     return ran.stdout
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize("path", SCRIPTS)
 def test_example_runs(path: Path) -> None:
     assert run(str(path))
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize(
     "page",
     [

@@ -11,6 +11,7 @@ import pytest
 import lamu
 
 MODULES = ["lamu", *(m.name for m in pkgutil.walk_packages(lamu.__path__, "lamu.") if not m.name.endswith("__main__"))]
+pytestmark = pytest.mark.examples
 FINDER = doctest.DocTestFinder(exclude_empty=True)
 
 
