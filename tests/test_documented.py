@@ -18,7 +18,8 @@ PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, 
 # What is no floor of mathematics is held by tests of its own rather than by laws.
 TESTED_ELSEWHERE = {
     "lamu": "test_loop, test_folds, test_validation, test_resume, test_checkpoints, test_model, test_store, "
-    "test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, test_metropolis",
+    "test_prior_sensitivity, test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, "
+    "test_metropolis",
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",
@@ -27,7 +28,8 @@ TESTED_ELSEWHERE = {
     "lamu.composition": "test_composition",
     "lamu.mcmc": "test_metropolis, test_stochastic_samplers",
     "lamu.memory": "test_memory",
-    "lamu.priors": "laws/priors, laws/scale_laws, test_priors, test_hierarchical, test_correlated_priors",
+    "lamu.priors": "laws/priors, laws/scale_laws, test_priors, test_hierarchical, test_correlated_priors, "
+    "test_jeffreys",
     "lamu.batch_statistics": "test_statistics",
     "lamu.supports": "test_supports",
     "lamu.testing": "test_testing",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
+    from lamu.sensitivity import PriorSensitivity, prior_sensitivity
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
@@ -65,6 +66,7 @@ __all__ = [
     "Model",
     "Posterior",
     "PriorScaleFit",
+    "PriorSensitivity",
     "Ranks",
     "Target",
     "TemperatureFit",
@@ -95,6 +97,7 @@ __all__ = [
     "operators",
     "plots",
     "predictives",
+    "prior_sensitivity",
     "priors",
     "rate",
     "remove",
@@ -122,6 +125,8 @@ _NAMES = {
     "fit_temperature": "lamu.temperatures",
     "PriorScaleFit": "lamu.prior_scale",
     "fit_prior_scale": "lamu.prior_scale",
+    "PriorSensitivity": "lamu.sensitivity",
+    "prior_sensitivity": "lamu.sensitivity",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",

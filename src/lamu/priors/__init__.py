@@ -7,6 +7,7 @@ from lamu.priors.heavy_tails import Cauchy, GeneralisedNormal, Laplace, StudentT
 from lamu.priors.hierarchy import Hierarchical, Hierarchy, ScaledNetwork
 from lamu.priors.independent import FanIn, Independent
 from lamu.priors.interface import Prior
+from lamu.priors.jeffreys import Jeffreys
 from lamu.priors.layerwise import LayerwiseNormal
 from lamu.priors.learned import LearnedNormal
 from lamu.priors.normal import Normal
@@ -31,6 +32,7 @@ __all__ = [
     "Horseshoe",
     "Independent",
     "InverseGammaVariance",
+    "Jeffreys",
     "Laplace",
     "LayerwiseNormal",
     "LearnedNormal",
