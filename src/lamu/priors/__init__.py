@@ -3,6 +3,7 @@
 from lamu.priors.belief import Belief, gaussian_belief
 from lamu.priors.by_path import ByPath
 from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
+from lamu.priors.gates import Gates
 from lamu.priors.heavy_tails import Cauchy, GeneralisedNormal, Laplace, StudentT
 from lamu.priors.hierarchy import Hierarchical, Hierarchy, ScaledNetwork
 from lamu.priors.independent import FanIn, Independent
@@ -25,6 +26,7 @@ __all__ = [
     "FanIn",
     "FilterGroups",
     "GammaVariance",
+    "Gates",
     "GeneralisedNormal",
     "HalfCauchyScale",
     "Hierarchical",

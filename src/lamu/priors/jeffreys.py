@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
 from lamu.priors.interface import Prior
 from lamu.record import record
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Jeffreys"]
 
@@ -59,7 +60,7 @@ class Jeffreys(Prior):
 
     def check(self, params: Params) -> None:
         """Raises a ValueError where the information is singular, if the parameters are known."""
-        if self.frozen is not None or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params)):
+        if self.frozen is not None or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
             return
         if np.linalg.matrix_rank(np.asarray(self.information(params))) < tree.dimension(params):
             raise ValueError(
@@ -71,6 +72,10 @@ class Jeffreys(Prior):
         r"""Returns \(\frac12 \log\det F(\theta)\), a scalar; NaN or very low where F is singular."""
         root = jnp.linalg.cholesky(self.information(params))
         return jnp.sum(jnp.log(jnp.diagonal(root)))
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Raises a NotImplementedError: the density is unnormalised, and has no draws in general."""
+        raise NotImplementedError("Jeffreys' prior is unnormalised and cannot be drawn from; give a proper prior")
 
     def information(self, params: Params) -> Array:
         """Returns F(θ), `[weights, weights]`, in the order of `lamu.tree.ravel`."""
