@@ -13,7 +13,17 @@ from scipy import stats
 import lamu
 from lamu.likelihoods import Gaussian
 from lamu.networks import ConvNet, Linear
-from lamu.priors import ByPath, CorrelatedNormal, FilterGroups, Laplace, MatrixNormal, Normal, Prior, gaussian_belief
+from lamu.priors import (
+    ByPath,
+    CorrelatedNormal,
+    FilterGroups,
+    Gates,
+    Laplace,
+    MatrixNormal,
+    Normal,
+    Prior,
+    gaussian_belief,
+)
 from lamu.record import decode, encode
 from lamu.testing import check_prior
 
@@ -80,6 +90,23 @@ def test_they_obey_the_laws_and_survive_disk_and_float32(prior: Prior) -> None:
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
     assert prior.log_prob(single).dtype == jnp.float32
     assert prior.sample(jax.random.key(0), single)["kernel"].dtype == jnp.float32
+
+
+def test_gates_have_means_and_scales_of_their_own() -> None:
+    """Three blocks of columns, in order; and the laws of priors."""
+    prior = Gates((0.5, 1.0, 2.0), locs=(0.0, 1.0, -1.0))
+    params = {"bias": jnp.asarray(rng.normal(size=6)), "kernel": jnp.asarray(rng.normal(size=(2, 6)))}
+    law = stats.norm(np.repeat([0.0, 1.0, -1.0], 2), np.repeat([0.5, 1.0, 2.0], 2))
+    expected = sum(law.logpdf(np.asarray(leaf)).sum() for leaf in params.values())
+    np.testing.assert_allclose(prior.log_prob(params), expected, rtol=1e-12)
+    check_prior(prior, params)
+    assert gaussian_belief(ByPath({"*": prior}), params) is not None
+    with pytest.raises(ValueError, match=r"'kernel' of shape \(2, 5\) cannot be cut into 3 gates along its last axis"):
+        prior.check({"kernel": jnp.ones((2, 5))})
+    with pytest.raises(ValueError, match=r"the scale 0\.0 of a gate is not positive"):
+        Gates((0.0, 1.0))
+    with pytest.raises(ValueError, match="are not as many as the scales"):
+        Gates((1.0, 1.0), locs=(0.0,))
 
 
 def test_conjugate_laplace_and_ivon_take_the_covariance() -> None:

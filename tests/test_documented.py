@@ -20,6 +20,8 @@ TESTED_ELSEWHERE = {
     "lamu": "test_loop, test_folds, test_validation, test_resume, test_checkpoints, test_model, test_store, "
     "test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, test_metropolis, test_one_layer, "
     "test_likelihood_choice",
+    "test_prior_sensitivity, test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, "
+    "test_metropolis",
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.graphs": "test_graphs, test_graph_programs",
@@ -29,15 +31,16 @@ TESTED_ELSEWHERE = {
     "lamu.composition": "test_composition",
     "lamu.mcmc": "test_metropolis, test_stochastic_samplers",
     "lamu.memory": "test_memory",
-    "lamu.priors": "laws/priors, laws/scale_laws, test_priors, test_hierarchical, test_correlated_priors",
+    "lamu.priors": "laws/priors, laws/scale_laws, test_priors, test_hierarchical, test_correlated_priors, "
+    "test_jeffreys",
     "lamu.batch_statistics": "test_statistics",
     "lamu.sklearn": "test_sklearn",
     "lamu.supports": "test_supports",
     "lamu.testing": "test_testing",
     "lamu.divergences": "test_divergences",
     "lamu.limits": "test_limits",
-    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, test_torch, "
-    "test_sequences, test_dense_prediction, test_augmented, test_architectures",
+    "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, "
+    "test_torch, test_sequences, test_dense_prediction, test_augmented, test_architectures",
     "lamu.plots": "test_plots",
     "lamu.presets": "test_presets",
     "lamu.protocol": "laws/protocol, test_wrappers",

@@ -24,6 +24,7 @@ LONG = {
     "demo.py",
     "evidence_selection.py",
     "one_model_all_agree.py",
+    "priors_gallery.py",
     "relevant_inputs.py",
     "samplers_in_2d.py",
     "ten_thousand_classes.py",

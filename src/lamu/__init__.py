@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
+    from lamu.sensitivity import PriorSensitivity, prior_sensitivity
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
@@ -73,6 +74,7 @@ __all__ = [
     "Model",
     "Posterior",
     "PriorScaleFit",
+    "PriorSensitivity",
     "Ranks",
     "Target",
     "TemperatureFit",
@@ -107,6 +109,7 @@ __all__ = [
     "plots",
     "predictives",
     "presets",
+    "prior_sensitivity",
     "priors",
     "rate",
     "regression",
@@ -137,6 +140,8 @@ _NAMES = {
     "PriorScaleFit": "lamu.prior_scale",
     "fit_prior_scale": "lamu.prior_scale",
     "Graph": "lamu.graphs",
+    "PriorSensitivity": "lamu.sensitivity",
+    "prior_sensitivity": "lamu.sensitivity",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",

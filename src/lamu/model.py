@@ -201,6 +201,30 @@ class Model(Target):
             >>> model.prior_predictive(jax.random.key(0), 10, jnp.ones((3, 1))).shape
             (10, 3)
         """
+        return self._prior_draws(key, n, x, self.likelihood.sample)
+
+    def prior_mean(self, key: RandomKey, n: int, x: Any) -> Array:
+        r"""Returns \(E[y \mid f(\theta, x)]\) for draws \(\theta \sim p(\theta)\), shaped as by `prior_predictive`.
+
+        Args:
+            key: a random key.
+            n: how many draws.
+            x: inputs `[N, ...]`.
+
+        Raises:
+            ValueError, NotImplementedError: as `prior_predictive`.
+
+        Examples:
+            >>> import jax, jax.numpy as jnp, lamu
+            >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli(), lamu.priors.Normal(2.0))
+            >>> probability = model.prior_mean(jax.random.key(0), 10, jnp.ones((3, 1)))
+            >>> bool(jnp.all((probability > 0) & (probability < 1)))
+            True
+        """
+        return self._prior_draws(key, n, x, lambda _, dispersions, f: self.likelihood.mean(dispersions, f))
+
+    def _prior_draws(self, key: RandomKey, n: int, x: Any, of: Any) -> Array:
+        """What a function of a key, the dispersions and f gives, for draws from the prior."""
         if n < 1:
             raise ValueError(f"n={n!r} draws are none; ask for at least one")
         x = jnp.asarray(self.inputs(x))
@@ -216,7 +240,7 @@ class Model(Target):
         def draw(key: RandomKey) -> Array:
             prior_key, target_key = jax.random.split(key)
             theta = {"network": self.prior.sample(prior_key, params["network"]), "likelihood": {}}
-            return self.likelihood.sample(target_key, {}, self.outputs(theta, state, x)[0])
+            return of(target_key, {}, self.outputs(theta, state, x)[0])
 
         return jax.lax.map(jax.jit(draw), jax.random.split(draw_key, n))
 

@@ -8,5 +8,7 @@ from lamu.plots.boundaries import decision_boundary
 from lamu.plots.classes import reliability
 from lamu.plots.entropies import entropy_map
 from lamu.plots.intervals import coverage
+from lamu.plots.prior_draws import prior_functions
 
 __all__ = ["coverage", "decision_boundary", "entropy_map", "reliability"]
+__all__ = ["coverage", "prior_functions", "reliability"]

@@ -3,10 +3,12 @@
 from lamu.priors.belief import Belief, gaussian_belief
 from lamu.priors.by_path import ByPath
 from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
+from lamu.priors.gates import Gates
 from lamu.priors.heavy_tails import Cauchy, GeneralisedNormal, Laplace, StudentT
 from lamu.priors.hierarchy import Hierarchical, Hierarchy, ScaledNetwork
 from lamu.priors.independent import FanIn, Independent
 from lamu.priors.interface import Prior
+from lamu.priors.jeffreys import Jeffreys
 from lamu.priors.layerwise import LayerwiseNormal
 from lamu.priors.learned import LearnedNormal
 from lamu.priors.normal import Normal
@@ -24,6 +26,7 @@ __all__ = [
     "FanIn",
     "FilterGroups",
     "GammaVariance",
+    "Gates",
     "GeneralisedNormal",
     "HalfCauchyScale",
     "Hierarchical",
@@ -31,6 +34,7 @@ __all__ = [
     "Horseshoe",
     "Independent",
     "InverseGammaVariance",
+    "Jeffreys",
     "Laplace",
     "LayerwiseNormal",
     "LearnedNormal",

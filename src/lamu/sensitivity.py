@@ -1,0 +1,116 @@
+"""How far predictions depend on the prior: the same data and algorithm under several priors, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lamu.algorithms.variational.ivon import ivon
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.priors import Prior
+from lamu.protocol import Algorithm
+from lamu.running.result import Fit
+
+__all__ = ["PriorSensitivity", "prior_sensitivity"]
+
+
+@dataclass(frozen=True)
+class PriorSensitivity:
+    """What `prior_sensitivity` returns.
+
+    Attributes:
+        fits: the run under each prior, by name; the first is the reference.
+        distances: for each other prior, how far each row's prediction is from the reference's, `[N]`. Of a number, the
+            difference of means in predictive standard deviations of the reference, the largest over outputs; of
+            classes, the total variation distance, between 0 and 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.sensitivity import PriorSensitivity
+        >>> PriorSensitivity({}, {"wide": np.array([0.1, 0.6])}).moved(0.5)
+        {'wide': [1]}
+    """
+
+    fits: dict[str, Fit]
+    distances: dict[str, np.ndarray]
+
+    def moved(self, distance: float) -> dict[str, list[int]]:
+        """Returns the rows that each prior moves farther than a distance, the farthest first.
+
+        Args:
+            distance: in the unit of `distances`.
+        """
+        order = {name: np.argsort(-each, kind="stable") for name, each in self.distances.items()}
+        return {name: [int(i) for i in order[name] if each[i] > distance] for name, each in self.distances.items()}
+
+
+def prior_sensitivity(
+    model: Model,
+    data: Any,
+    priors: Mapping[str, Prior],
+    x: Any = None,
+    algorithm: Algorithm | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> PriorSensitivity:
+    r"""Fits a model under several priors and says which predictions move.
+
+    \[ d_i = \max_k \frac{|E_1[y_{ik}] - E_0[y_{ik}]|}{\mathrm{sd}_0(y_{ik})}, \qquad
+       d_i = \tfrac12 \sum_k |p_1(k \mid x_i) - p_0(k \mid x_i)| \]
+
+    of numbers, and of classes. One fit a prior, all of one seed. Where rows move by as much as matters in use, the data
+    do not settle those predictions, and the prior has to be argued for.
+
+    Args:
+        model: network and likelihood; its own prior is not used.
+        data: `(x, y)`, as `lamu.fit` takes it.
+        priors: priors by name, the reference first.
+        x: inputs at which predictions are compared; those of the data, where they are `(x, y)`, if None.
+        algorithm: what is run; `ivon()` where None.
+        seed: of every run.
+        **options: further options of `lamu.fit`, for instance `epochs`.
+
+    Returns:
+        The runs, and the distances row by row.
+
+    Raises:
+        ValueError: for fewer than two priors, or inputs that are not known.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.7)).standardised(x, y)
+        >>> priors = {"standard": lamu.priors.Normal(1.0), "narrow": lamu.priors.Normal(0.01)}
+        >>> found = lamu.prior_sensitivity(model, (x, y), priors, algorithm=lamu.algorithms.conjugate())
+        >>> found.distances["narrow"].shape, len(found.moved(0.5)["narrow"]) > 0
+        ((442,), True)
+    """
+    if len(priors) < 2:
+        raise ValueError(f"priors={priors!r} leave nothing to compare; give two or more by name, the reference first")
+    if x is None:
+        if not isinstance(data, tuple):
+            raise ValueError("x=None means the inputs of (x, y), and the data are no such pair; give x")
+        x = data[0]
+    algorithm = ivon() if algorithm is None else algorithm
+    fits = {
+        name: fit(replace(model, prior=prior), data, algorithm, seed=seed, **options) for name, prior in priors.items()
+    }
+    predictions = [each.posterior.predict(x) for each in fits.values()]
+    classes = model.support.has_classes
+    distances = {
+        name: _distance(predictions[0], prediction, classes)
+        for name, prediction in list(zip(fits, predictions, strict=True))[1:]
+    }
+    return PriorSensitivity(fits, distances)
+
+
+def _distance(reference: Any, other: Any, classes: bool) -> np.ndarray:
+    difference = np.abs(np.asarray(other.mean, float) - np.asarray(reference.mean, float))
+    if classes:
+        return difference.sum(axis=1) / 2 if difference.ndim == 2 else difference
+    standardised = difference / np.asarray(reference.std, float)
+    return standardised.reshape(len(standardised), -1).max(axis=1)
