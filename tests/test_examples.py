@@ -22,6 +22,7 @@ LONG = {
     "ask_the_right_questions.py",
     "continual_digits.py",
     "demo.py",
+    "dense_prediction.py",
     "evidence_selection.py",
     "next_step.py",
     "one_model_all_agree.py",
