@@ -62,7 +62,7 @@ def test_the_mode_of_a_line_is_ridge() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_the_loss_is_that_of_a_regularised_network(activation: str) -> None:
-    r"""\(\sum_i (y_i - f_i)^2 / 2\sigma^2 + \lVert w \rVert^2 / 2s^2\) and a constant; gradients too."""
+    """Squares over 2σ², and the squared norm of the weights over 2s², up to a constant; gradients too."""
     scale, sigma = 0.8, 0.5
     network = MLP((3,), activation)
     model = lamu.Model(network, lamu.likelihoods.Gaussian(sigma), lamu.priors.Normal(scale))

@@ -53,9 +53,10 @@ from tests.laws.harness import Row, law, row, twin, vocabulary
 # What a row declares: a task of regression, or of several classes; a distribution function that is smooth (continuous)
 # or has steps at whole numbers (counts); a Hessian in f with an expectation (smooth); an entropy that is no average of
 # draws (entropy); targets of one row that depend on each other (correlated); dispersions whose information does not
-# depend on f (homogeneous); cut-points that are learned (cuts).
+# depend on f (homogeneous); cut-points that are learned (cuts); a score that no target makes large (bounded).
 vocabulary(
-    "likelihoods", "continuous correlated counts cuts dispersion entropy homogeneous marginal regression several smooth"
+    "likelihoods",
+    "bounded continuous correlated counts cuts dispersion entropy homogeneous marginal regression several smooth",
 )
 
 METHODS = ["support", *(name for name in dir(Likelihood) if not name.startswith("_"))]
@@ -330,7 +331,7 @@ student = row(
     "likelihoods",
     "StudentT",
     StudentT(5.0),
-    FLOWING + " dispersion homogeneous",
+    FLOWING + " bounded dispersion homogeneous",
     **rows_at(POINTS, ONE, Frozen(lambda f: stats.t(5.0, f, 0.6), heavy), log_scale=0.6),
 )
 gamma = row(
@@ -377,7 +378,7 @@ pinball = row(
     "likelihoods",
     "Quantile",
     Quantile(0.8),
-    "regression continuous entropy dispersion homogeneous",
+    "regression bounded continuous entropy dispersion homogeneous",
     **rows_at(
         POINTS,
         ONE,
@@ -687,6 +688,16 @@ def information_is_the_expected_curvature(row: Row) -> None:
     found = likelihood.information(params, f)
     assert found.shape == (*f.shape, f.shape[1])
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
+
+
+@law("likelihoods", when="bounded")
+def influence_is_bounded(row: Row) -> None:
+    """The score in f of one target is no larger at ±10⁷ than it is somewhere within a hundred of f, where it peaks."""
+    likelihood, params, f, _ = parts(row)
+    score = lambda y: jnp.abs(by_row(jax.grad(one_row(likelihood, params)), f, jnp.full(len(f), y)))
+    near = jnp.max(jax.lax.map(score, jnp.linspace(-100.0, 100.0, 2001)), axis=0)
+    far = jnp.max(jax.lax.map(score, jnp.array([-1e7, 1e7])), axis=0)
+    assert np.all(far <= near * (1 + 1e-6))
 
 
 @law("likelihoods")
@@ -1128,6 +1139,12 @@ twin_of(
     dispersion_information=lambda p: jax.tree.map(jnp.ones_like, p),
 )
 twin_of(student, "scale for deviation", "mean_and_variance_are_moments", variance=lambda p, f: jnp.full(4, 0.36))
+twin_of(
+    student,
+    "normal tails",
+    f"{density_alone} influence_is_bounded",
+    log_prob=lambda p, f, y: Gaussian(0.6).log_prob({}, f, y),
+)
 twin_of(pinball, "levels swapped", density_alone, log_prob=Quantile(0.2).log_prob)
 
 twin_of(

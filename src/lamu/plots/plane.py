@@ -44,7 +44,7 @@ class Plane:
         room = _MARGIN * np.where(high > low, high - low, 1.0)
         self.ends = np.stack([low - room, high + room], axis=1)
         self.axes = canvas(4.4, 3.6).subplots() if axes is None else axes
-        self.lines = [np.linspace(*ends, _POINTS, dtype=self.x.dtype) for ends in self.ends]
+        self.lines = [np.linspace(start, stop, _POINTS, dtype=self.x.dtype) for start, stop in self.ends]
         self.grid = np.stack(np.meshgrid(*self.lines), axis=-1).reshape(-1, 2)
 
     def square(self, values: Any) -> np.ndarray:

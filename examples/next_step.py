@@ -1,0 +1,142 @@
+"""What comes next, and how sure is that? An LSTM on the lynx of Canada and on the letters of a text.
+
+The lynx: the logarithm of the number trapped in a year, given the eight years before. The network is fitted on the
+years up to 1900, as a point and by Laplace's method, and asked for each of the next thirty-four, one step ahead. The
+script prints the error and the log score beside those of "as this year" and of a linear autoregression, and how many
+years lie within the 90 % intervals. The point explains its sixty years away, noise and all.
+
+The text: the next letter at every position of a line from film reviews, given those before it. The script prints the
+nats a letter of the LSTM, as a point and as a belief, beside those of letter frequencies and of pairs of letters, and
+where the belief is uncertain: at the first letter of a word, and within words.
+
+The data are read from the folders `rdatasets` and `text` of the path in LAMU_DATA.
+
+    LAMU_DATA=data python examples/next_step.py [--picture next.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lamu
+from lamu.likelihoods import Categorical, Gaussian, PerPosition
+from lamu.networks import LSTM, EveryStep, OneHot
+from lamu.rate import Annealed
+
+YEARS, TRAINED = 8, 80  # in a window; of the series, from 1821
+LETTERS, LENGTH, TRAIN, TEST = " abcdefghijklmnopqrstuvwxyz'.,", 24, 3000, 500
+
+
+def gaussian_score(y: np.ndarray, mean: np.ndarray, deviation: float) -> float:
+    """Returns the negative log density in nats a row."""
+    return float(np.mean(0.5 * ((y - mean) / deviation) ** 2 + np.log(deviation * np.sqrt(2 * np.pi))))
+
+
+def lynx(folder: Path, picture: str | None) -> None:
+    table = np.genfromtxt(folder / "rdatasets" / "lynx.csv", delimiter=",", names=True)
+    series = np.log10(table["value"]).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(series, YEARS + 1)
+    x, y = windows[:, :-1], windows[:, -1]
+    train, test = slice(0, TRAINED - YEARS), slice(TRAINED - YEARS, None)
+    print(f"{'lynx':34}{'error':>8}{'nats':>8}{'within 90 %':>13}")
+
+    for name, lags in (("as this year", 0), ("linear autoregression, 2 years", 2)):
+        past = x[:, YEARS - lags :]
+        design = np.column_stack([np.ones(len(x)), past])
+        weights = np.linalg.lstsq(design[train], y[train])[0] if lags else None
+        mean = design @ weights if weights is not None else x[:, -1]
+        deviation = float(np.std((y - mean)[train]))
+        inside = float(np.mean(np.abs(y - mean)[test] <= 1.645 * deviation))
+        error = float(np.sqrt(np.mean((y - mean)[test] ** 2)))
+        print(f"{name:34}{error:8.3f}{gaussian_score(y[test], mean[test], deviation):8.3f}{inside:13.2f}")
+
+    model = lamu.Model(LSTM((8,)), Gaussian()).standardised(x[train], y[train])
+    finder = lamu.algorithms.adam(Annealed(0.03))
+    for name, method in {"LSTM, a point (adam)": finder, "LSTM (laplace)": lamu.algorithms.laplace(finder)}.items():
+        fit = lamu.fit(model, (x[train], y[train]), method, steps=1000, batch_size=len(y[train]))
+        pred = fit.posterior.predict(x[test])
+        low, high = pred.interval(0.9)
+        inside = float(np.mean((y[test] >= low) & (y[test] <= high)))
+        error, nats = lamu.scores.rmse(pred, y[test]), lamu.scores.nll(pred, y[test])
+        print(f"{name:34}{error:8.3f}{nats:8.3g}{inside:13.2f}", flush=True)
+    print()
+    if picture:
+        draw(picture, table["time"], series, pred)
+
+
+def draw(path: str, time: np.ndarray, series: np.ndarray, pred: Any) -> None:
+    from lamu.plots.style import ACCENT, GREY, INK, PALE, canvas, head, tidy
+
+    figure = canvas(7.6, 3.2)
+    axes = figure.subplots()
+    asked = time[-len(pred.mean) :]
+    axes.fill_between(asked, *pred.interval(0.9), color=PALE, linewidth=0, label="90 % interval")
+    axes.plot(time, series, "o-", color=INK, markersize=2.5, linewidth=0.8, label="trapped")
+    axes.plot(asked, pred.mean, color=ACCENT, linewidth=1.4, label="predicted a year ahead")
+    axes.axvline(asked[0] - 0.5, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.set(xlabel="year", ylabel="lynx", xlim=(time[0], time[-1]))
+    axes.set_yticks((2, 3), ("100", "1,000"))
+    axes.legend(loc="lower left", frameon=False, fontsize=7.5, labelcolor=INK, ncols=2)
+    head(axes, "Lynx trapped in Canada", "the LSTM has seen the years left of the line")
+    tidy(axes)
+    figure.savefig(path)
+
+
+def lines_of(folder: Path) -> np.ndarray:
+    """Returns lines of codes of letters, `[lines, length + 1]`, in the order of the text."""
+    with np.load(folder / "text" / "movie_polarity.npz") as data:
+        words = data["vocab"][data["tokens"]]
+    text = " ".join(word for word in words if word != "<unk>")
+    codes = np.array([LETTERS.index(letter) for letter in text if letter in LETTERS])
+    count = TRAIN + TEST
+    return codes[: count * (LENGTH + 1)].reshape(count, LENGTH + 1)
+
+
+def text(folder: Path) -> None:
+    lines = lines_of(folder)
+    x, y, size = lines[:, :-1].astype(np.float32), lines[:, 1:], len(LETTERS)
+    train, test = slice(0, TRAIN), slice(TRAIN, None)
+    pairs = np.full((size, size), 0.5)
+    np.add.at(pairs, (lines[train, :-1], y[train]), 1.0)
+    alone = np.broadcast_to(pairs.sum(axis=0), pairs.shape)
+    print(f"{'text':34}{'nats a letter':>14}{'accuracy':>10}")
+    for name, counts in (("frequencies", alone), ("pairs of letters", pairs)):
+        p = (counts / counts.sum(axis=1, keepdims=True))[lines[test, :-1]]
+        nats = -np.mean(np.log(np.take_along_axis(p, y[test][..., None], axis=-1)))
+        print(f"{name:34}{nats:14.4f}{np.mean(p.argmax(axis=-1) == y[test]):10.4f}")
+
+    network = OneHot(LSTM((64,), readout=EveryStep()), size)
+    model = lamu.Model(network, PerPosition(Categorical(size), (LENGTH,)))
+    methods = {
+        "LSTM, a point (adam)": lamu.algorithms.adam(Annealed(0.01)),
+        "LSTM, a belief (ivon)": lamu.algorithms.ivon(),
+    }
+    for name, method in methods.items():
+        posterior = lamu.fit(model, (x[train], y[train]), method, steps=1200, batch_size=64).posterior
+        pred = posterior.predict(x[test], samples=32)
+        nats = -np.mean(np.log(np.take_along_axis(np.asarray(pred.mean), y[test][..., None], axis=-1)))
+        print(f"{name:34}{nats:14.4f}{lamu.scores.accuracy(pred, y[test]):10.4f}", flush=True)
+    first = x[test] == LETTERS.index(" ")
+    for where, chosen in (("first letters of words", first), ("letters within words", ~first)):
+        total, epistemic = (np.asarray(part)[chosen].mean() for part in (pred.total, pred.epistemic))
+        print(f"  {where}: entropy {total:.3f} nats, of which about the weights {epistemic:.3f}")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--picture")
+    folder = Path(os.environ.get("LAMU_DATA", ""))
+    if not ("LAMU_DATA" in os.environ and (folder / "text").is_dir()):
+        print("LAMU_DATA names no folder with rdatasets/lynx.csv and text/; set it to where the data are")
+        return
+    lynx(folder, options.parse_args().picture)
+    text(folder)
+
+
+if __name__ == "__main__":
+    main()
