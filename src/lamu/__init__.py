@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
+    from lamu.evidence_choice import EvidenceFit, fit_evidence
     from lamu.folds import FoldedFit, fit_folds
     from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
@@ -61,6 +62,7 @@ __all__ = [
     "ConjugateModel",
     "Convergence",
     "Diverged",
+    "EvidenceFit",
     "Fit",
     "FoldedFit",
     "LogDensity",
@@ -83,6 +85,7 @@ __all__ = [
     "expectations",
     "families",
     "fit",
+    "fit_evidence",
     "fit_folds",
     "fit_prior_scale",
     "fit_temperature",
@@ -132,6 +135,8 @@ _NAMES = {
     "load": "lamu.posterior",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
+    "EvidenceFit": "lamu.evidence_choice",
+    "fit_evidence": "lamu.evidence_choice",
     "compare_likelihoods": "lamu.likelihood_choice",
     "regression": "lamu.one_layer",
     "Ranks": "lamu.simulation",
