@@ -219,3 +219,16 @@ def test_an_error_after_the_steps_carries_the_fit(monkeypatch: pytest.MonkeyPatc
     fit: Any = getattr(caught.value, "fit", None)
     assert fit.posterior.predict(X).mean.shape == (60,)
     assert len(fit.history["loss"]) == 6
+
+
+def test_cut_points_move_with_the_weights_to_the_mode() -> None:
+    """Wide gaps hold much information, so that a step of their own of the size of one row's would overshoot."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 2))
+    y = np.digitize(6.0 * x[:, 0] + random.logistic(size=300), [-8.0, -2.5, 3.0, 9.0])
+    model = lamu.Model(lamu.networks.MLP((4,), "tanh"), lamu.likelihoods.Ordinal(5))
+    posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), epochs=30).posterior
+    assert posterior.convergence.residual < 0.05
+    assert posterior.evidence is not None
+    point = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=30).posterior
+    assert lamu.scores.nll(posterior.predict(x), y) < lamu.scores.nll(point.predict(x), y) + 0.02

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
+    from lamu.evidence_choice import EvidenceFit, fit_evidence
     from lamu.folds import FoldedFit, fit_folds
     from lamu.graphs import Graph
     from lamu.likelihood_choice import compare_likelihoods
@@ -67,6 +68,7 @@ __all__ = [
     "ConjugateModel",
     "Convergence",
     "Diverged",
+    "EvidenceFit",
     "Fit",
     "FoldedFit",
     "Graph",
@@ -91,6 +93,7 @@ __all__ = [
     "expectations",
     "families",
     "fit",
+    "fit_evidence",
     "fit_folds",
     "fit_prior_scale",
     "fit_temperature",
@@ -148,6 +151,8 @@ _NAMES = {
     "load": "lamu.posterior",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
+    "EvidenceFit": "lamu.evidence_choice",
+    "fit_evidence": "lamu.evidence_choice",
     "compare_likelihoods": "lamu.likelihood_choice",
     "regression": "lamu.one_layer",
     "Ranks": "lamu.simulation",

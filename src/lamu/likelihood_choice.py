@@ -88,7 +88,7 @@ def _held_out(model: Model, data: Any, parts: Sequence[np.ndarray], whole: bool)
     """The log density of every row under the mode of the rows of the other parts."""
     from scipy.optimize import minimize
 
-    rows = model.read(data)
+    rows: Any = model.read(data)
     batch: Batch = rows.full()
     params, state = model.init(jax.random.key(0), batch)
     start, unravel = tree.ravel({**params, "network": tree.zeros_like(params["network"])})

@@ -135,10 +135,11 @@ def _default(model: Model, y: Any) -> Algorithm:
 
     if not model.quadratic or isinstance(y, Mapping):
         return laplace(map_estimate(optax.lbfgs()))
-    learned = model.likelihood.init(np.asarray(y, float))
+    likelihood: Any = model.likelihood
+    learned = likelihood.init(np.asarray(y, float))
     if not learned:
         return conjugate()
-    alone = set(learned) == {"log_scale"} and isinstance(model.likelihood.base, Gaussian)
+    alone = set(learned) == {"log_scale"} and isinstance(likelihood.base, Gaussian)
     return (neural_linear if alone else laplace)(map_estimate(optax.lbfgs()))
 
 

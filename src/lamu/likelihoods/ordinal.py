@@ -136,6 +136,17 @@ class Ordinal(Likelihood):
         ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
         return ordered + jnp.sum(Normal(0.0, self.cut_scale).log_prob(cuts)) + jnp.sum(params["log_gaps"])
 
+    def dispersion_information(self, params: Params) -> Params:
+        r"""Returns one for \(c_0\), and \((c_k - c_{k-1})^2\) for each logarithm of a gap.
+
+        They bound the information at every f: a shift of all that lies above a cut-point has one at most (a third with
+        `Logit`), and the logarithm moves it by the gap.
+        """
+        if self.cuts is not None:
+            return params
+        gaps = jnp.exp(params["log_gaps"])
+        return {"first": jnp.ones_like(params["first"]), "log_gaps": jnp.maximum(gaps**2, 1e-2)}
+
     def cut_points(self, params: Params, dtype: Any = None) -> Array:
         """Returns the cut-points, `[classes − 1]`.
 

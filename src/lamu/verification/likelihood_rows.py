@@ -161,7 +161,7 @@ def _grades(f: np.ndarray) -> np.ndarray:
 
 def _several() -> list[_Targets]:
     y = np.array([row for row in itertools.product(range(4), repeat=3) if sum(row) == 3])
-    log_p = lambda f: stats.multinomial.logpmf(y, 3, special.softmax(f))
+    log_p = lambda f: np.asarray(stats.multinomial.logpmf(y, 3, special.softmax(f)))
     return [_Targets(f, y, np.exp(log_p(f)), log_p) for f in (np.zeros(3), np.array([0.4, -1.1, 0.3]))]
 
 
@@ -170,7 +170,7 @@ def _rankings() -> list[_Targets]:
 
     def log_p(f: np.ndarray) -> np.ndarray:
         orders = f[y]
-        return sum(orders[:, k] - special.logsumexp(orders[:, k:], axis=1) for k in range(3))
+        return np.sum([orders[:, k] - special.logsumexp(orders[:, k:], axis=1) for k in range(3)], axis=0)
 
     return [_Targets(f, y, np.exp(log_p(f)), log_p) for f in (np.zeros(3), np.array([0.4, -1.1, 0.3]))]
 
@@ -215,7 +215,7 @@ def _correlated() -> list[_Targets]:
     z, weights = np.polynomial.hermite_e.hermegauss(12)
     nodes = np.array(list(itertools.product(z, z))) @ np.linalg.cholesky(_COVARIANCE).T
     mass = np.prod(np.array(list(itertools.product(weights, weights))), axis=1)
-    normal = stats.multivariate_normal(np.zeros(2), _COVARIANCE)
+    normal: Any = stats.multivariate_normal(np.zeros(2), _COVARIANCE)  # pyright: ignore[reportArgumentType]
     return [
         _Targets(f, f + nodes, mass / mass.sum(), lambda g, f=f: normal.logpdf(f + nodes - g))
         for f in (np.zeros(2), np.array([0.7, -0.4]))

@@ -173,8 +173,9 @@ def laplace(
     So it is where `fit(validation=...)` chose the state, since at no other point is this Gaussian the posterior's: for
     a belief around weights that were stopped early give them, `model.starting_at(params)` with `epochs=0`. A network
     that arrives trained (`epochs=0`) keeps its weights: its residual is measured, and above 0.05 it has no evidence. A
-    learned noise goes to where the evidence is greatest, \(\sigma^2 = R / (M - \gamma)\) with R the squared residuals,
-    M the observations and γ the well-determined weights; it stays where γ is more than half of M.
+    learned noise of a Gaussian goes to where the evidence is greatest, \(\sigma^2 = R / (M - \gamma)\) with R the
+    squared residuals, M the observations and γ the well-determined weights; it stays where γ is more than half of M.
+    Dispersions of other likelihoods move with the weights to the mode of both.
 
     With the prior `LearnedNormal` the scale of the prior is chosen, and the mode found again under every scale that is
     tried: for regressions, and where `fit` has set no rows aside, by the evidence (MacKay's fixed point, in turn with

@@ -80,11 +80,12 @@ def polish(
     At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of what
     a Newton step promised is the last one (relu networks come to rest at kinks, where no gradient vanishes).
 
-    A learned dispersion moves between rounds, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under
-    the linearised Gaussian: for the noise of a regression with M observations, squared residuals R and γ
-    well-determined weights, \(\sigma^2 = R / (M - \gamma)\) (MacKay 1992), where the evidence is greatest. The joint
-    mode of weights and noise would be no estimate of either: a network that can follow all rows leaves no noise. Where
-    γ is more than half of M, the rows do not tell weights from noise, and the noise stays.
+    Learned dispersions are a part of the mode, and move with the weights. The noise of a Gaussian regression moves
+    between rounds instead, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under the linearised
+    Gaussian: with M observations, squared residuals R and γ well-determined weights \(\sigma^2 = R / (M - \gamma)\)
+    (MacKay 1992), where the evidence is greatest. The joint mode of weights and noise would be no estimate of either: a
+    network that can follow all rows leaves no noise. Where γ is more than half of M, the rows do not tell weights from
+    noise, and the noise stays.
 
     Args:
         look: from all parameters to what a pass over the data finds there.
@@ -108,12 +109,12 @@ def polish(
         best = here
         if here.found or last or number == rounds or left <= 0:
             break
-        weights, used, gain = _descended(loss, mode.params, metric, value, slope, min(left, _ITERATIONS))
+        scales = _scales(mode, objective)
+        params, used, gain = _descended(loss, mode.params, metric, scales, value, min(left, _ITERATIONS))
         left -= used
         # What the noise moves is for the next round, and so is what a new S may show once.
         last = gain < _STALLED * squared / 2 and noise <= LARGEST_RESIDUAL**2 and squared > LARGEST_RESIDUAL**2
-        dispersion = jax.tree.map(jnp.add, mode.params["likelihood"], noise_step)
-        mode = look({**mode.params, "network": weights, "likelihood": dispersion})
+        mode = look({**params, "likelihood": jax.tree.map(jnp.add, params["likelihood"], noise_step)})
     assert best is not None
     return best
 
@@ -202,19 +203,37 @@ def _placed(metric: Any, centre: Params, z: Array) -> Params:
     return tree.add(centre, metric.inverse_root(unravel(z)))
 
 
+def _scales(mode: LaplaceFit, objective: Objective) -> Params:
+    """Returns the deviations that measure the dispersions that move with the weights; zeros where they stay."""
+    dispersion, rows = mode.params["likelihood"], objective.data_size * objective.likelihood_power
+    if objective.model.quadratic:
+        return jax.tree.map(jnp.zeros_like, dispersion)
+    information = objective.model.dispersion_information(dispersion)
+    return jax.tree.map(lambda i: 1.0 / jnp.sqrt(i * rows / objective.temperature), information)
+
+
 def _descended(
-    loss: _Loss, params: Params, metric: Any, value: float, slope: Array, evaluations: int
+    loss: _Loss, params: Params, metric: Any, scales: Params, value: float, evaluations: int
 ) -> tuple[Params, int, float]:
-    """Returns the weights after some iterations of L-BFGS in z, how many gradients that took, and the nats gained."""
+    """Returns the parameters after some iterations of L-BFGS, how many gradients that took, and the nats gained."""
     from scipy.optimize import minimize
 
-    centre, used, norm = params["network"], 0, math.inf
+    used, norm = 0, math.inf
+    first = tree.ravel(params["network"])[0]
+    weights, dtype = first.size, first.dtype
+    beside, unravel = tree.ravel(scales)
+
+    def placed(z: np.ndarray) -> Params:
+        network = _placed(metric, params["network"], jnp.asarray(z[:weights], dtype))
+        away = unravel(jnp.asarray(z[weights:], beside.dtype) * beside)
+        return {**params, "network": network, "likelihood": jax.tree.map(jnp.add, params["likelihood"], away)}
 
     def at(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal used, norm
         used += 1
-        new, gradient = loss({**params, "network": _placed(metric, centre, jnp.asarray(z, slope.dtype))})
-        pulled = np.asarray(_pulled(metric, gradient["network"]), np.float64)
+        new, gradient = loss(placed(z))
+        others = tree.ravel(gradient["likelihood"])[0] * beside
+        pulled = np.concatenate([np.asarray(_pulled(metric, gradient["network"]), float), np.asarray(others, float)])
         norm = float(np.linalg.norm(pulled))
         if math.isfinite(new) and math.isfinite(norm):
             return new, pulled
@@ -225,7 +244,7 @@ def _descended(
             raise StopIteration
 
     options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
-    start = np.zeros(slope.size)
+    start = np.zeros(weights + beside.size)
     found: Any = minimize(at, start, jac=True, method="L-BFGS-B", callback=look, options=options)
     z, (reached, pulled) = found.x, at(found.x)
     # Near the mode the loss no longer tells points apart, in single precision, and the gradient still does.
@@ -236,7 +255,7 @@ def _descended(
         z, reached, pulled = z - pulled, other, slope_there
     if not reached <= value + LARGEST_RESIDUAL:  # rounding aside no worse than before
         z, reached = start, value
-    return _placed(metric, centre, jnp.asarray(z, slope.dtype)), used, value - reached
+    return placed(z), used, value - reached
 
 
 def _noise_step(mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, float]:
@@ -246,9 +265,9 @@ def _noise_step(mode: LaplaceFit, objective: Objective, metric: Any, gradient: P
     if not leaves:
         return dispersion, 0.0
     step, squared, known = _scored(mode, objective, metric, gradient)
-    if model.quadratic and not bool(known):
-        return jax.tree.map(jnp.zeros_like, dispersion), 0.0
-    return step, float(squared)
+    if not model.quadratic:  # they moved with the weights
+        return jax.tree.map(jnp.zeros_like, dispersion), float(squared)
+    return (step, float(squared)) if bool(known) else (jax.tree.map(jnp.zeros_like, dispersion), 0.0)
 
 
 @jax.jit

@@ -1,0 +1,177 @@
+r"""Hyperparameters by the evidence: prior scales, links, dispersions, or anything else that makes a model.
+
+\[ \psi^* = \arg\max_\psi p(y \mid x; \psi), \qquad
+   p(y \mid x; \psi) = \int p(y \mid x, \theta; \psi)\, p(\theta; \psi)\, d\theta \]
+
+Each ψ is a fit of its own, so the evidence may be whatever the algorithm knows: exact (`conjugate`), Laplace's
+(`laplace`, of all weights or of a last layer), or the bound below it (any variational recipe). For the scales of the
+prior alone, `laplace` with `LearnedNormal` and `lamu.algorithms.tuned` climb at one mode, which costs less.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.loop import fit
+from lamu.model import Model
+from lamu.posterior import Posterior
+from lamu.protocol import Algorithm
+from lamu.running.result import Diverged
+from lamu.scores import Estimate, evidence
+
+__all__ = ["EvidenceFit", "fit_evidence"]
+
+_FARTHEST = math.log(1e3)  # of a number from where it starts, in either direction
+_TOLERANCE, _MOST = 1e-2, 60  # nats; fits for each combination of choices
+
+
+@dataclass(frozen=True)
+class EvidenceFit:
+    """What `fit_evidence` returns.
+
+    Attributes:
+        posterior: the posterior of the greatest evidence.
+        chosen: ψ*, by name.
+        tried: every ψ with its log evidence, or bound, in nats; −∞ where the fit diverged.
+
+    Examples:
+        >>> from lamu.evidence_choice import EvidenceFit
+        >>> from lamu.scores import Estimate
+        >>> EvidenceFit(None, {"scale": 1.0}, (({"scale": 1.0}, Estimate(-3.0, 0.0)),)).evidence.value
+        -3.0
+    """
+
+    posterior: Posterior | Any
+    chosen: dict[str, Any]
+    tried: tuple[tuple[dict[str, Any], Estimate], ...]
+
+    @property
+    def evidence(self) -> Estimate:
+        """The greatest log evidence, in nats; its standard error, where it is a bound by draws."""
+        return next(value for psi, value in self.tried if psi == self.chosen)
+
+
+def fit_evidence(
+    build: Callable[..., Model],
+    data: Any,
+    algorithm: Algorithm,
+    *,
+    choices: Mapping[str, Sequence[Any]] | None = None,
+    numbers: Mapping[str, float] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> EvidenceFit:
+    r"""Fits a model for each ψ and returns the one of the greatest evidence.
+
+    Every combination of the `choices` is fitted. Positive `numbers` are climbed for each combination, in their
+    logarithms and by the method of Nelder & Mead, to a hundredth of a nat, with 60 fits at most.
+
+    Args:
+        build: a function of ψ, by name, that returns the model.
+        data: as `lamu.fit` takes it.
+        algorithm: what fits each model: one whose posterior knows its evidence, or has a bound below it.
+        choices: for each name the values to compare, for instance `{"link": [Logit(), Probit()]}`.
+        numbers: for each name a first positive value, for instance `{"scale": 1.0}`; no number goes farther than a
+            factor of a thousand from it.
+        seed: of every run.
+        **options: further options of `lamu.fit`, for instance `epochs`.
+
+    Returns:
+        The posterior, ψ*, and all that were tried.
+
+    Raises:
+        ValueError: where there is nothing to choose, a number that is not positive and finite, a name given twice,
+            likelihoods of which one is of whole numbers and another is not, or where every fit diverges.
+        TypeError: for an algorithm whose posterior has neither evidence nor bound.
+
+    Source: MacKay (1992), section 2.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("breast_cancer")
+        >>> def build(link, scale):
+        ...     likelihood, prior = lamu.likelihoods.Bernoulli(link), lamu.priors.Normal(scale)
+        ...     return lamu.Model(lamu.networks.Linear(), likelihood, prior).standardised(x, y)
+        >>> links = [lamu.likelihoods.links.Logit(), lamu.likelihoods.links.Probit()]
+        >>> found = lamu.fit_evidence(
+        ...     build, (x, y), lamu.algorithms.laplace(), choices={"link": links, "scale": [0.3, 3.0]}, epochs=20
+        ... )
+        >>> found.chosen["scale"], len(found.tried)
+        (0.3, 4)
+    """
+    choices, numbers = dict(choices or {}), dict(numbers or {})
+    _require(choices, numbers)
+    tried: list[tuple[dict[str, Any], Estimate]] = []
+    best: tuple[float, Posterior | None, dict[str, Any]] = (-math.inf, None, {})
+    failures: list[Diverged] = []
+    discrete: set[bool] = set()
+
+    def at(psi: dict[str, Any]) -> float:
+        nonlocal best
+        model = build(**psi)
+        discrete.add(model.likelihood.support.discrete)
+        if len(discrete) > 1:
+            raise ValueError(
+                f"of {psi} targets are {model.likelihood.support.values}, and others were of another kind: a density "
+                "and a mass do not compare; use lamu.compare_likelihoods"
+            )
+        try:
+            posterior = fit(model, data, algorithm, seed=seed, **options).posterior
+            value = evidence(posterior, data)
+        except Diverged as failure:
+            failures.append(failure)
+            tried.append((psi, Estimate(-math.inf, 0.0)))
+            return -math.inf
+        tried.append((psi, value))
+        if value.value > best[0]:
+            best = (value.value, posterior, psi)
+        return value.value
+
+    for values in itertools.product(*choices.values()):
+        fixed = dict(zip(choices, values, strict=True))
+        if numbers:
+            _climb(lambda psi, fixed=fixed: at({**fixed, **psi}), numbers)
+        else:
+            at(fixed)
+    _, posterior, chosen = best
+    if posterior is None:
+        if failures:
+            raise failures[0]
+        raise ValueError("no evidence is a finite number; train longer, or begin with other numbers")
+    return EvidenceFit(posterior, chosen, tuple(tried))
+
+
+def _climb(value: Callable[[dict[str, float]], float], start: Mapping[str, float]) -> None:
+    """Asks for the value at numbers that it moves to the maximum."""
+    from scipy.optimize import minimize
+
+    names, first = list(start), np.log(np.array(list(start.values()), float))
+
+    def loss(logs: np.ndarray) -> float:
+        found = value({name: float(np.exp(log)) for name, log in zip(names, logs, strict=True)})
+        return -found if math.isfinite(found) else 1e30
+
+    # A first simplex that reaches by factors of two, as the right scale is known to about that.
+    simplex = np.vstack([first, first + math.log(2.0) * np.eye(len(first))])
+    bounds = [(log - _FARTHEST, log + _FARTHEST) for log in first]
+    options = {"initial_simplex": simplex, "fatol": _TOLERANCE, "xatol": 0.05, "maxfev": _MOST}
+    minimize(loss, first, method="Nelder-Mead", bounds=bounds, options=options)
+
+
+def _require(choices: Mapping[str, Sequence[Any]], numbers: Mapping[str, float]) -> None:
+    if not choices and not numbers:
+        raise ValueError('there is nothing to choose; give choices={"link": [...]} or numbers={"scale": 1.0}')
+    for name, values in choices.items():
+        if len(values) == 0:
+            raise ValueError(f"the choice {name!r} has no value; give one or more")
+        if name in numbers:
+            raise ValueError(f"{name!r} is a choice and a number; give it once")
+    for name, value in numbers.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"the number {name}={value!r} is not positive and finite; give a first guess above 0")
