@@ -54,6 +54,16 @@ class Factor(ABC):
             observed: whether each entry is there, of the shape of x; None where all are.
         """
 
+    def evaluated(self, x: Any, at: Environment) -> Factor:
+        """Returns the factor with all that does not depend on a row's latents computed, for an iteration over them.
+
+        Args:
+            x: the statistics of x.
+            at: the statistics of what is known or shared.
+        """
+        del x, at
+        return self
+
     def statistics(self, value: Any) -> Any:
         """Returns T of an observed value of x in one row.
 

@@ -8,6 +8,7 @@ at \(T(\theta)\) the log joint itself, at \(\mu\) its expectation under a belief
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -140,6 +141,21 @@ class Row:
         """
         dtype = dtype_of(at, self.known)
         return {site.name: site.kind.zeros(shape_of(site), dtype) for site in self.latent}
+
+    def evaluated(self, at: Environment) -> Row:
+        """Returns the row whose factors have computed what does not depend on its latents.
+
+        Args:
+            at: the statistics of what all rows share.
+        """
+        here = self.environment(at, {})
+        with lenient():
+            known = {
+                site.name: site.factor.evaluated(self.known[site.name], here)
+                for site in self.sites
+                if site.name in self.known
+            }
+        return replace(self, sites=tuple(replace(s, factor=known.get(s.name, s.factor)) for s in self.sites))
 
     def environment(self, at: Environment, latent: Mapping[str, Any]) -> Environment:
         """Returns all statistics together.

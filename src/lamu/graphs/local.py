@@ -90,7 +90,7 @@ class Coordinate(Local):
     def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
         """Returns the bound, and λ of every latent."""
         held, row_held = jax.lax.stop_gradient((at, row))
-        natural = self._settled(row_held, held)
+        natural = self._settled(row_held.evaluated(held), held)
         moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
         with lenient():
             entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))

@@ -75,15 +75,13 @@ class WordsFactor(Factor):
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
         """Returns the log probability of the words, or its bound."""
-        ids, counts = x.value
-        T = at.temperature
-        share = self.share.of_kind(Simplex, at).log / T
-        words = self.topic.of_kind(Simplex, at).log[:, ids] / T
-        # By exponentials taken once, so that what an iteration over the shares repeats is two products.
-        largest, top = jax.lax.stop_gradient((jnp.max(share), jnp.max(words, axis=0)))
-        probability = jnp.exp(share - largest) @ jnp.exp(words - top)
-        log = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + top
-        return T * jnp.sum(counts.astype(log.dtype) * log)
+        return self.evaluated(x, at).log_density(x, at)
+
+    def evaluated(self, x: Any, at: Environment) -> WordsInTopics:
+        """Returns the factor with the probabilities of the document's words in every topic."""
+        words = self.topic.of_kind(Simplex, at).log[:, x.value[0]] / at.temperature
+        top = jax.lax.stop_gradient(jnp.max(words, axis=0))
+        return WordsInTopics(self.share, jnp.exp(words - top), top)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         """Raises a ValueError for anything but whole numbers from zero."""
@@ -93,3 +91,40 @@ class WordsFactor(Factor):
         size = None if self.topic.shape is None else self.topic.shape[-1]
         if name.endswith(".ids") and size is not None and value.max() >= size:
             raise ValueError(f"{name} has the word {value.max()} and the topics have {size}; number words from 0")
+
+
+@record
+class WordsInTopics(Factor):
+    """The words of one document, a function of its shares alone: two products in a step of an iteration.
+
+    Attributes:
+        share: θ.
+        probability: of every word in every topic over its largest, `[K, words]`.
+        top: the logarithms of the largest, `[words]`.
+    """
+
+    share: Any
+    probability: Any
+    top: Any
+
+    kind = Counts
+    affine = False
+    misses = False
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        """Shares."""
+        return {"share": self.share}
+
+    @property
+    def shape(self) -> None:
+        """As long as the document."""
+        return None
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns the log probability of the words, or its bound."""
+        share = self.share.of_kind(Simplex, at).log / at.temperature
+        largest = jax.lax.stop_gradient(jnp.max(share))
+        probability = jnp.exp(share - largest) @ self.probability
+        log = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + self.top
+        return at.temperature * jnp.sum(x.value[1].astype(log.dtype) * log)
