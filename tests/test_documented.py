@@ -18,7 +18,7 @@ PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, 
 # What is no floor of mathematics is held by tests of its own rather than by laws.
 TESTED_ELSEWHERE = {
     "lamu": "test_loop, test_folds, test_validation, test_resume, test_checkpoints, test_model, test_store, "
-    "test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, test_metropolis",
+    "test_neural_linear, test_sequential, test_sites, test_mixtures, test_widths, test_fidelity, test_metropolis",
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",

@@ -23,6 +23,7 @@ LONG = {
     "continual_digits.py",
     "demo.py",
     "evidence_selection.py",
+    "most_influential_rows.py",
     "one_model_all_agree.py",
     "relevant_inputs.py",
     "samplers_in_2d.py",

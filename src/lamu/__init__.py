@@ -39,11 +39,12 @@ if TYPE_CHECKING:
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
-    from lamu.combine import merge, remove
+    from lamu.combine import add, merge, remove
     from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
     from lamu.folds import FoldedFit, fit_folds
+    from lamu.influence import Sensitivity, sensitivity
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.posterior import Posterior, load
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
     from lamu.simulation import Ranks, simulation_based_calibration
+    from lamu.sites import Site, site
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
 
@@ -66,10 +68,13 @@ __all__ = [
     "Posterior",
     "PriorScaleFit",
     "Ranks",
+    "Sensitivity",
+    "Site",
     "Target",
     "TemperatureFit",
     "Unconverged",
     "absorb",
+    "add",
     "algorithms",
     "batch_statistics",
     "calibration",
@@ -100,7 +105,9 @@ __all__ = [
     "remove",
     "rule",
     "scores",
+    "sensitivity",
     "simulation_based_calibration",
+    "site",
     "supports",
     "testing",
     "tree",
@@ -126,6 +133,11 @@ _NAMES = {
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",
+    "Sensitivity": "lamu.influence",
+    "sensitivity": "lamu.influence",
+    "Site": "lamu.sites",
+    "site": "lamu.sites",
+    "add": "lamu.combine",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
     "Ranks": "lamu.simulation",

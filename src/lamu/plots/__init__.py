@@ -5,5 +5,6 @@ A figure is matplotlib's own: `figure.savefig(path)` writes it, and its axes can
 
 from lamu.plots.classes import reliability
 from lamu.plots.intervals import coverage
+from lamu.plots.rows import influence
 
-__all__ = ["coverage", "reliability"]
+__all__ = ["coverage", "influence", "reliability"]
