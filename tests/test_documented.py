@@ -19,9 +19,7 @@ PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, 
 TESTED_ELSEWHERE = {
     "lamu": "test_loop, test_folds, test_validation, test_resume, test_checkpoints, test_model, test_store, "
     "test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, test_metropolis, "
-    "test_one_layer, test_likelihood_choice, test_prior_sensitivity",
-    "test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, test_metropolis, test_one_layer, "
-    "test_likelihood_choice, test_evidence_choice",
+    "test_one_layer, test_likelihood_choice, test_prior_sensitivity, test_evidence_choice, test_sites",
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.graphs": "test_graphs, test_graph_programs",

@@ -24,6 +24,7 @@ LONG = {
     "demo.py",
     "dense_prediction.py",
     "evidence_selection.py",
+    "most_influential_rows.py",
     "next_step.py",
     "one_model_all_agree.py",
     "priors_gallery.py",

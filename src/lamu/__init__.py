@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
-    from lamu.combine import merge, remove
+    from lamu.combine import add, merge, remove
     from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged
     from lamu.density import LogDensity
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lamu.folds import FoldedFit, fit_folds
     from lamu.graphs import Graph
     from lamu.likelihood_choice import compare_likelihoods
+    from lamu.influence import Sensitivity, sensitivity
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.one_layer import regression
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from lamu.running.result import Diverged, Fit
     from lamu.sensitivity import PriorSensitivity, prior_sensitivity
     from lamu.simulation import Ranks, simulation_based_calibration
+    from lamu.sites import Site, site
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
 
@@ -78,10 +80,13 @@ __all__ = [
     "PriorScaleFit",
     "PriorSensitivity",
     "Ranks",
+    "Sensitivity",
+    "Site",
     "Target",
     "TemperatureFit",
     "Unconverged",
     "absorb",
+    "add",
     "algorithms",
     "batch_statistics",
     "calibration",
@@ -119,8 +124,10 @@ __all__ = [
     "remove",
     "rule",
     "scores",
+    "sensitivity",
     "simulation_based_calibration",
     "sklearn",
+    "site",
     "supports",
     "testing",
     "tree",
@@ -149,6 +156,11 @@ _NAMES = {
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",
+    "Sensitivity": "lamu.influence",
+    "sensitivity": "lamu.influence",
+    "Site": "lamu.sites",
+    "site": "lamu.sites",
+    "add": "lamu.combine",
     "merge": "lamu.combine",
     "remove": "lamu.combine",
     "EvidenceFit": "lamu.evidence_choice",

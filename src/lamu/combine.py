@@ -10,30 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
 from lamu.conjugacy import ConjugateModel
-from lamu.data.arrays import Arrays
-from lamu.data.batch import Batch
-from lamu.families import ExponentialFamily, Gaussian, Point, Product
-from lamu.objective import BatchLoss, Objective, Weights
-from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense
+from lamu.families import Gaussian, Point, Product
+from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.priors import Belief, Prior, gaussian_belief
-from lamu.priors.belief import in_structure
-from lamu.target import weights_belief
+from lamu.priors import Prior
+from lamu.sites import Site, additive, belief_of, dispersion, prior_values, shifted, site
 from lamu.typing import Array, Number, Params
 
-__all__ = ["merge", "remove"]
-
-_JACOBIAN_NUMBERS = 2**25
+__all__ = ["add", "merge", "remove"]
 
 
 def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperature: Number | None = None) -> Posterior:
@@ -73,7 +64,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     """
     if not posteriors:
         raise ValueError("there is no posterior to merge; give at least one")
-    first, beliefs = posteriors[0], [_additive(posterior) for posterior in posteriors]
+    first, beliefs = posteriors[0], [additive(posterior) for posterior in posteriors]
     for other, belief in zip(posteriors[1:], beliefs[1:], strict=True):
         first.model.require_same(other.model)
         if jax.tree.structure(belief) != jax.tree.structure(beliefs[0]):
@@ -88,15 +79,14 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     if temperature is None:
         temperature = _shared_temperature(posteriors)
     whole: Any = first.model.prior if prior is None else prior
-    values = _prior_values(whole, beliefs[0], temperature)
-    for posterior, belief in zip(posteriors, beliefs, strict=True):
-        values = tree.add(values, belief.to_natural())
-        values = tree.add(values, _prior_values(posterior.model.prior, belief, temperature), -1.0)
-    belief = _belief(beliefs[0], values, "the sum of these posteriors without their priors")
-    dispersions = [_dispersion(posterior) for posterior in posteriors]
-    dispersion = jax.tree.map(lambda *points: sum(points[1:], points[0]) / len(points), *dispersions)
+    values = prior_values(whole, beliefs[0], temperature)
+    for posterior in posteriors:
+        values = tree.add(values, site(posterior, temperature=temperature).values)
+    belief = belief_of(beliefs[0], values, "the sum of these posteriors without their priors")
+    dispersions = [dispersion(posterior) for posterior in posteriors]
+    held = jax.tree.map(lambda *points: sum(points[1:], points[0]) / len(points), *dispersions)
     evidence = None
-    if all(posterior.evidence is not None for posterior in posteriors) and not jax.tree.leaves(dispersion):
+    if all(posterior.evidence is not None for posterior in posteriors) and not jax.tree.leaves(held):
         at = belief.mean
         evidence = _log_prior(whole, at) / temperature - belief.log_prob(at)
         for posterior, part in zip(posteriors, beliefs, strict=True):
@@ -106,7 +96,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     return replace(
         first,
         model=model,
-        belief=_product(belief, dispersion),
+        belief=_product(belief, held),
         evidence=evidence,
         convergence=None,
         temperature=temperature,
@@ -130,7 +120,7 @@ def remove(
 
     Args:
         posterior: what was fitted.
-        data: rows that it was fitted on, as `fit` takes them.
+        data: rows that it was fitted on, as `fit` takes them, or their `Site`.
         temperature: the temperature T at which it was fitted; its own where None.
         likelihood_power: the power of the likelihood with which it was fitted.
 
@@ -151,64 +141,64 @@ def remove(
         >>> float(remove(posterior, {"y": [1, 1]}).belief.factors["network"].alpha)
         2.0
     """
-    belief, model = _additive(posterior), posterior.model
-    rows = model.rows(data)
+    belief, model = additive(posterior), posterior.model
     temperature = posterior.temperature if temperature is None else temperature
+    if isinstance(data, Site):
+        return _with_belief(posterior, shifted(belief, data, -1.0, "what is left without this site"), None, temperature)
+    rows = model.rows(data)
+    found = site(posterior, data, temperature, likelihood_power)
+    new = shifted(belief, found, -1.0, f"what is left without these {rows.count} rows")
+    known = isinstance(model, ConjugateModel) or (model.network.linear and model.likelihood.quadratic)
+    exact = known and not jax.tree.leaves(dispersion(posterior))
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
-    words = f"what is left without these {rows.count} rows"
-    if isinstance(model, ConjugateModel):
-        new = _belief(belief, tree.add(belief.to_natural(), _statistics(objective, belief, rows.full()), -1.0), words)
-        exact = True
-    elif isinstance(belief, Gaussian):
-        curvature, gradient = _added(objective, posterior, belief, rows)
-        precision = tree.add(belief.precision, curvature, -1.0)
-        _require_positive(precision, belief.mean, words)
-        new = belief.moved(precision, gradient, -1.0)
-        exact = model.network.linear and model.likelihood.quadratic and not jax.tree.leaves(_dispersion(posterior))
-    else:
-        raise TypeError(
-            f"what rows added to a {type(belief).__name__} belief about a network is not known; fit again without them"
-        )
     evidence = None
     if exact and posterior.evidence is not None:
         params = {"network": new.mean, "likelihood": {}}
         value = objective.negative_log_likelihood(params, rows.full(), posterior.network_state)[0]
         lost = -objective.concentration * value + new.log_prob(new.mean) - belief.log_prob(new.mean)
         evidence = posterior.evidence - lost
+    return _with_belief(posterior, new, evidence, temperature)
+
+
+def add(posterior: Posterior, of: Site) -> Posterior:
+    r"""Returns the posterior with a site more, \(\lambda + \lambda_{\text{site}}\).
+
+    Exact for conjugate models. For rows that are not yet a site see `Model.with_prior`, and `extended_kalman`, which
+    adds the sites of rows one after the other, each at the mean that it meets.
+
+    Args:
+        posterior: what was fitted.
+        of: what other rows added to a posterior of the same model and prior, at the same temperature: `lamu.site`.
+
+    Returns:
+        The posterior; without evidence, which a site does not know.
+
+    Raises:
+        TypeError: for a belief without natural parameters, or a site of another structure.
+        ValueError: if the sum is no belief.
+
+    Examples:
+        >>> import lamu
+        >>> model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+        >>> one, other = (lamu.fit(model, {"y": y}, lamu.algorithms.conjugate()).posterior for y in ([1, 1], [0, 1]))
+        >>> belief = lamu.add(one, lamu.site(other)).belief.factors["network"]
+        >>> float(belief.alpha), float(belief.beta)
+        (4.0, 2.0)
+    """
+    belief = additive(posterior)
+    if jax.tree.structure(of.values) != jax.tree.structure(belief.to_natural()):
+        raise TypeError(f"the site is of another structure than the {_named(belief)} belief; take it from one like it")
+    return _with_belief(posterior, shifted(belief, of, 1.0, "the sum"), None, posterior.temperature)
+
+
+def _with_belief(posterior: Posterior, belief: Any, evidence: Any, temperature: Number) -> Posterior:
     return replace(
         posterior,
-        belief=_product(new, _dispersion(posterior)),
+        belief=_product(belief, dispersion(posterior)),
         evidence=evidence,
         convergence=None,
         temperature=temperature,
     )
-
-
-def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: Arrays) -> tuple[Any, Params]:
-    """Returns the rows' Gauss–Newton matrix and the gradient of their negative log likelihood at the mean, over T."""
-    numbers = tree.dimension(belief.mean) * posterior.model.likelihood.outputs(rows.y)
-    total: Any = None
-    for batch in rows.batches(max(1, min(rows.count, _JACOBIAN_NUMBERS // numbers))):
-        part = _added_by(type(belief.precision), objective, posterior, belief.mean, batch)
-        total = part if total is None else tree.add(total, part)
-    return total
-
-
-@partial(jax.jit, static_argnums=0)
-def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
-    dispersion, state = _dispersion(posterior), posterior.network_state
-    count = batch.count / objective.temperature
-    loss = BatchLoss(objective, batch, state, Weights(), dispersion, conjugate=True)
-    nll = lambda theta: objective.negative_log_likelihood({"network": theta, "likelihood": dispersion}, batch, state)[0]
-    return GaussNewton().matrix(loss, mean, structure).scale(count), tree.scale(jax.grad(nll)(mean), count)
-
-
-def _statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
-    r"""Returns \(\sum_i w_i t(y_i) / T\), the gradient in μ of what is linear in μ."""
-    observation: Any = objective.model.observation
-    nothing = jax.tree.map(jnp.zeros_like, belief.to_natural())
-    factor = objective.likelihood_power / objective.temperature
-    return jax.grad(lambda mu: factor * batch.total(observation.log_likelihood(mu, batch.y)))(nothing)
 
 
 def _require_one_start(posteriors: Sequence[Posterior]) -> None:
@@ -230,7 +220,7 @@ def _has_one_mode(posterior: Posterior) -> bool:
     model: Any = posterior.model
     if model.identified:
         return True
-    free = tree.paths(_additive(posterior).mean)
+    free = tree.paths(additive(posterior).mean)
     return model.frozen is not None and all(tree.matches(path, model.network.head) for path in free)
 
 
@@ -252,61 +242,6 @@ def _shared_temperature(posteriors: Sequence[Posterior]) -> Number:
                 "which their data weigh differently; fit all parts at one temperature"
             )
     return first
-
-
-def _additive(posterior: Posterior) -> Any:
-    """Returns the belief about the weights, if its natural parameters can be added."""
-    belief = weights_belief(posterior)
-    if not isinstance(belief, ExponentialFamily):
-        raise TypeError(f"{type(belief).__name__} beliefs cannot be added; fit with conjugate(), laplace() or ivon()")
-    return belief
-
-
-def _prior_values(prior: Any, belief: Any, temperature: Number) -> Any:
-    """Returns the natural parameters of a prior to the power 1/T, in the structure of the belief."""
-    if isinstance(belief, Gaussian):
-        gaussian = gaussian_belief(prior, belief.mean)
-        if gaussian is None:
-            raise TypeError(f"the prior {type(prior).__name__} is not Gaussian, and the belief is")
-        precision = in_structure(type(belief.precision), gaussian)
-        return Gaussian(gaussian.mean, precision.scale(1.0 / temperature)).to_natural()
-    known: Any = prior.belief if isinstance(prior, Belief) else None
-    if type(known) is not type(belief):
-        raise TypeError(
-            f"the prior {type(prior).__name__} is no {type(belief).__name__}; give Belief({type(belief).__name__}(...))"
-        )
-    return tree.scale(known.to_natural(), 1.0 / temperature)
-
-
-def _belief(like: Any, values: Any, words: str) -> Any:
-    """Returns the belief with these natural parameters, or says why there is none."""
-    if isinstance(like, Gaussian):
-        _require_positive(values[1].scale(-2.0), like.mean, words)
-    try:
-        return like.with_natural(values)
-    except ValueError as error:
-        raise ValueError(f"{words} is no belief ({error}); subtract only what was added") from None
-
-
-def _require_positive(precision: Any, mean: Params, words: str) -> None:
-    """Raises a ValueError unless the precision is positive."""
-    if isinstance(precision, Dense):
-        least, where = float(np.linalg.eigvalsh(np.asarray(precision.matrix)).min()), "the precision's least eigenvalue"
-    else:
-        leaves = {path: float(jnp.min(leaf)) for path, leaf in _by_path(precision.diagonal(mean)).items()}
-        path = min(leaves, key=lambda name: leaves[name])
-        least, where = leaves[path], f"the precision of the leaf {path!r}"
-    if not least > 0:
-        raise ValueError(f"{words} is no belief, {where} would be {least:.6g}; subtract only what was added")
-
-
-def _by_path(params: Params) -> dict[str, Array]:
-    return dict(zip(tree.paths(params), jax.tree.leaves(params), strict=True))
-
-
-def _dispersion(posterior: Posterior) -> Params:
-    belief: Any = posterior.belief
-    return belief.factors["likelihood"].mean if isinstance(belief, Product) else {}
 
 
 def _product(belief: Any, dispersion: Params) -> Product:

@@ -12,3 +12,6 @@ from lamu.plots.prior_draws import prior_functions
 
 __all__ = ["coverage", "decision_boundary", "entropy_map", "reliability"]
 __all__ = ["coverage", "prior_functions", "reliability"]
+from lamu.plots.rows import influence
+
+__all__ = ["coverage", "influence", "reliability"]
