@@ -50,16 +50,16 @@ if TYPE_CHECKING:
     from lamu.evidence_choice import EvidenceFit, fit_evidence
     from lamu.folds import FoldedFit, fit_folds
     from lamu.graphs import Graph
-    from lamu.likelihood_choice import compare_likelihoods
     from lamu.influence import Sensitivity, sensitivity
+    from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
+    from lamu.prior_comparison import PriorSensitivity, prior_sensitivity
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
-    from lamu.sensitivity import PriorSensitivity, prior_sensitivity
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.sites import Site, site
     from lamu.target import Target
@@ -126,8 +126,8 @@ __all__ = [
     "scores",
     "sensitivity",
     "simulation_based_calibration",
-    "sklearn",
     "site",
+    "sklearn",
     "supports",
     "testing",
     "tree",
@@ -150,8 +150,8 @@ _NAMES = {
     "PriorScaleFit": "lamu.prior_scale",
     "fit_prior_scale": "lamu.prior_scale",
     "Graph": "lamu.graphs",
-    "PriorSensitivity": "lamu.sensitivity",
-    "prior_sensitivity": "lamu.sensitivity",
+    "PriorSensitivity": "lamu.prior_comparison",
+    "prior_sensitivity": "lamu.prior_comparison",
     "LogDensity": "lamu.density",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",

@@ -30,7 +30,7 @@ class PriorSensitivity:
 
     Examples:
         >>> import numpy as np
-        >>> from lamu.sensitivity import PriorSensitivity
+        >>> from lamu.prior_comparison import PriorSensitivity
         >>> PriorSensitivity({}, {"wide": np.array([0.1, 0.6])}).moved(0.5)
         {'wide': [1]}
     """
