@@ -32,6 +32,7 @@ def test_numbers_come_to_the_maximum_of_the_exact_evidence() -> None:
 
     best = minimize(loss, np.zeros(2), tol=1e-8)
     found = lamu.fit_evidence(of_scales, (X, Y), lamu.algorithms.conjugate(), numbers={"scale": 1.0, "noise": 1.0})
+    assert isinstance(found, lamu.EvidenceFit)
     np.testing.assert_allclose(np.log(list(found.chosen.values())), best.x, atol=0.1)
     np.testing.assert_allclose(found.evidence.value, -best.fun, atol=0.02)
     assert found.evidence.value == max(value.value for _, value in found.tried)

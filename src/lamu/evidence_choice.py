@@ -103,7 +103,7 @@ def fit_evidence(
         ...     build, (x, y), lamu.algorithms.laplace(), choices={"link": links, "scale": [0.3, 3.0]}, epochs=20
         ... )
         >>> found.chosen["scale"], len(found.tried)
-        (0.3, 4)
+        (3.0, 4)
     """
     choices, numbers = dict(choices or {}), dict(numbers or {})
     _require(choices, numbers)

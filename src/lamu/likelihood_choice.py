@@ -76,7 +76,7 @@ def log_probability(likelihood: Any, params: Any, f: Any, y: Any, whole: bool) -
         >>> from lamu.likelihood_choice import log_probability
         >>> from lamu.likelihoods import Gaussian
         >>> log_probability(Gaussian(1.0), {}, jnp.zeros((1, 1)), jnp.zeros(1), whole=True).round(4).tolist()
-        [-0.96...]
+        [-0.959...]
     """
     if whole and not likelihood.support.discrete:
         y = jnp.asarray(y).astype(f.dtype)
