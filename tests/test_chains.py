@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from lamu.families import GaussianChain, MarkovChain, NaturalParameters, ParallelGaussianChain
+from lamu.families import GaussianChain, MarkovChain, NaturalParameters, ParallelGaussianChain, ParallelMarkovChain
 
 T, D, SEEN = 40, 2, 3
 RNG = np.random.default_rng(0)
@@ -136,13 +136,14 @@ def test_padding_counts_for_nothing(family: str) -> None:
     assert not np.any(draw[1, 3:])
 
 
-def test_markov_chain_is_the_sum_over_all_sequences() -> None:
+@pytest.mark.parametrize("cls", [MarkovChain, ParallelMarkovChain])
+def test_markov_chain_is_the_sum_over_all_sequences(cls: type[MarkovChain]) -> None:
     """A hidden Markov model of three states and six rows with a missing one: evidence, states and pairs to 1e-10."""
     steps, K = 6, 3
     initial, transition = RNG.dirichlet(np.ones(K)), RNG.dirichlet(np.ones(K), size=K)
     evidence = np.log(RNG.random((steps, K)))
     evidence[2] = 0.0
-    chain = MarkovChain.homogeneous(steps, initial, transition)
+    chain = cls.homogeneous(steps, initial, transition)
     single, pair = chain.natural().values
     posterior = chain.with_natural((single + jnp.asarray(evidence[:, :-1] - evidence[:, -1:]), pair))
 
@@ -188,8 +189,11 @@ def test_a_single_time_is_the_first_vector() -> None:
         chain = cls(jnp.array([START]), jnp.zeros((0, D, D)), jnp.array([FIRST]))
         np.testing.assert_allclose(chain.natural().family().mean[0], START, rtol=1e-12)
         np.testing.assert_allclose(chain.expectation().values[0][0], START, rtol=1e-12)
-    one = MarkovChain(jnp.zeros(2), jnp.zeros((0, 2, 2)))
-    np.testing.assert_allclose(one.entropy(), np.log(2), rtol=1e-12)
+    for alone in (MarkovChain, ParallelMarkovChain):
+        one = alone(jnp.zeros(2), jnp.zeros((0, 2, 2)))
+        np.testing.assert_allclose(one.entropy(), np.log(2), rtol=1e-12)
+        np.testing.assert_allclose(one.mean, [[0.5, 0.5]], rtol=1e-12)
+        assert one.sample(jax.random.key(0)).shape == (1, 2)
 
 
 @pytest.mark.stress

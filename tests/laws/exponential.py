@@ -41,6 +41,7 @@ from lamu.families import (
     NormalGamma,
     NormalWishart,
     ParallelGaussianChain,
+    ParallelMarkovChain,
     Poisson,
     VonMises,
     Wishart,
@@ -319,6 +320,13 @@ markov_chain = family(
     {"initial": np.log([0.1, 0.3, 0.6]), "transition": np.log([RIGHT, LEFT])},
     Sequences,
 )
+parallel_markov = family(
+    ParallelMarkovChain,
+    {"initial": np.log([0.5, 0.3, 0.2]), "transition": np.log([LEFT, RIGHT])},
+    {"initial": np.log([0.1, 0.3, 0.6]), "transition": np.log([RIGHT, LEFT])},
+    lambda **fields: Sequences(**fields),
+    "batches grid long",
+)
 
 
 # What the laws ask: each question is answered by one compiled function of the two members.
@@ -397,7 +405,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 SOUND = {row.extras["reference"]: row.subject for row in (
     bernoulli, binary, categorical, poisson, exponential, gamma, inverse_gamma, beta, dirichlet, von_mises,
     normal_gamma, wishart, normal_wishart, matrix_normal, gaussian, gaussian_dense,
-    multivariate_normal, gaussian_chain, parallel_chain, markov_chain,
+    multivariate_normal, gaussian_chain, parallel_chain, markov_chain, parallel_markov,
 )}  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from lamu.families.gamma import Exponential, Gamma, InverseGamma
 from lamu.families.gaussian import Gaussian
 from lamu.families.gaussian_chain import GaussianChain, ParallelGaussianChain
 from lamu.families.interface import Family
-from lamu.families.markov_chain import MarkovChain
+from lamu.families.markov_chain import MarkovChain, ParallelMarkovChain
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
 from lamu.families.multivariate_normal import MultivariateNormal
@@ -48,6 +48,7 @@ __all__ = [
     "NormalGamma",
     "NormalWishart",
     "ParallelGaussianChain",
+    "ParallelMarkovChain",
     "PartialBelief",
     "Point",
     "Poisson",

@@ -27,7 +27,7 @@ from lamu.families.series import checked_lengths, full_lengths, times
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["MarkovChain"]
+__all__ = ["MarkovChain", "ParallelMarkovChain"]
 
 
 @record
@@ -39,7 +39,8 @@ class MarkovChain(ExponentialFamily):
     \[ \beta_T = 0, \qquad \beta_t(j) = \log \sum_k \exp\big( \lambda_{t+1,k} + \lambda_{tjk} + \beta_{t+1}(k) \big),
        \qquad A = \log \sum_j \exp\big( \lambda_{1j} + \beta_1(j) \big) \]
 
-    with \(\lambda = 0\) wherever j or k is the last category. Every λ is a belief. T steps of K × K numbers.
+    with \(\lambda = 0\) wherever j or k is the last category. Every λ is a belief. T steps of K × K
+    numbers, one after the other; `ParallelMarkovChain` takes log₂ T rounds.
 
     Attributes:
         initial: log probabilities of the first category `[..., K]` up to a constant, or a tree of such arrays.
@@ -127,7 +128,7 @@ class MarkovChain(ExponentialFamily):
         """Returns the belief with these parameters, by one elimination."""
 
         def leaf(single: Array, pair: Array, length: Array) -> tuple[Array, Array]:
-            first, matrix = _eliminated(*_complete(single, pair, length))
+            first, matrix = cls.eliminate(*_complete(single, pair, length))
             return jax.nn.log_softmax(first, axis=-1), matrix
 
         initial, transition = apart(leaf, 2, *values, _given(values, given))
@@ -153,11 +154,65 @@ class MarkovChain(ExponentialFamily):
         """Returns the log of the sum over all sequences, by the recursion."""
 
         def leaf(single: Array, pair: Array, length: Array) -> Array:
-            first, _ = _eliminated(*_complete(single, pair, length))
+            first, _ = cls.eliminate(*_complete(single, pair, length))
             padding = jnp.sum(~times(length, single.shape[-2]), axis=-1).astype(single.dtype)
             return jax.nn.logsumexp(first, axis=-1) - padding * jnp.log(first.shape[-1])
 
         return total(leaf, *values, _given(values, given))
+
+    @staticmethod
+    def eliminate(single: Array, pair: Array) -> tuple[Array, Array]:
+        """Returns the log weights of the first category, and the log probabilities of the transitions.
+
+        Args:
+            single: λ of every time `[..., T, K]`, with zeros for the last category.
+            pair: λ of every pair `[..., T − 1, K, K]`, likewise.
+        """
+
+        def series(single: Array, pair: Array) -> tuple[Array, Array]:
+            def step(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+                joint = now[1] + after[None, :]
+                beta = jax.nn.logsumexp(joint, axis=-1)
+                return now[0] + beta, joint - beta[:, None]
+
+            return jax.lax.scan(step, single[-1], (single[:-1], pair), reverse=True)
+
+        return jnp.vectorize(series, signature="(t,k),(s,k,k)->(k),(s,k,k)")(single, pair)
+
+    @staticmethod
+    def unroll(first: Array, transition: Array) -> Array:
+        """Returns the probabilities of all times `[..., T, K]`.
+
+        Args:
+            first: the probabilities of the first category `[..., K]`.
+            transition: those of the next given the one before `[..., T − 1, K, K]`.
+        """
+
+        def series(first: Array, transition: Array) -> Array:
+            def step(p: Array, P: Array) -> tuple[Array, Array]:
+                p = p @ P
+                return p, p
+
+            return jnp.concatenate([first[None], jax.lax.scan(step, first, transition)[1]])
+
+        return jnp.vectorize(series, signature="(k),(s,k,k)->(t,k)")(first, transition)
+
+    @staticmethod
+    def follow(start: Array, maps: Array) -> Array:
+        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other.
+
+        Args:
+            start: the number of the first category `[...]`.
+            maps: the next category for each one before `[..., T − 1, K]`.
+        """
+
+        def series(start: Array, maps: Array) -> Array:
+            def step(z: Array, after: Array) -> tuple[Array, Array]:
+                return after[z], after[z]
+
+            return jnp.concatenate([start[None], jax.lax.scan(step, start, maps)[1]])
+
+        return jnp.vectorize(series, signature="(),(s,k)->(t)")(start, maps)
 
     def statistics(self, theta: Params) -> Any:
         """Returns the one-hot vectors, and the products of neighbours, without their last entries."""
@@ -173,16 +228,8 @@ class MarkovChain(ExponentialFamily):
     def mean(self) -> Params:
         """The probabilities of all times `[..., T, K]`, which is the mean of one-hot vectors; zeros in the padding."""
 
-        def series(first: Array, matrix: Array) -> Array:
-            def step(p: Array, P: Array) -> tuple[Array, Array]:
-                p = p @ P
-                return p, p
-
-            return jnp.concatenate([first[None], jax.lax.scan(step, first, matrix)[1]])
-
         def leaf(first: Array, matrix: Array, length: Array) -> Array:
-            over_batch = jnp.vectorize(series, signature="(k),(s,k,k)->(t,k)")
-            p = over_batch(jax.nn.softmax(first, axis=-1), jax.nn.softmax(matrix, axis=-1))
+            p = self.unroll(jax.nn.softmax(first, axis=-1), jax.nn.softmax(matrix, axis=-1))
             return jnp.where(times(length, p.shape[-2])[..., None], p, 0.0)
 
         return jax.tree.map(leaf, self.initial, self.transition, self._lengths)
@@ -190,20 +237,13 @@ class MarkovChain(ExponentialFamily):
     def sample(self, key: RandomKey) -> Params:
         """Returns one-hot vectors `[..., T, K]`, as floating numbers, with zeros in the padding."""
 
-        def series(noise: Array, first: Array, matrix: Array) -> Array:
-            def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-                z = jnp.argmax(now[0] + now[1][z])
-                return z, z
-
-            z = jnp.argmax(noise[0] + first)
-            path = jnp.concatenate([z[None], jax.lax.scan(step, z, (noise[1:], matrix))[1]])
-            return jax.nn.one_hot(path, first.shape[-1], dtype=first.dtype)
-
         def draw(k: RandomKey, first: Array, matrix: Array, length: Array) -> Array:
             steps, K = matrix.shape[-3] + 1, first.shape[-1]
             # The largest logit with Gumbel noise is a draw of the category.
             noise = jax.random.gumbel(k, (*first.shape[:-1], steps, K), first.dtype)
-            z = jnp.vectorize(series, signature="(t,k),(k),(s,k,k)->(t,k)")(noise, first, matrix)
+            start = jnp.argmax(noise[..., 0, :] + first, axis=-1)
+            path = self.follow(start, jnp.argmax(noise[..., 1:, None, :] + matrix, axis=-1))
+            z = jax.nn.one_hot(path, K, dtype=first.dtype)
             return jnp.where(times(length, steps)[..., None], z, 0.0)
 
         return sample_leaves(key, draw, self.initial, self.transition, self._lengths)
@@ -215,6 +255,70 @@ class MarkovChain(ExponentialFamily):
     @property
     def _lengths(self) -> Any:
         return full_lengths(self._series) if self.length is None else self.length
+
+
+@record
+class ParallelMarkovChain(MarkovChain):
+    r"""A `MarkovChain` whose recursions are associative scans: log₂ T rounds instead of T steps.
+
+    Products of K × K matrices in the place of products with vectors, K times the work, for accelerators.
+
+    Source: Hassan, Särkkä & García-Fernández (2021), "Temporal parallelization of inference in hidden Markov models".
+
+    Examples:
+        >>> from lamu.families import MarkovChain, ParallelMarkovChain
+        >>> arguments = (9, [0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
+        >>> ours, theirs = (cls.homogeneous(*arguments).log_partition() for cls in (ParallelMarkovChain, MarkovChain))
+        >>> abs(float(ours - theirs)) < 1e-4
+        True
+    """
+
+    @staticmethod
+    def eliminate(single: Array, pair: Array) -> tuple[Array, Array]:
+        """Returns the log weights of the first category, and the log probabilities of the transitions.
+
+        Args:
+            single: λ of every time `[..., T, K]`, with zeros for the last category.
+            pair: λ of every pair `[..., T − 1, K, K]`, likewise.
+        """
+        if pair.shape[-3] == 0:
+            return single[..., 0, :], pair
+        join = lambda late, early: jax.nn.logsumexp(early[..., :, :, None] + late[..., None, :, :], axis=-2)
+        steps = pair + single[..., 1:, None, :]
+        beta = jax.nn.logsumexp(jax.lax.associative_scan(join, steps, reverse=True, axis=pair.ndim - 3), axis=-1)
+        after = single[..., 1:, :].at[..., :-1, :].add(beta[..., 1:, :])
+        return single[..., 0, :] + beta[..., 0, :], pair + after[..., None, :] - beta[..., :, None]
+
+    @staticmethod
+    def unroll(first: Array, transition: Array) -> Array:
+        """Returns the probabilities of all times `[..., T, K]`.
+
+        Args:
+            first: the probabilities of the first category `[..., K]`.
+            transition: those of the next given the one before `[..., T − 1, K, K]`.
+        """
+        if transition.shape[-3] == 0:
+            return first[..., None, :]
+        products = jax.lax.associative_scan(jnp.matmul, transition, axis=transition.ndim - 3)
+        later = (first[..., None, None, :] @ products)[..., 0, :]
+        return jnp.concatenate([first[..., None, :], later], axis=-2)
+
+    @staticmethod
+    def follow(start: Array, maps: Array) -> Array:
+        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other.
+
+        Args:
+            start: the number of the first category `[...]`.
+            maps: the next category for each one before `[..., T − 1, K]`.
+        """
+        if maps.shape[-2] == 0:
+            return start[..., None]
+        composed = jax.lax.associative_scan(
+            lambda early, late: jnp.take_along_axis(late, early, axis=-1), maps, axis=maps.ndim - 2
+        )
+        index = jnp.broadcast_to(start[..., None, None], (*maps.shape[:-1], 1))
+        later = jnp.take_along_axis(composed, index, axis=-1)[..., 0]
+        return jnp.concatenate([start[..., None], later], axis=-1)
 
 
 def _given(values: Any, given: Any) -> Any:
@@ -233,17 +337,3 @@ def _complete(single: Array, pair: Array, length: Array) -> tuple[Array, Array]:
     pair = jnp.where(_pairs(length, pair), pair, 0.0)
     none = [(0, 0)] * (single.ndim - 1)
     return jnp.pad(single, [*none, (0, 1)]), jnp.pad(pair, [*none, (0, 1), (0, 1)])
-
-
-def _eliminated(single: Array, pair: Array) -> tuple[Array, Array]:
-    """Returns the log weights of the first category and the log probabilities of the transitions."""
-
-    def series(single: Array, pair: Array) -> tuple[Array, Array]:
-        def step(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-            joint = now[1] + after[None, :]
-            beta = jax.nn.logsumexp(joint, axis=-1)
-            return now[0] + beta, joint - beta[:, None]
-
-        return jax.lax.scan(step, single[-1], (single[:-1], pair), reverse=True)
-
-    return jnp.vectorize(series, signature="(t,k),(s,k,k)->(k),(s,k,k)")(single, pair)
