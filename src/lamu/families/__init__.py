@@ -8,13 +8,14 @@ from lamu.families.ensemble import Ensemble
 from lamu.families.exponential import ExpectationParameters, ExponentialFamily, NaturalParameters
 from lamu.families.gamma import Exponential, Gamma, InverseGamma
 from lamu.families.gaussian import Gaussian
-from lamu.families.gaussian_chain import GaussianChain, ParallelGaussianChain
+from lamu.families.gaussian_chain import GaussianChain
 from lamu.families.interface import Family
-from lamu.families.markov_chain import MarkovChain, ParallelMarkovChain
+from lamu.families.markov_chain import MarkovChain
 from lamu.families.matrix_normal import MatrixNormal
 from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
 from lamu.families.multivariate_normal import MultivariateNormal
 from lamu.families.normal_gamma import NormalGamma
+from lamu.families.parallel_chains import ParallelGaussianChain, ParallelMarkovChain
 from lamu.families.partial import PartialBelief
 from lamu.families.point import Point
 from lamu.families.poisson import Poisson

@@ -38,7 +38,7 @@ from lamu.families.wishart import logdet
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["GaussianChain", "ParallelGaussianChain"]
+__all__ = ["GaussianChain"]
 
 
 @record
@@ -135,8 +135,8 @@ class GaussianChain(ExponentialFamily):
         """Returns the linear terms, and the blocks of −P/2 on the diagonal and of −P beside it."""
 
         def leaf(b: Array, A: Array, Q: Array, length: Array) -> tuple[Array, Array, Array]:
-            coupling = _transpose(A) @ Q[..., 1:, :, :]
-            linear = _product(Q, b).at[..., :-1, :].add(-_product(coupling, b[..., 1:, :]))
+            coupling = transpose(A) @ Q[..., 1:, :, :]
+            linear = product(Q, b).at[..., :-1, :].add(-product(coupling, b[..., 1:, :]))
             diagonal = Q.at[..., :-1, :, :].add(coupling @ A)
             return _live(linear, -diagonal / 2.0, coupling, length)
 
@@ -149,7 +149,7 @@ class GaussianChain(ExponentialFamily):
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> tuple[Array, Array, Array]:
             linear, diagonal, coupling = _filled(linear, diagonal, coupling, length)
             g, Q = cls.eliminate(linear, -2.0 * symmetric(diagonal), coupling)
-            return _solution(Q, g), jnp.linalg.solve(Q[..., 1:, :, :], _transpose(coupling)), Q
+            return _solution(Q, g), jnp.linalg.solve(Q[..., 1:, :, :], transpose(coupling)), Q
 
         lengths = full_lengths(_series(values[0])) if given is None else given
         b, A, Q = apart(leaf, 3, *values, lengths)
@@ -164,9 +164,9 @@ class GaussianChain(ExponentialFamily):
             about_mean = symmetric(second - m[..., :, None] * m[..., None, :])
             covariance = jnp.where(padding[..., None, None], _identities(about_mean), about_mean)
             cross = cross - m[..., :-1, :, None] * m[..., 1:, None, :]
-            A = _transpose(jnp.linalg.solve(covariance[..., :-1, :, :], cross))
+            A = transpose(jnp.linalg.solve(covariance[..., :-1, :, :], cross))
             remaining = covariance.at[..., 1:, :, :].add(-A @ cross)
-            b = m.at[..., 1:, :].add(-_product(A, m[..., :-1, :]))
+            b = m.at[..., 1:, :].add(-product(A, m[..., :-1, :]))
             return b, A, symmetric(jnp.linalg.inv(symmetric(remaining)))
 
         lengths = full_lengths(_series(values[0])) if given is None else given
@@ -273,8 +273,8 @@ class GaussianChain(ExponentialFamily):
         """Returns log q(x) in nats, a sum over the times and the series."""
 
         def leaf(x: Array, b: Array, A: Array, Q: Array, length: Array) -> Array:
-            away = (x - b).at[..., 1:, :].add(-_product(A, x[..., :-1, :]))
-            quadratic = jnp.sum(away * _product(Q, away), axis=-1)
+            away = (x - b).at[..., 1:, :].add(-product(A, x[..., :-1, :]))
+            quadratic = jnp.sum(away * product(Q, away), axis=-1)
             density = (logdet(Q) - x.shape[-1] * math.log(2.0 * math.pi) - quadratic) / 2.0
             return jnp.where(times(length, x.shape[-2]), density, 0.0)
 
@@ -292,69 +292,6 @@ class GaussianChain(ExponentialFamily):
     @property
     def _lengths(self) -> Any:
         return full_lengths(_series(self.offset)) if self.length is None else self.length
-
-
-@record
-class ParallelGaussianChain(GaussianChain):
-    r"""A `GaussianChain` whose recursions are associative scans: log₂ T rounds instead of T steps.
-
-    The element of a stretch of times \(i, \ldots, k\) is what is left of its terms when those between are integrated
-    out, a quadratic in \((x_i, x_k)\); two neighbours combine by integrating over the vector that they share. It does
-    several times the work of the sequential recursion, and is for accelerators.
-
-    Source: Särkkä & García-Fernández (2021), "Temporal parallelization of Bayesian smoothers".
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.families import GaussianChain, ParallelGaussianChain
-        >>> arguments = (jnp.zeros((9, 1)), 0.5 * jnp.ones((8, 1, 1)), jnp.ones((9, 1, 1)))
-        >>> ours, theirs = (cls(*arguments).log_partition() for cls in (ParallelGaussianChain, GaussianChain))
-        >>> abs(float(ours - theirs)) < 1e-4
-        True
-    """
-
-    @staticmethod
-    def eliminate(linear: Array, diagonal: Array, coupling: Array) -> tuple[Array, Array]:
-        """Returns the linear terms and precisions of every vector given the one before, by an associative scan.
-
-        Args:
-            linear: h `[..., T, d]`.
-            diagonal: the blocks of P on the diagonal `[..., T, d, d]`.
-            coupling: the blocks of −P beside it `[..., T − 1, d, d]`.
-        """
-        none = jnp.zeros_like(diagonal)
-        C = none.at[..., :-1, :, :].set(coupling)
-        stretches = (linear, jnp.zeros_like(linear), diagonal, C, none)
-        g, _, Q, _, _ = jax.lax.associative_scan(_joined, stretches, reverse=True, axis=linear.ndim - 2)
-        return g, symmetric(Q)
-
-    @staticmethod
-    def unroll(start: Array, transition: Array) -> Array:
-        """Returns the path, by an associative scan over affine maps.
-
-        Args:
-            start: u `[..., T, d]`.
-            transition: A `[..., T − 1, d, d]`.
-        """
-        first = jnp.zeros_like(transition, shape=(*start.shape, start.shape[-1]))
-        maps = first.at[..., 1:, :, :].set(transition)
-        after = lambda early, late: (late[0] @ early[0], _product(late[0], early[1]) + late[1])
-        return jax.lax.associative_scan(after, (maps, start), axis=start.ndim - 2)[1]
-
-
-def _joined(late: Any, early: Any) -> Any:
-    """Returns the stretch of two neighbours, the vector that they share integrated out."""
-    (h_first, h_middle, P_first, C_first, P_middle), (g_middle, g_last, Q_middle, C_last, P_last) = early, late
-    middle = jnp.concatenate([_transpose(C_first), C_last, (h_middle + g_middle)[..., None]], axis=-1)
-    solved, d = jnp.linalg.solve(P_middle + Q_middle, middle), h_first.shape[-1]
-    to_first, to_last, at = solved[..., :d], solved[..., d : 2 * d], solved[..., -1]
-    return (
-        h_first + _product(C_first, at),
-        g_last + _product(_transpose(C_last), at),
-        P_first - C_first @ to_first,
-        C_first @ to_last,
-        P_last - _transpose(C_last) @ to_last,
-    )
 
 
 def _live(vector: Array, matrix: Array, between: Array, length: Array) -> tuple[Array, Array, Array]:
@@ -390,11 +327,11 @@ def _identities(like: Array) -> Array:
     return jnp.broadcast_to(jnp.eye(like.shape[-1], dtype=like.dtype), like.shape)
 
 
-def _transpose(matrix: Array) -> Array:
+def transpose(matrix: Array) -> Array:
     return jnp.swapaxes(matrix, -1, -2)
 
 
-def _product(matrix: Array, vector: Array) -> Array:
+def product(matrix: Array, vector: Array) -> Array:
     return (matrix @ vector[..., None])[..., 0]
 
 

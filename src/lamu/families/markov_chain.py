@@ -27,7 +27,7 @@ from lamu.families.series import checked_lengths, full_lengths, times
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["MarkovChain", "ParallelMarkovChain"]
+__all__ = ["MarkovChain"]
 
 
 @record
@@ -255,70 +255,6 @@ class MarkovChain(ExponentialFamily):
     @property
     def _lengths(self) -> Any:
         return full_lengths(self._series) if self.length is None else self.length
-
-
-@record
-class ParallelMarkovChain(MarkovChain):
-    r"""A `MarkovChain` whose recursions are associative scans: log₂ T rounds instead of T steps.
-
-    Products of K × K matrices in the place of products with vectors, K times the work, for accelerators.
-
-    Source: Hassan, Särkkä & García-Fernández (2021), "Temporal parallelization of inference in hidden Markov models".
-
-    Examples:
-        >>> from lamu.families import MarkovChain, ParallelMarkovChain
-        >>> arguments = (9, [0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
-        >>> ours, theirs = (cls.homogeneous(*arguments).log_partition() for cls in (ParallelMarkovChain, MarkovChain))
-        >>> abs(float(ours - theirs)) < 1e-4
-        True
-    """
-
-    @staticmethod
-    def eliminate(single: Array, pair: Array) -> tuple[Array, Array]:
-        """Returns the log weights of the first category, and the log probabilities of the transitions.
-
-        Args:
-            single: λ of every time `[..., T, K]`, with zeros for the last category.
-            pair: λ of every pair `[..., T − 1, K, K]`, likewise.
-        """
-        if pair.shape[-3] == 0:
-            return single[..., 0, :], pair
-        join = lambda late, early: jax.nn.logsumexp(early[..., :, :, None] + late[..., None, :, :], axis=-2)
-        steps = pair + single[..., 1:, None, :]
-        beta = jax.nn.logsumexp(jax.lax.associative_scan(join, steps, reverse=True, axis=pair.ndim - 3), axis=-1)
-        after = single[..., 1:, :].at[..., :-1, :].add(beta[..., 1:, :])
-        return single[..., 0, :] + beta[..., 0, :], pair + after[..., None, :] - beta[..., :, None]
-
-    @staticmethod
-    def unroll(first: Array, transition: Array) -> Array:
-        """Returns the probabilities of all times `[..., T, K]`.
-
-        Args:
-            first: the probabilities of the first category `[..., K]`.
-            transition: those of the next given the one before `[..., T − 1, K, K]`.
-        """
-        if transition.shape[-3] == 0:
-            return first[..., None, :]
-        products = jax.lax.associative_scan(jnp.matmul, transition, axis=transition.ndim - 3)
-        later = (first[..., None, None, :] @ products)[..., 0, :]
-        return jnp.concatenate([first[..., None, :], later], axis=-2)
-
-    @staticmethod
-    def follow(start: Array, maps: Array) -> Array:
-        """Returns the numbers of the categories `[..., T]` that maps lead to, one after the other.
-
-        Args:
-            start: the number of the first category `[...]`.
-            maps: the next category for each one before `[..., T − 1, K]`.
-        """
-        if maps.shape[-2] == 0:
-            return start[..., None]
-        composed = jax.lax.associative_scan(
-            lambda early, late: jnp.take_along_axis(late, early, axis=-1), maps, axis=maps.ndim - 2
-        )
-        index = jnp.broadcast_to(start[..., None, None], (*maps.shape[:-1], 1))
-        later = jnp.take_along_axis(composed, index, axis=-1)[..., 0]
-        return jnp.concatenate([start[..., None], later], axis=-1)
 
 
 def _given(values: Any, given: Any) -> Any:
