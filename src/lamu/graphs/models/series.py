@@ -59,7 +59,7 @@ def StateSpace(steps: int) -> Graph:
     """
 
     def program(m: Program) -> None:
-        step, noise = m.sample("step", Gamma(1.0, 1e-6)), m.sample("noise", Gamma(1.0, 1e-6))
+        step, noise = m.sample("step", Gamma(1.0, 0.1)), m.sample("noise", Gamma(1.0, 0.1))
         with m.rows():
             x = m.sample("x", GaussianChain(steps, jnp.eye(1), precision=step))
             m.sample("y", Normal(x @ jnp.ones(1), precision=noise))
