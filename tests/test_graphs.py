@@ -311,3 +311,51 @@ def test_a_graph_is_saved_without_its_program(tmp_path) -> None:
     posterior = lamu.fit(graph, {"y": np.arange(5.0)}, lamu.algorithms.vmp(), steps=2).posterior
     again = lamu.load(posterior.save(tmp_path / "posterior"))
     np.testing.assert_array_equal(again.log_prob({"y": np.ones(2)}), posterior.log_prob({"y": np.ones(2)}))
+
+
+NUMBERS = np.random.default_rng(5).normal(size=(40, 3))
+HOLES = np.where(np.arange(120).reshape(40, 3) % 11 == 0, np.nan, NUMBERS)
+SIGNAL = NUMBERS @ [1.0, 0.0, -1.0]
+FOURS = np.arange(40) % 4
+READY = {
+    "GaussianMixture": (graphs.models.GaussianMixture(3, 3), {"y": NUMBERS}),
+    "GaussianMixture, diagonal": (graphs.models.GaussianMixture(3, 3, covariance="diagonal"), {"y": HOLES}),
+    "BernoulliMixture": (graphs.models.BernoulliMixture(2, 3), {"y": (NUMBERS > 0).astype(int)}),
+    "LatentClass": (graphs.models.LatentClass(2, (4, 2)), {"y0": FOURS, "y1": FOURS // 2}),
+    "NaiveBayes": (graphs.models.NaiveBayes(2, 3), {"x": HOLES, "c": np.where(FOURS == 3, np.nan, FOURS % 2)}),
+    "FactorAnalysis": (graphs.models.FactorAnalysis(2, 3), {"y": HOLES}),
+    "PPCA": (graphs.models.FactorAnalysis(2, 3, isotropic=True), {"y": NUMBERS}),
+    "MatrixFactorisation": (
+        graphs.models.MatrixFactorisation(4, 10, 2),
+        {"row": FOURS, "column": np.arange(40) // 4, "y": SIGNAL},
+    ),
+    "LinearRegression": (graphs.models.LinearRegression(3), {"x": NUMBERS, "y": SIGNAL}),
+    "HierarchicalRegression": (
+        graphs.models.HierarchicalRegression(4, 3),
+        {"x": NUMBERS, "group": FOURS, "y": SIGNAL},
+    ),
+    "HiddenMarkov": (graphs.models.HiddenMarkov(2, 10), {"y": NUMBERS[:20, 0].reshape(2, 10)}),
+    "StateSpace": (graphs.models.StateSpace(10), {"y": NUMBERS[:20, 0].reshape(2, 10).cumsum(1)}),
+    "Topics": (
+        graphs.models.Topics(2, 4, sweeps=50),
+        {"words": (np.tile(np.arange(4), (10, 1)), FOURS.reshape(10, 4))},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n == "LinearRegression" else pytest.param(n, marks=pytest.mark.stress) for n in READY]
+)
+def test_ready_models_raise_their_bounds(name: str) -> None:
+    graph, data = READY[name]
+    fit = lamu.fit(graph, data, lamu.algorithms.vmp(), steps=20)
+    slack = 1e-4 if name == "Topics" else 1e-10  # whose inner iteration ends at a tolerance
+    assert np.diff(fit.history["loss"]).max() <= slack
+    assert np.isfinite(fit.posterior.evidence)
+    if name == "LinearRegression":
+        np.testing.assert_allclose(fit.posterior.mean["network"]["w"], [1.0, 0.0, -1.0], atol=0.02)
+
+
+def test_a_model_of_another_covariance_is_refused() -> None:
+    with pytest.raises(ValueError, match="covariance='tied' is not known"):
+        graphs.models.GaussianMixture(2, 2, covariance="tied")

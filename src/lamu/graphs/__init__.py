@@ -4,6 +4,7 @@ A program is a function of `m` that samples variables. Those that all rows share
 their prior; a row's own have one of the factors here. `lamu.Graph(program)` is a target like any other.
 """
 
+from lamu.graphs import models
 from lamu.graphs.bernoulli import Bernoulli
 from lamu.graphs.categorical import Categorical
 from lamu.graphs.dirichlet import Dirichlet
@@ -39,4 +40,5 @@ __all__ = [
     "Poisson",
     "Program",
     "Words",
+    "models",
 ]

@@ -87,8 +87,9 @@ class CategoricalFactor(Factor):
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         """Raises a ValueError for numbers that are no category."""
         shape = self.shape
-        count = None if shape is None else shape[-1]
-        bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= (np.inf if count is None else count)))
+        assert shape is not None
+        count = shape[-1]
+        bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
         if bad.any():
             first = value[bad][0]
             raise ValueError(f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}")

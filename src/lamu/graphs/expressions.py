@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.graphs.statistics import (
     KINDS,
@@ -197,7 +198,10 @@ class Constant(Expression):
 
     value: Any
 
-    names = frozenset[str]()
+    @property
+    def names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -236,8 +240,14 @@ class Input(Expression):
 
     name: str = static()
 
-    names = frozenset[str]()
-    shape = None
+    @property
+    def names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def shape(self) -> None:
+        """Known when there are data."""
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns all: any T of a known value is known."""
@@ -493,7 +503,7 @@ class Sum(Expression):
         """The shape that both are broadcast to."""
         if self.left.shape is None or self.right.shape is None:
             return None
-        return jnp.broadcast_shapes(self.left.shape, self.right.shape)
+        return np.broadcast_shapes(self.left.shape, self.right.shape)
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns none: a sum is the mean of a Normal, and no argument of another kind."""
@@ -541,7 +551,7 @@ class Scale(Expression):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape that all factors are broadcast to."""
-        return jnp.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
+        return np.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns the precision's."""

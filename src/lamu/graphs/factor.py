@@ -21,18 +21,15 @@ class Factor(ABC):
     A factor of one's own is a record of its arguments with the members below.
 
     Attributes:
+        kind: the statistics of x.
         affine: whether the log density is affine in the statistics of every argument; where it is not, latents of a row
             that are arguments iterate.
         misses: whether entries of a value may be missing one by one.
     """
 
+    kind: type[Statistics] | Any
     affine: ClassVar[bool] = True
     misses: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def kind(self) -> type[Statistics]:
-        """The statistics of x."""
 
     @property
     @abstractmethod

@@ -79,7 +79,7 @@ class GammaFactor(Factor):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape that both are broadcast to."""
-        return None if self.rate.shape is None else jnp.broadcast_shapes(jnp.shape(self.a), self.rate.shape)
+        return None if self.rate.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.rate.shape)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
         """Returns the log density."""
@@ -113,7 +113,7 @@ class InverseGammaFactor(Factor):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape that both are broadcast to."""
-        return None if self.scale.shape is None else jnp.broadcast_shapes(jnp.shape(self.a), self.scale.shape)
+        return None if self.scale.shape is None else np.broadcast_shapes(jnp.shape(self.a), self.scale.shape)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
         """Returns the log density."""

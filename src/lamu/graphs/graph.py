@@ -124,7 +124,7 @@ class Graph(Target):
         return False
 
     @property
-    def prior(self) -> GraphPrior:
+    def prior(self) -> GraphPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The density of what all rows share, in the coordinates that samplers see."""
         return GraphPrior(self.shared, self.constraints or Constraints())
 

@@ -56,7 +56,8 @@ class Exact(Local):
         value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
         natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
         with lenient():
-            return sum((part.log_partition() for part in natural.values()), value / row.temperature), natural
+            bound: Any = sum((part.log_partition() for part in natural.values()), value / row.temperature)
+            return bound, natural
 
 
 @record

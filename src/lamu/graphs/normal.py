@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.graphs.expressions import Constant, Environment, Expression, Scale, lifted
 from lamu.graphs.factor import Factor, argument, summed
@@ -89,7 +90,7 @@ class NormalFactor(Factor):
         """The shape that both are broadcast to."""
         if self.mean.shape is None or self.precision.shape is None:
             return None
-        return jnp.broadcast_shapes(self.mean.shape, self.precision.shape)
+        return np.broadcast_shapes(self.mean.shape, self.precision.shape)
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
         """Returns the log density; x may be `Numbers` or `Vectors`."""

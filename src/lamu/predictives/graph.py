@@ -225,7 +225,7 @@ def _completed(model: Graph, statistics: Any, rows: Arrays) -> Completed:
         row = Row.of(sites, model.columns, data, 1.0, dtype)
         natural = model.elimination(row).eliminated(row, at)[1]
         beliefs = {name: part.belief() for name, part in natural.items()}
-        moments = {site.name: site.kind.under(beliefs[site.name]) for site in row.latent}
+        moments: dict[str, Any] = {site.name: site.kind.under(beliefs[site.name]) for site in row.latent}
         means, variances = {}, {}
         for site in sites:
             value, observed = value_of(data, site.name)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import messages
@@ -101,7 +102,7 @@ class Em(Runnable):
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point θ."""
         measured = None
-        if not isinstance(state.rise, jax.core.Tracer) and bool(jnp.isfinite(state.rise)):
+        if not isinstance(state.rise, Tracer) and bool(jnp.isfinite(state.rise)):
             # The loss that a Newton step would still gain is half the square of a residual.
             residual = float(jnp.sqrt(2 * jnp.maximum(state.rise, 0.0)))
             size = max(tree.dimension(state.theta), 1)

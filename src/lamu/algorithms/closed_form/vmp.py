@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import bound, messages
@@ -145,7 +146,7 @@ def _step(old: Any, new: Any) -> Array:
 
 def _convergence(state: VmpState) -> Convergence | None:
     """Returns the distance from the fixed point, as the shrinking of the steps tells it: a geometric series."""
-    if isinstance(state.residual, jax.core.Tracer) or not bool(jnp.isfinite(state.before)):
+    if isinstance(state.residual, Tracer) or not bool(jnp.isfinite(state.before)):
         return None
     residual, before = float(state.residual), float(state.before)
     ratio = min(residual / before, 0.999) if before > 0 else 0.0

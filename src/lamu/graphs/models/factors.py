@@ -1,0 +1,74 @@
+"""Factor models: every row is a product of few numbers with loadings that all rows share."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from lamu.families import Gamma
+from lamu.families import MultivariateNormal as Vector
+from lamu.graphs.graph import Graph
+from lamu.graphs.multivariate_normal import MultivariateNormal
+from lamu.graphs.normal import Normal
+from lamu.graphs.program import Program
+
+__all__ = ["FactorAnalysis", "MatrixFactorisation"]
+
+
+def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Graph:
+    r"""Returns factor analysis of centred rows, \(z \sim N(0, I)\), \(y \mid z \sim N(Wz, \mathrm{diag}(1/\tau))\).
+
+    The columns of W have a precision each (ARD), so that superfluous factors vanish. With one τ for all entries it is
+    probabilistic PCA.
+
+    Data: `{"y": [N, dimension]}`, NaN where missing.
+
+    Args:
+        factors: how many at most.
+        dimension: numbers of a row.
+        isotropic: whether all entries share one noise.
+
+    Source: Bishop (1999), "Variational principal components"; Ilin & Raiko (2010).
+
+    Examples:
+        >>> from lamu.graphs import models
+        >>> models.FactorAnalysis(2, 5).blocks
+        (('relevance', 'noise'), ('W',))
+    """
+
+    def program(m: Program) -> None:
+        relevance = m.sample("relevance", Gamma(1e-3, 1e-3), plate=factors)
+        W = m.sample("W", Normal(jnp.zeros(factors), precision=relevance), plate=dimension)
+        noise = m.sample("noise", Gamma(1e-3, 1e-3), plate=() if isotropic else dimension)
+        with m.rows():
+            z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
+            m.sample("y", Normal(W @ z, precision=noise))
+
+    return Graph(program)
+
+
+def MatrixFactorisation(rows: int, columns: int, factors: int) -> Graph:
+    r"""Returns the factorisation of a matrix of which some entries are known, \(y_{ij} \sim N(u_i^\top v_j, 1/\tau)\).
+
+    Data: `{"row": [N], "column": [N], "y": [N]}`, one row of data for each known entry.
+
+    Args:
+        rows: of the matrix.
+        columns: of the matrix.
+        factors: the rank.
+
+    Source: Lim & Teh (2007), "Variational Bayesian approach to movie rating prediction".
+
+    Examples:
+        >>> from lamu.graphs import models
+        >>> models.MatrixFactorisation(10, 8, 2).columns
+        ('row', 'column')
+    """
+
+    def program(m: Program) -> None:
+        noise = m.sample("noise", Gamma(1.0, 1.0))
+        unit = Vector(jnp.zeros(factors), jnp.eye(factors))
+        u, v = m.sample("u", unit, plate=rows), m.sample("v", unit, plate=columns)
+        with m.rows():
+            m.sample("y", Normal(u[m.data("row")] @ v[m.data("column")], precision=noise))
+
+    return Graph(program)
