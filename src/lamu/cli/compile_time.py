@@ -21,10 +21,10 @@ class CompileTime:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def add(self, event: str, seconds: float, **_: Any) -> None:
+    def add(self, event: str, duration_secs: float, **_: Any) -> None:
         """Adds an event of JAX's, where it is one of compilation."""
         if event.startswith("/jax/core/compile/"):
-            self.seconds += seconds
+            self.seconds += duration_secs
 
 
 @contextmanager
