@@ -40,6 +40,7 @@ TESTED_ELSEWHERE = {
     "test_sequences, test_dense_prediction, test_augmented, test_architectures",
     "lamu.plots": "test_plots",
     "lamu.presets": "test_presets",
+    "lamu.programs": "test_numpyro_programs",
     "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",
     "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate, test_targets_by_name",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         predictives,
         presets,
         priors,
+        programs,
         rate,
         rule,
         scores,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
+    from lamu.programs import from_numpyro
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
     from lamu.simulation import Ranks, simulation_based_calibration
@@ -92,6 +94,7 @@ __all__ = [
     "fit_folds",
     "fit_prior_scale",
     "fit_temperature",
+    "from_numpyro",
     "geometry",
     "graphs",
     "likelihoods",
@@ -108,6 +111,7 @@ __all__ = [
     "predictives",
     "presets",
     "priors",
+    "programs",
     "rate",
     "regression",
     "remove",
@@ -138,6 +142,7 @@ _NAMES = {
     "fit_prior_scale": "lamu.prior_scale",
     "Graph": "lamu.graphs",
     "LogDensity": "lamu.density",
+    "from_numpyro": "lamu.programs",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",

@@ -1,0 +1,8 @@
+"""NumPyro programs as targets, with an identity test for what is conjugate in them."""
+
+from lamu.programs.conjugacy import Verdict
+from lamu.programs.density import LogJoint
+from lamu.programs.program import NumpyroProgram, ProgramPrior, Rows
+from lamu.programs.reading import from_numpyro
+
+__all__ = ["LogJoint", "NumpyroProgram", "ProgramPrior", "Rows", "Verdict", "from_numpyro"]
