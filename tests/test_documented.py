@@ -47,7 +47,7 @@ TESTED_ELSEWHERE = {
     "lamu.rule": "laws/rule, laws/protocol",
     "lamu.tree": "test_record, test_tree",
 }
-WITHOUT_INPUTS = ("em", "svi", "vmp")  # of conjugate models (laws/observations) and graphs (test_graphs)
+WITHOUT_INPUTS = ("cvi", "em", "svi", "vmp")  # of conjugate models (laws/observations), graphs and programs
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
 
 

@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density
 import lamu
 from lamu.dtype_policy import lenient
 from lamu.objective import Objective
-from lamu.programs import LogJoint, NumpyroProgram, ProgramPrior, Rows, Verdict
+from lamu.programs import LogJoint, NumpyroProgram, ProgramPrior, Rows, SiteBeliefs, Verdict
 
 random = np.random.default_rng(0)
 y, counts = random.normal(size=8), random.poisson(3.0, size=8)
@@ -54,6 +54,8 @@ def log_odds() -> None:
 
 
 def shares() -> None:
+    t = sample("t", dist.Gamma(2.0, 1.0).expand([2]).to_event(1))
+    sample("y", dist.Normal(0.0, 1 / jnp.sqrt(t[1])), obs=y)
     q = sample("q", dist.Dirichlet(jnp.array([2.0, 1.0, 3.0])))
     sample("c", dist.Categorical(q), obs=group)
 
@@ -101,7 +103,7 @@ VERDICTS: dict[Callable[[], None], dict[str, tuple[str, bool]]] = {
     deviation: {"s": ("Normal", False)},
     coin: {"p": ("Beta", True)},
     log_odds: {"eta": ("Normal", False)},
-    shares: {"q": ("Dirichlet", True)},
+    shares: {"q": ("Dirichlet", True), "t": ("Gamma", True)},
     rates: {"a": ("Normal", False), "b": ("Gamma", True), "rate": ("Gamma", True)},
     log_normal: {"mu": ("Normal", True), "r": ("Normal", True)},
     robust: {"mu": ("Normal", False)},
@@ -114,7 +116,7 @@ VERDICTS: dict[Callable[[], None], dict[str, tuple[str, bool]]] = {
 @pytest.mark.parametrize("program", VERDICTS, ids=lambda program: program.__name__)
 def test_no_verdict_is_wrong(program: Callable[[], None]) -> None:
     target = lamu.from_numpyro(program, {})
-    found = target.verdicts()
+    found = target.verdicts
     for site, (family, exact) in VERDICTS[program].items():
         own = [verdict for verdict in found if verdict.site == site]
         shared = [name for name in dict(own[0].residuals) if all(name in verdict.families for verdict in own)]
@@ -148,8 +150,10 @@ def test_the_density_is_numpyros(rows: str | None) -> None:
 
 def test_what_a_target_is_made_of() -> None:
     target = lamu.from_numpyro(regression, DATA, rows="rows")
-    made = (target, target.joint, target.prior, target.given_rows, target.verdicts()[0])
+    made = (target, target.joint, target.prior, target.given_rows, target.verdicts[0])
     assert [type(part) for part in made] == [NumpyroProgram, LogJoint, ProgramPrior, Rows, Verdict]
+    posterior = lamu.fit(target, None, lamu.algorithms.cvi(), steps=2).posterior
+    assert isinstance(posterior.belief.factors["network"], SiteBeliefs)
 
 
 def test_batches_add_up_to_the_rows() -> None:
@@ -222,3 +226,26 @@ def counted(y: Any) -> None:
 def test_what_cannot_be_read_is_said(program: Any, data: Any, rows: str | None, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         lamu.from_numpyro(program, data, rows=rows)
+
+
+def test_cvi_is_coordinate_ascent_where_all_sites_are_conjugate() -> None:
+    posterior = lamu.fit(lamu.from_numpyro(normal_gamma, {}), None, lamu.algorithms.cvi(pairs=16), steps=400).posterior
+    parts = posterior.belief.factors["network"].parts.factors
+    tau, mu = parts["conjugate"].factors["tau"], parts["normal"]
+    shape, precision = 2.0 + (len(y) + 1) / 2, len(y) + 1
+    rate, mean = 1.0, y.sum() / precision
+    for _ in range(50):  # the textbook's fixed point: E[tau] scales the mean's precision, E[mu^2] moves the rate
+        squares = np.sum((y - mean) ** 2) + mean**2 + precision / (precision * shape / rate)
+        rate = 1.0 + squares / 2
+    np.testing.assert_allclose(tau.shape, shape, rtol=1e-3)  # the message is exact, whatever is drawn
+    # 400 steps of 32 draws with rates 3/(10 + t): a relative error below 1 %, so that 5 % fails less than once in 1e5.
+    np.testing.assert_allclose(tau.rate, rate, rtol=0.05)
+    np.testing.assert_allclose(mu.of.precision.matrix[0, 0], precision * shape / rate, rtol=0.05)
+    np.testing.assert_allclose(mu.of.mean["mu"], mean, atol=0.02)
+
+
+def test_cvi_refuses_what_is_no_program() -> None:
+    with pytest.raises(TypeError, match=r"cvi\(\) needs a target of lamu.from_numpyro"):
+        lamu.fit(lamu.LogDensity(lambda theta: -(theta**2), 0.0), None, lamu.algorithms.cvi(), steps=1)
+    with pytest.raises(ValueError, match="pairs=0"):
+        lamu.algorithms.cvi(pairs=0)

@@ -19,6 +19,9 @@ from lamu.typing import Array
 __all__ = ["CANDIDATES", "Statistic", "candidates", "jacobian", "message", "plain"]
 
 
+_Independent = type(constraints.independent(constraints.positive, 1))
+
+
 @record
 class Statistic:
     r"""T(θ) of one member of a family.
@@ -85,7 +88,7 @@ def plain(support: Any) -> Any:
         >>> plain(constraints.real_vector)
         Real()
     """
-    while isinstance(support, type(constraints.real_vector)):
+    while isinstance(support, _Independent):
         support = support.base_constraint
     return support
 

@@ -18,6 +18,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.priors import Prior
+from lamu.programs.belief import SiteBeliefs
 from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import LogJoint
 from lamu.record import record, static
@@ -97,6 +98,7 @@ class NumpyroProgram(Target):
         given_rows: the arguments that are rows.
         theta: values of the latent sites, for their shapes.
         distributions: the NumPyro distribution of every site, by name.
+        verdicts: what the identity test finds of every factor and latent site.
         constraints: how θ comes of the real numbers that algorithms see.
         frozen: coordinates held at given values, or None.
         start: parameters that every run starts from, or None.
@@ -116,6 +118,7 @@ class NumpyroProgram(Target):
     given_rows: Rows
     theta: Any
     distributions: tuple[tuple[str, str], ...] = static()
+    verdicts: tuple[Verdict, ...] = static(default=())
     constraints: Constraints = Constraints()
     frozen: Params | None = None
     start: Any = None
@@ -173,6 +176,10 @@ class NumpyroProgram(Target):
         value = total(self.joint.terms(arguments, theta, 1)[0], dtype) + volume.astype(dtype)
         return jnp.broadcast_to(value[None], (rows,)), state
 
+    def log_prior(self, params: Params) -> Array:
+        """Returns the density of what stands outside the rows, with the Jacobian, in nats."""
+        return self.prior.log_prob(params["network"])
+
     def log_volume(self, params: Params) -> Array:
         """Returns the log of the Jacobian's determinant at the coordinates, in nats."""
         return self.constraints.constrain(self.complete(params["network"]))[1]
@@ -216,11 +223,17 @@ class NumpyroProgram(Target):
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
         belief, constraints = posterior.belief, posterior.model.constraints
-        if not constraints.table:
+        network = belief.factors.get("network") if isinstance(belief, Product) else None
+        if not constraints.table and not isinstance(network, Product):
             return posterior
-        if isinstance(belief, Draws):
+        if isinstance(network, Product):
+            parts = dict(network.factors)
+            if "normal" in parts:
+                parts["normal"] = Image(parts["normal"], constraints)
+            mapped: Any = Product({**belief.factors, "network": SiteBeliefs(Product(parts))})
+        elif isinstance(belief, Draws):
             network = jax.jit(lambda u: constraints.constrain(u)[0])(belief.samples["network"])
-            mapped: Any = replace(belief, samples={**belief.samples, "network": network})
+            mapped = replace(belief, samples={**belief.samples, "network": network})
         elif isinstance(belief, Product):
             mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
         else:
@@ -229,8 +242,8 @@ class NumpyroProgram(Target):
 
     # Conjugacy.
 
-    def verdicts(self) -> list[Verdict]:
-        """Returns what the identity test finds of every factor and latent site, on at most a hundred of the rows."""
+    def tested(self) -> NumpyroProgram:
+        """Returns the target with the verdicts of the identity test, on at most a hundred of the rows."""
         supports = {name: self.constraints.support(name) for name in self.theta}
         with jax.enable_x64(True), lenient():
             shapes = {name: jnp.shape(biject_to(supports[name]).inv(leaf)) for name, leaf in self.theta.items()}
@@ -242,7 +255,7 @@ class NumpyroProgram(Target):
                 shared, in_rows = self.joint.terms(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(term) for name, term in in_rows.items()}}
 
-            return verdicts(terms, supports, shapes)
+            return replace(self, verdicts=tuple(verdicts(terms, supports, shapes)))
 
     def families(self) -> dict[str, str]:
         """Returns the family of every latent site: conjugate in all its factors, or Normal in its real coordinates.
@@ -250,12 +263,12 @@ class NumpyroProgram(Target):
         Where no family is conjugate in all factors the site is a potential, whose belief is Normal in its real
         coordinates.
         """
-        found = self.verdicts()
+        found = self.verdicts
         return {name: _family([v for v in found if v.site == name])[0] for name in self.latent}
 
     def table(self) -> str:
         """Returns each latent site with its family, its factors, the verdict, and the method that `cvi` takes."""
-        found = self.verdicts()
+        found = self.verdicts
         lines = [("site", "family", "factors", "verdict", "method")]
         for name in self.latent:
             own = [v for v in found if v.site == name]

@@ -101,8 +101,8 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
         read,
         theta,
         tuple((name, _kind(site["fn"])) for name, site in whole.items()),
-        Constraints.of(table, theta),
-    )
+        constraints=Constraints.of(table, theta),
+    ).tested()
 
 
 class _Seen(RowsPlate):
