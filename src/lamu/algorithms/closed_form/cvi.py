@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+
 from lamu.geometry import Retraction
 from lamu.natural_rule import NaturalRule, ProgramMessages, ProgramParameters
 from lamu.rate import rate
@@ -26,8 +28,8 @@ def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
     site and pair. The belief's matrix takes \(D^2\) numbers.
 
     Args:
-        learning_rate: ρ, a number, a schedule of steps, or `Annealed`; where None 3/(10 + t) at step t, which averages
-            the noise of draws and batches over the later steps.
+        learning_rate: ρ, a number, a schedule of steps, or `Annealed`; where None 0.3 for a hundred
+            steps, which forget the start, and then 3/(t − 90), which averages the noise of draws and batches.
         pairs: antithetic pairs of draws a step.
 
     Returns:
@@ -53,5 +55,5 @@ def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
     """
     if pairs < 1:
         raise ValueError(f"pairs={pairs!r} cannot be averaged; ask for at least one")
-    chosen = (lambda step: 3.0 / (10.0 + step)) if learning_rate is None else learning_rate
+    chosen = (lambda step: 3.0 / (10.0 + jnp.maximum(step - 100.0, 0.0))) if learning_rate is None else learning_rate
     return NaturalRule(ProgramParameters(), ProgramMessages(pairs), rate(chosen), Retraction())
