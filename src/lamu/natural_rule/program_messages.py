@@ -64,7 +64,7 @@ class ProgramMessages:
 
         def at(key: RandomKey) -> Any:
             noise_key, *keys = jax.random.split(key, 3)
-            away = None if normal is None else root.sample(noise_key, normal.mean)
+            away = None if root is None or normal is None else root.sample(noise_key, normal.mean)
             found = [self._at(k, belief, away, sign, loss) for k, sign in zip(keys, (1.0, -1.0), strict=True)]
             return jax.tree.map(lambda a, b: (a + b) / 2.0, *found)
 

@@ -86,6 +86,10 @@ class ProgramPrior(Prior):
         dtype = jnp.result_type(*jax.tree.leaves(params))
         return total(shared, dtype) + volume.astype(dtype)
 
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Raises a TypeError: NumPyro simulates from programs."""
+        raise TypeError("simulate from a program with numpyro.infer.Predictive(program, num_samples=...)")
+
 
 @record
 class NumpyroProgram(Target):
@@ -149,7 +153,7 @@ class NumpyroProgram(Target):
         return not self.joint.categories
 
     @property
-    def prior(self) -> ProgramPrior:
+    def prior(self) -> ProgramPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The density of what stands outside the rows, in the coordinates that algorithms see."""
         one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
         return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints, self.frozen)
