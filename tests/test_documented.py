@@ -41,13 +41,14 @@ TESTED_ELSEWHERE = {
     "test_torch, test_sequences, test_dense_prediction, test_augmented, test_architectures",
     "lamu.plots": "test_plots",
     "lamu.presets": "test_presets",
+    "lamu.programs": "test_numpyro_programs",
     "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",
     "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate, test_targets_by_name",
     "lamu.rule": "laws/rule, laws/protocol",
     "lamu.tree": "test_record, test_tree",
 }
-WITHOUT_INPUTS = ("em", "svi", "vmp")  # of conjugate models (laws/observations) and graphs (test_graphs)
+WITHOUT_INPUTS = ("cvi", "em", "svi", "vmp")  # of conjugate models (laws/observations), graphs and programs
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         predictives,
         presets,
         priors,
+        programs,
         rate,
         rule,
         scores,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from lamu.posterior import Posterior, load
     from lamu.prior_comparison import PriorSensitivity, prior_sensitivity
     from lamu.prior_scale import PriorScaleFit, fit_prior_scale
+    from lamu.programs import from_numpyro
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
     from lamu.simulation import Ranks, simulation_based_calibration
@@ -102,6 +104,7 @@ __all__ = [
     "fit_folds",
     "fit_prior_scale",
     "fit_temperature",
+    "from_numpyro",
     "geometry",
     "graphs",
     "likelihoods",
@@ -119,6 +122,7 @@ __all__ = [
     "presets",
     "prior_sensitivity",
     "priors",
+    "programs",
     "rate",
     "regression",
     "remove",
@@ -153,6 +157,7 @@ _NAMES = {
     "PriorSensitivity": "lamu.prior_comparison",
     "prior_sensitivity": "lamu.prior_comparison",
     "LogDensity": "lamu.density",
+    "from_numpyro": "lamu.programs",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",

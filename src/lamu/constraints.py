@@ -107,6 +107,17 @@ class Constraints:
 
         return tree.map_with_path(leaf, theta)
 
+    def support(self, path: str) -> Any:
+        """Returns NumPyro's constraint of a leaf.
+
+        Args:
+            path: its path.
+        """
+        from numpyro.distributions import constraints
+
+        found = self._constraint(path)
+        return constraints.real if found is None else found
+
     def _constraint(self, path: str) -> Any:
         return next((_opened(kept) for pattern, kept in self.table if tree.matches(path, pattern)), None)
 

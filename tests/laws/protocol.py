@@ -20,6 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 
 import lamu
@@ -31,6 +33,7 @@ from lamu.algorithms import (
     bayesbinn,
     bsam,
     conjugate,
+    cvi,
     deep_ensemble,
     dropout,
     em,
@@ -224,6 +227,21 @@ levels = Problem(
     np.zeros((N, 0), np.float32),
     {"y": (np.arange(N) % 2 * 4.0 + rng.normal(size=N)).astype(np.float32)},
 )
+
+
+def with_precision(x: Any, y: Any) -> None:
+    tau = numpyro.sample("tau", dist.Gamma(2.0, 1.0))
+    w = numpyro.sample("w", dist.Normal(0.0, 1 / jnp.sqrt(tau)))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=w * x), obs=y)
+
+
+answers = {"x": np.random.default_rng(1).normal(size=N).astype(np.float32), "y": (np.arange(N) % 2).astype(np.float32)}
+program = Problem(
+    lamu.from_numpyro(with_precision, answers, rows="rows"),
+    np.zeros((N, 0), np.float32),
+    answers,
+)
 rectifiers = replace(regression, model=lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), Normal(1.0)))
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (
@@ -239,6 +257,7 @@ for name, algorithm, at, traits in (
     ("pbp of rectifiers", pbp(), rectifiers, "full deterministic eager"),
     ("svi of counts", svi(), counts, ""),
     ("svi of a graph", svi(), levels, ""),
+    ("cvi of a program", cvi(pairs=2), program, "random"),
     ("vmp of a graph", vmp(tolerance=0.0), levels, "deterministic"),
     ("em of a graph", em(tolerance=0.0), levels, "deterministic"),
     ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager long"),

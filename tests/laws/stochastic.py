@@ -25,13 +25,15 @@ Extras beside `answer`: `steps`; `sharp` and `bias`, where they are others; `cas
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 from scipy import optimize, stats
 
@@ -41,6 +43,7 @@ from lamu.algorithms import (
     bayes_by_backprop,
     bayesbinn,
     bsam,
+    cvi,
     dropout,
     igo,
     ivon,
@@ -73,6 +76,7 @@ from lamu.objective import Objective
 from lamu.observations import Poisson
 from lamu.operators import Dense
 from lamu.priors import Normal
+from lamu.programs import NumpyroProgram
 from lamu.rate import Annealed, Scheduled, over
 from lamu.record import record, static
 from tests.laws.harness import ROWS, Row, law, row, twin, vocabulary
@@ -543,6 +547,43 @@ SHAPE, COUNTS = 1.3, Counts()
 
 
 @dataclass(frozen=True, eq=False)
+class Program(LinearRegression):
+    """The same regression as a NumPyro program, with the prior's scales as arguments."""
+
+    def objective(self, scales: Scales) -> Objective:
+        model = replace(WRITTEN, constants={"delta": scales.delta, "loc": scales.loc})
+        return Objective(model, scales.data_size, scales.temperature, scales.power)
+
+    def read(self, belief: Any) -> tuple[Any, Any]:
+        normal = belief.factors["network"].factors["normal"]
+        return normal.mean["w"], normal.precision.matrix
+
+
+@record
+class ProgramOfArrays(NumpyroProgram):
+    """The program's rows as the x and y of the batches here."""
+
+    def log_likelihood(
+        self, params: Any, state: Any, batch: Batch, key: Any = None, train: bool = False
+    ) -> tuple[Any, Any]:
+        return super().log_likelihood(params, state, replace(batch, y={"x": batch.x, "y": batch.y}), key, train)
+
+
+def written_program() -> ProgramOfArrays:
+    def program(x: Any, y: Any, delta: Any, loc: Any) -> None:
+        w = numpyro.sample("w", dist.Normal(loc, delta**-0.5).expand([DIMENSION]).to_event(1))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(w[0] + x @ w[1:], NOISE), obs=y)
+
+    data = {"x": np.ones((4, 3)), "y": np.zeros(4), "delta": np.asarray(1.0), "loc": np.asarray(0.0)}
+    read = lamu.from_numpyro(program, data, rows="rows")
+    return ProgramOfArrays(**{part.name: getattr(read, part.name) for part in fields(read)})
+
+
+WRITTEN, PROGRAM = written_program(), Program()
+
+
+@dataclass(frozen=True, eq=False)
 class Signs(LinearRegression):
     """Weights of ±1, whose half log odds are what is believed."""
 
@@ -700,6 +741,7 @@ for name, algorithm, traits, extras in (
         },
     ),
     ("mixture_vi", mixture_vi(components=2, draws=2), f"{ALL} dense long", {"answer": exact}),
+    ("cvi", cvi(pairs=1), f"{ALL} dense", {"answer": exact, "case": PROGRAM}),
     (
         "svi",
         svi(),

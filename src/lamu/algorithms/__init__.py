@@ -2,6 +2,7 @@
 
 from lamu.algorithms.black_box.igo import igo
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.cvi import cvi
 from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
 from lamu.algorithms.closed_form.svi import svi
@@ -80,6 +81,7 @@ __all__ = [
     "bsam",
     "conjugate",
     "conjugate_scales",
+    "cvi",
     "deep_ensemble",
     "dropout",
     "em",

@@ -23,6 +23,8 @@ from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.graph_parameters import AnyConjugate, GraphLoss, GraphParameters
 from lamu.natural_rule.network_weights import Around, Latent, NetworkWeights, Signs, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
+from lamu.natural_rule.program_messages import ProgramMessages
+from lamu.natural_rule.program_parameters import ProgramLoss, ProgramParameters
 from lamu.natural_rule.subject import Subject
 
 __all__ = [
@@ -38,6 +40,9 @@ __all__ = [
     "NetworkWeights",
     "ParameterSubset",
     "Points",
+    "ProgramLoss",
+    "ProgramMessages",
+    "ProgramParameters",
     "Signs",
     "Start",
     "Streamed",

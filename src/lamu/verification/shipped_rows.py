@@ -26,10 +26,12 @@ from lamu.networks import Linear
 from lamu.observations import Bernoulli
 from lamu.posterior import Posterior
 from lamu.priors import Normal
+from lamu.programs import from_numpyro
 from lamu.target import Target
 from lamu.verification import tiny_network
 from lamu.verification.bundled_problems import Bundled, diabetes, iris
 from lamu.verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
+from lamu.verification.program_rows import tossed
 from lamu.verification.references import linear_regression
 from lamu.verification.shipped import Limits, Shipped
 from lamu.verification.vectors import flat
@@ -79,6 +81,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
         "neural_linear": _neural_linear,
         "svi": _svi,
         "vmp": _vmp,
+        "cvi": _cvi,
         "pbp": _pbp,
         "bayesbinn": _bayesbinn,
         "von": partial(_mean_field, "von"),
@@ -243,6 +246,23 @@ def _vmp() -> Shipped:
     ratio = float(np.sqrt(found.shape) / found.rate) / sd
     words = "Gamma posterior of a rate, closed form"
     return Shipped("vmp", "breast_cancer, counts", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
+
+
+def _cvi() -> Shipped:
+    """A Beta prior and tosses, where the belief is the posterior itself."""
+    tosses = np.asarray(load("breast_cancer")[0][:, 0] > 15.0, np.float32)
+    begin = time.perf_counter()
+    posterior = _fitted(from_numpyro(tossed, {"y": tosses}, rows="rows"), None, "cvi")
+    seconds = time.perf_counter() - begin
+    belief: Any = posterior.belief
+    found = belief.factors["network"].parts.factors["conjugate"].factors["p"]
+    a, b = 2.0 + tosses.sum(), 1.0 + len(tosses) - tosses.sum()
+    mean, sd = a / (a + b), np.sqrt(a * b / (a + b + 1.0)) / (a + b)
+    alpha, beta = float(found.alpha), float(found.beta)
+    spread = np.sqrt(alpha * beta / (alpha + beta + 1.0)) / (alpha + beta)
+    off, ratio = abs(alpha / (alpha + beta) - mean) / sd, spread / sd
+    words = "Beta posterior of a share, closed form"
+    return Shipped("cvi", "breast_cancer, shares", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
 
 
 def _pbp() -> Shipped:

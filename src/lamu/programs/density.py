@@ -1,0 +1,148 @@
+"""The log density of a NumPyro program, site by site, by its handlers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from lamu.dtype_policy import lenient
+from lamu.record import given, record, static
+from lamu.typing import Array
+
+__all__ = ["LogJoint", "RowsPlate", "traced"]
+
+
+class RowsPlate(Messenger):
+    """A handler that gives the plate of the rows the size of a batch.
+
+    Examples:
+        >>> import numpyro, numpyro.distributions as dist
+        >>> from numpyro import handlers
+        >>> from lamu.programs.density import RowsPlate
+        >>> def program():
+        ...     with numpyro.plate("rows", 10):
+        ...         numpyro.sample("y", dist.Normal(0.0, 1.0))
+        >>> with handlers.seed(rng_seed=0), RowsPlate("rows", 3):
+        ...     handlers.trace(program).get_trace()["y"]["value"].shape
+        (3,)
+    """
+
+    def __init__(self, name: str | None, rows: int) -> None:
+        super().__init__(None)
+        self.name, self.rows, self.size = name, rows, rows
+
+    def process_message(self, msg: Any) -> None:
+        """Sets size and indices of the plate, and keeps the size that the program gave."""
+        if msg["type"] == "plate" and msg["name"] == self.name:
+            self.size = msg["args"][0]
+            msg["args"], msg["value"] = (self.rows, self.rows), jnp.arange(self.rows)
+
+
+def traced(
+    program: Callable[..., Any], arguments: Mapping[str, Any], values: Mapping[str, Any], plate: RowsPlate
+) -> dict[str, Any]:
+    """Returns NumPyro's sites of one run of a program, by name.
+
+    Args:
+        program: the program.
+        arguments: its keyword arguments.
+        values: the values of latent sites by name; others are drawn.
+        plate: the plate of the rows.
+
+    Examples:
+        >>> import numpyro, numpyro.distributions as dist
+        >>> from lamu.programs.density import RowsPlate, traced
+        >>> program = lambda: numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        >>> traced(program, {}, {"mu": 2.0}, RowsPlate(None, 1))["mu"]["value"]
+        2.0
+    """
+    with lenient(), handlers.seed(rng_seed=0), handlers.trace() as trace, plate, handlers.substitute(data=dict(values)):
+        program(**arguments)
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+
+
+@record
+class LogJoint:
+    r"""log p(θ, D) of a program as terms: one a site outside the plate of the rows, and one a row.
+
+    A latent category is summed out, in every row by itself, or as a whole where there is no plate of rows:
+
+    \[ \log p(x_i \mid \theta) = \log \sum_z p(x_i, z \mid \theta) \]
+
+    Attributes:
+        program: the function.
+        plate: the name of the plate of the rows, or None.
+        categories: latent categories by name, each with its values.
+
+    Examples:
+        >>> import numpyro, numpyro.distributions as dist
+        >>> from lamu.programs.density import LogJoint
+        >>> def program(y):
+        ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        >>> shared, rows = LogJoint(program).terms({"y": 1.0}, {"mu": 1.0}, 1)
+        >>> {name: round(float(term), 3) for name, term in shared.items()}
+        {'mu': -1.419, 'y': -0.919}
+    """
+
+    program: Callable[..., Any] = given()
+    plate: str | None = static(default=None)
+    categories: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
+
+    def terms(
+        self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Returns the terms outside the rows, scalars by site, and those in the rows, `[rows]` by site, in nats.
+
+        Where categories are summed out, what they are summed with is one term, by their names.
+
+        Args:
+            arguments: the arguments of the program, those of rows with `rows` rows.
+            values: the values of the latent sites.
+            rows: how many rows.
+        """
+        if not self.categories:
+            return self._given(arguments, values, rows)
+        names = [name for name, _ in self.categories]
+        choices = jnp.asarray(list(itertools.product(*(kept for _, kept in self.categories))))
+
+        def at(choice: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+            shape = () if self.plate is None else (rows,)
+            chosen = {name: jnp.full(shape, choice[i]) for i, name in enumerate(names)}
+            return self._given(arguments, {**values, **chosen}, rows)
+
+        shared, in_rows = jax.vmap(at)(choices)
+        label = " and ".join(names)
+        if self.plate is None:
+            return {label: logsumexp(sum(shared.values()), axis=0)}, {}
+        return {name: term[0] for name, term in shared.items()}, {label: logsumexp(sum(in_rows.values()), axis=0)}
+
+    def _given(
+        self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        plate = RowsPlate(self.plate, rows)
+        shared: dict[str, Array] = {}
+        in_rows: dict[str, Array] = {}
+        with lenient():
+            for name, site in traced(self.program, arguments, values, plate).items():
+                term = site["fn"].log_prob(site["value"])
+                dim = row_axis(site, self.plate)
+                scale = 1.0 if site["scale"] is None else site["scale"]
+                if dim is None:
+                    shared[name] = jnp.sum(scale * term)
+                else:  # NumPyro scales a plate that it sees in part; rows are scaled by the objective
+                    own = jnp.moveaxis(scale * (rows / plate.size) * term, dim, 0)
+                    in_rows[name] = jnp.sum(own.reshape(rows, -1), axis=1)
+        return shared, in_rows
+
+
+def row_axis(site: Mapping[str, Any], plate: str | None) -> int | None:
+    """Returns the axis of the rows in a site's log density; None for a site outside their plate."""
+    return next((frame.dim for frame in site["cond_indep_stack"] if frame.name == plate), None)

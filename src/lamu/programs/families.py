@@ -1,0 +1,136 @@
+r"""The families that the identity test knows, as statistics T of the support of a site.
+
+A factor is conjugate in θ where \(\log p = \langle\lambda, T(\theta)\rangle + c\) with λ and c free of θ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions import constraints
+
+from lamu.families import Beta, Dirichlet, Gamma, InverseGamma
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["CANDIDATES", "Statistic", "candidates", "jacobian", "message", "plain"]
+
+
+_Independent = type(constraints.independent(constraints.positive, 1))
+
+
+@record
+class Statistic:
+    r"""T(θ) of one member of a family.
+
+    Attributes:
+        family: of `lamu.families`.
+        statistic: from θ of one member to the vector T(θ).
+        event: how many trailing axes belong to one member.
+        build: from λ `[..., d]` to the values of λ of the family.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.programs.families import CANDIDATES
+        >>> CANDIDATES["Gamma"].statistic(jnp.array(1.0)).tolist()
+        [0.0, 1.0]
+    """
+
+    family: type = static()
+    statistic: Callable[[Array], Array] = static()
+    event: int = static()
+    build: Callable[[Array], Any] = static()
+
+
+def _pair(natural: Array) -> tuple[Array, Array]:
+    return natural[..., 0], natural[..., 1]
+
+
+CANDIDATES = {
+    "Gamma": Statistic(Gamma, lambda t: jnp.stack([jnp.log(t), t]), 0, _pair),
+    "InverseGamma": Statistic(InverseGamma, lambda t: jnp.stack([jnp.log(t), 1.0 / t]), 0, _pair),
+    "Beta": Statistic(Beta, lambda t: jnp.stack([jnp.log(t), jnp.log1p(-t)]), 0, _pair),
+    "Dirichlet": Statistic(Dirichlet, jnp.log, 1, lambda natural: natural),
+}
+
+
+def candidates(support: Any) -> tuple[str, ...]:
+    """Returns the names of the families on a support, beside the Gaussian of its real coordinates.
+
+    Args:
+        support: a NumPyro constraint.
+
+    Examples:
+        >>> from numpyro.distributions import constraints
+        >>> from lamu.programs.families import candidates
+        >>> candidates(constraints.positive)
+        ('Gamma', 'InverseGamma')
+    """
+    if support in (constraints.positive, constraints.nonnegative):
+        return "Gamma", "InverseGamma"
+    if support is constraints.unit_interval:
+        return ("Beta",)
+    return ("Dirichlet",) if support is constraints.simplex else ()
+
+
+def plain(support: Any) -> Any:
+    """Returns a support without the axes that NumPyro counts as one event: the constraint of one number, or vector.
+
+    Args:
+        support: a NumPyro constraint.
+
+    Examples:
+        >>> from numpyro.distributions import constraints
+        >>> from lamu.programs.families import plain
+        >>> plain(constraints.real_vector)
+        Real()
+    """
+    while isinstance(support, _Independent):
+        support = support.base_constraint
+    return support
+
+
+def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coordinates: Any) -> Array:
+    r"""Returns λ of every member, `[..., d]`, of a function that is affine in T.
+
+    \[ \nabla_u f = J_T(u)^\top \lambda \]
+
+    at two points u, where \(J_T\) is the Jacobian of T(θ(u)); for the simplex λ is the solution of least squares.
+
+    Args:
+        kind: the family.
+        theta: any value of the site: for its shape, and for where to look.
+        slopes: from u to \(\nabla_u f\).
+        coordinates: the transform θ(u) of NumPyro.
+    """
+    u = coordinates.inv(theta)
+    batch = theta.ndim - kind.event
+    points = [u - 0.5, u + 0.75] if kind.event == 0 else [_tilted(u, 0.4), _tilted(u, -0.7)]
+    jacobians = [jacobian(kind, coordinates, point, batch) for point in points]
+    sides = [slopes(point).reshape(*j.shape[:-1]) for point, j in zip(points, jacobians, strict=True)]
+    A, b = jnp.concatenate(jacobians, axis=-2), jnp.concatenate(sides, axis=-1)
+    normal = jnp.einsum("...ed,...ef->...df", A, A)
+    return jnp.linalg.solve(normal, jnp.einsum("...ed,...e->...d", A, b)[..., None])[..., 0]
+
+
+def jacobian(kind: Statistic, coordinates: Any, u: Array, batch: int) -> Array:
+    r"""Returns \(\partial T/\partial u\) of every member, `[..., coordinates, d]`.
+
+    Args:
+        kind: the family.
+        coordinates: the transform θ(u).
+        u: where.
+        batch: how many leading axes count members.
+    """
+    of_member: Any = jax.jacfwd(lambda u: kind.statistic(coordinates(u)))
+    for _ in range(batch):
+        of_member = jax.vmap(of_member)
+    found = of_member(u)
+    return found[..., None, :] if kind.event == 0 else jnp.swapaxes(found, -1, -2)
+
+
+def _tilted(u: Array, by: float) -> Array:
+    return u + by * (-1.0) ** jnp.arange(u.shape[-1]).astype(u.dtype)

@@ -1,0 +1,303 @@
+"""A NumPyro program as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions.transforms import biject_to
+
+from lamu import tree
+from lamu.constraints import Constraints, Image
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
+from lamu.families import Draws, Product
+from lamu.priors import Prior
+from lamu.programs.belief import SiteBeliefs
+from lamu.programs.conjugacy import Verdict, verdicts
+from lamu.programs.density import LogJoint
+from lamu.record import record, static
+from lamu.target import Target
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["NumpyroProgram", "ProgramPrior", "Rows"]
+
+
+@record
+class Rows:
+    """The arguments of a program that are rows.
+
+    Attributes:
+        names: their names; none for a program that is one density.
+        data: the rows that the program was read with, or None.
+
+    Examples:
+        >>> from lamu.programs import Rows
+        >>> Rows((), None).names
+        ()
+    """
+
+    names: tuple[str, ...] = static()
+    data: Any
+
+
+@record
+class ProgramPrior(Prior):
+    """The density of what stands outside the rows of a program, of real coordinates.
+
+    Attributes:
+        joint: the program's density.
+        constants: its arguments that are no rows.
+        fixed: its arguments that are no arrays.
+        batch: one row, for its shape.
+        constraints: how θ comes of the coordinates.
+        frozen: coordinates held at given values, or None.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
+        >>> def program(y):
+        ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        ...     with numpyro.plate("rows", len(y)):
+        ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        >>> target = lamu.from_numpyro(program, {"y": jnp.array([1.0, 2.0])}, rows="rows")
+        >>> round(float(target.prior.log_prob({"mu": jnp.array(0.0)})), 4)
+        -0.9189
+    """
+
+    joint: LogJoint
+    constants: Any
+    fixed: tuple[tuple[str, Any], ...] = static()
+    batch: Any
+    constraints: Constraints
+    frozen: Any = None
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns log p(θ) with the Jacobian, in nats; zero where the program is one density."""
+        if self.joint.plate is None:
+            return jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
+        theta, volume = self.constraints.constrain(params)
+        arguments = {**self.constants, **dict(self.fixed), **self.batch}
+        shared = self.joint.terms(arguments, theta, 1)[0]
+        dtype = jnp.result_type(*jax.tree.leaves(params))
+        return total(shared, dtype) + volume.astype(dtype)
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Raises a TypeError: NumPyro simulates from programs."""
+        raise TypeError("simulate from a program with numpyro.infer.Predictive(program, num_samples=...)")
+
+
+@record
+class NumpyroProgram(Target):
+    r"""A NumPyro program and its data. Use `lamu.from_numpyro`, which checks its parts.
+
+    Attributes:
+        joint: log p(θ, D) as terms.
+        constants: arguments that are arrays and no rows, by name.
+        fixed: arguments that are no arrays, by name.
+        given_rows: the arguments that are rows.
+        theta: values of the latent sites, for their shapes.
+        distributions: the NumPyro distribution of every site, by name.
+        verdicts: what the identity test finds of every factor and latent site.
+        constraints: how θ comes of the real numbers that algorithms see.
+        frozen: coordinates held at given values, or None.
+        start: parameters that every run starts from, or None.
+
+    Examples:
+        >>> import lamu, numpyro, numpyro.distributions as dist
+        >>> def program():
+        ...     numpyro.sample("sigma", dist.HalfNormal(1.0))
+        >>> target = lamu.from_numpyro(program, {})
+        >>> target.latent, target.has_rows
+        (('sigma',), False)
+    """
+
+    joint: LogJoint
+    constants: Any
+    fixed: tuple[tuple[str, Any], ...] = static()
+    given_rows: Rows
+    theta: Any
+    distributions: tuple[tuple[str, str], ...] = static()
+    verdicts: tuple[Verdict, ...] = static(default=())
+    constraints: Constraints = Constraints()
+    frozen: Params | None = None
+    start: Any = None
+
+    @property
+    def name(self) -> str:
+        """A NumPyro program."""
+        return "a NumPyro program"
+
+    @property
+    def latent(self) -> tuple[str, ...]:
+        """The names of the latent sites, in the order of the program."""
+        return tuple(name for name, _ in self.distributions if name in self.theta)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a plate of rows was named."""
+        return self.joint.plate is not None
+
+    @property
+    def transforms(self) -> bool:
+        """Whether some site is constrained."""
+        return bool(self.constraints.table)
+
+    @property
+    def identified(self) -> bool:
+        """Whether no category was summed out, whose values might change places."""
+        return not self.joint.categories
+
+    @property
+    def prior(self) -> ProgramPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The density of what stands outside the rows, in the coordinates that algorithms see."""
+        one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
+        return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints, self.frozen)
+
+    def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
+        """Returns real coordinates, uniform between −1 and 1 as far as nothing else is known, and the empty state."""
+        real = self.constraints.unconstrain(self.theta)
+        keys = tree.keys_like(key, real)
+        near = jax.tree.map(lambda leaf, k: jax.random.uniform(k, leaf.shape, leaf.dtype, -1.0, 1.0), real, keys)
+        return self.started({"network": near, "likelihood": {}}, {})
+
+    def log_likelihood(
+        self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
+    ) -> tuple[Array, Any]:
+        """Returns the log density of every row; of a program without rows log p(θ, D), with the Jacobian."""
+        coordinates = self.complete(params["network"])
+        dtype = jnp.result_type(*jax.tree.leaves(coordinates))
+        theta, volume = self.constraints.constrain(coordinates)
+        rows = batch.mask.shape[0]
+        arguments = {**self.constants, **dict(self.fixed)}
+        if self.has_rows:
+            in_rows = self.joint.terms({**arguments, **batch.y}, theta, rows)[1]
+            return total(in_rows, dtype), state
+        value = total(self.joint.terms(arguments, theta, 1)[0], dtype) + volume.astype(dtype)
+        return jnp.broadcast_to(value[None], (rows,)), state
+
+    def log_prior(self, params: Params) -> Array:
+        """Returns the density of what stands outside the rows, with the Jacobian, in nats."""
+        return self.prior.log_prob(params["network"])
+
+    def log_volume(self, params: Params) -> Array:
+        """Returns the log of the Jacobian's determinant at the coordinates, in nats."""
+        return self.constraints.constrain(self.complete(params["network"]))[1]
+
+    def read(self, data: Any) -> Arrays:
+        """Returns the rows that the program was read with, or others of the same arguments.
+
+        Args:
+            data: None, or arrays by the names of the arguments that are rows; `weight` and `mask` may stand beside.
+
+        Raises:
+            ValueError: for other names, or data for a program that has no rows.
+        """
+        if isinstance(data, Arrays):
+            return data
+        if not self.has_rows:
+            if data is not None:
+                raise ValueError("the program holds its data and has no plate of rows; give None, or name the plate")
+            dtype = jnp.result_type(float)
+            return Arrays.of((np.zeros((1, 1), dtype), np.zeros(1, dtype)))
+        if data is None:
+            if self.given_rows.data is None:
+                raise ValueError(f"a posterior keeps no rows; give the arrays {', '.join(self.given_rows.names)}")
+            return self.given_rows.data
+        return Arrays.named(data, self.given_rows.names)
+
+    def rows(self, data: Any) -> Arrays:
+        """Returns data as rows in memory."""
+        return self.read(data)
+
+    def inputs(self, x: Any) -> NoReturn:
+        """Raises a TypeError: a program predicts by NumPyro's own handlers."""
+        raise TypeError(
+            'a NumPyro program predicts with numpyro.infer.Predictive(program, posterior.sample(key, n)["network"])'
+        )
+
+    def unconstrained(self, params: Params) -> Params:
+        """Returns θ as the real numbers that algorithms see."""
+        return {**params, "network": self.constraints.unconstrain(params["network"])}
+
+    def constrained(self, posterior: Any) -> Any:
+        """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
+        belief, constraints = posterior.belief, posterior.model.constraints
+        network = belief.factors.get("network") if isinstance(belief, Product) else None
+        if not constraints.table and not isinstance(network, Product):
+            return posterior
+        if isinstance(network, Product):
+            parts = dict(network.factors)
+            if "normal" in parts:
+                parts["normal"] = Image(parts["normal"], constraints)
+            mapped: Any = Product({**belief.factors, "network": SiteBeliefs(Product(parts))})
+        elif isinstance(belief, Draws):
+            network = jax.jit(lambda u: constraints.constrain(u)[0])(belief.samples["network"])
+            mapped = replace(belief, samples={**belief.samples, "network": network})
+        elif isinstance(belief, Product):
+            mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
+        else:
+            mapped = Image(belief, constraints, part="network")
+        return replace(posterior, model=replace(posterior.model, constraints=Constraints(), start=None), belief=mapped)
+
+    # Conjugacy.
+
+    def tested(self) -> NumpyroProgram:
+        """Returns the target with the verdicts of the identity test, on at most a hundred of the rows."""
+        supports = {name: self.constraints.support(name) for name in self.theta}
+        with jax.enable_x64(True), lenient():
+            shapes = {name: jnp.shape(biject_to(supports[name]).inv(leaf)) for name, leaf in self.theta.items()}
+            rows = {} if self.given_rows.data is None else {n: v[:100] for n, v in self.given_rows.data.y.items()}
+            arguments = {**jax.tree.map(_wide, {**self.constants, **rows}), **dict(self.fixed)}
+            count = min((len(v) for v in rows.values()), default=1)
+
+            def terms(theta: Any) -> dict[str, Array]:
+                shared, in_rows = self.joint.terms(arguments, theta, count)
+                return {**shared, **{name: jnp.sum(term) for name, term in in_rows.items()}}
+
+            return replace(self, verdicts=tuple(verdicts(terms, supports, shapes)))
+
+    def families(self) -> dict[str, str]:
+        """Returns the family of every latent site: conjugate in all its factors, or Normal in its real coordinates.
+
+        Where no family is conjugate in all factors the site is a potential, whose belief is Normal in its real
+        coordinates.
+        """
+        found = self.verdicts
+        return {name: _family([v for v in found if v.site == name])[0] for name in self.latent}
+
+    def table(self) -> str:
+        """Returns each latent site with its family, its factors, the verdict, and the method that `cvi` takes."""
+        found = self.verdicts
+        lines = [("site", "family", "factors", "verdict", "method")]
+        for name in self.latent:
+            own = [v for v in found if v.site == name]
+            family, exact = _family(own)
+            bad = [v.factor for v in own if family not in v.families]
+            verdict = "conjugate" if exact else f"not in {', '.join(bad)}"
+            method = "exact message" if exact else "gradient and Hessian at draws"
+            lines.append((name, family, ", ".join(v.factor for v in own), verdict, method))
+        lines += [(name, "Categorical", "", "conjugate", "summed out") for name, _ in self.joint.categories]
+        widths = [max(len(line[i]) for line in lines) for i in range(5)]
+        return "\n".join("  ".join(w.ljust(n) for w, n in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def total(terms: Mapping[str, Any], dtype: Any) -> Array:
+    """Returns the sum of terms in one dtype."""
+    with lenient():
+        return jnp.asarray(sum(terms.values(), jnp.zeros((), dtype)), dtype)
+
+
+def _family(found: list[Verdict]) -> tuple[str, bool]:
+    """Returns the family of a site, and whether it is conjugate in all factors of the site."""
+    shared = [name for name in (found[0].families if found else ()) if all(name in v.families for v in found)]
+    return (shared[0], True) if shared else ("Normal", False)
+
+
+def _wide(leaf: Any) -> Any:
+    kept = np.asarray(leaf)
+    return jnp.asarray(kept.astype(np.float64) if np.issubdtype(kept.dtype, np.floating) else kept)

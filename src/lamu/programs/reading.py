@@ -1,0 +1,240 @@
+"""A NumPyro program read into a target: its sites, and every sentence about what cannot be read."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
+from numpyro.distributions.transforms import biject_to
+
+from lamu.constraints import Constraints
+from lamu.data.arrays import Arrays
+from lamu.data.spelling import nearest
+from lamu.dtype_policy import lenient
+from lamu.programs.density import LogJoint, RowsPlate, row_axis, traced
+from lamu.programs.families import plain
+from lamu.programs.program import NumpyroProgram, Rows
+
+__all__ = ["from_numpyro"]
+
+_MOST = 1024  # values of the latent categories of a row, all together
+
+
+def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str | None = None) -> NumpyroProgram:
+    r"""Returns the target of a NumPyro program and its data.
+
+    \[ \log p(\theta, D) = \log p(\theta) + \sum_{i \in \text{rows}} \log p(x_i \mid \theta) \]
+
+    Sites, plates, masks, scales and supports are those that NumPyro's handlers see. Latent sites are θ, by name at
+    `params["network"]`; latent categories are summed out. Every algorithm of a density works on it through real
+    coordinates; where the plate of the rows is named, minibatches too. `lamu.algorithms.cvi` takes exact messages for
+    the sites that an identity test finds conjugate (`table`).
+
+    Args:
+        program: a function of the data with NumPyro's primitives, which is run several times.
+        data: the program's arguments by name. Of the arrays, those with as many rows as the plate of the rows are cut
+            into batches, the others are constants.
+        rows: the name of the plate whose members are the rows of the data, independent of each other given θ; None for
+            a program without such a plate, which is one density.
+
+    Returns:
+        The target, for `lamu.fit(target, None, algorithm)`.
+
+    Raises:
+        TypeError: for a program that is no function, or data that are no mapping.
+        ValueError: for an argument that the data lack or that the program does not have, a plate that does not exist, a
+            latent site in the plate of the rows, a category that cannot be summed out, a support that depends on other
+            sites, or rows that depend on each other.
+
+    Source: Phan, Pradhan & Jankowiak (2019), "Composable effects for flexible and accelerated probabilistic programming
+    in NumPyro".
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
+        >>> def program(y):
+        ...     tau = numpyro.sample("tau", dist.Gamma(2.0, 1.0))
+        ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        ...     with numpyro.plate("rows", len(y)):
+        ...         numpyro.sample("y", dist.Normal(mu, 1 / jnp.sqrt(tau)), obs=y)
+        >>> target = lamu.from_numpyro(program, {"y": jnp.array([1.0, 2.0, 4.0])}, rows="rows")
+        >>> print(target.table())
+        site  family  factors  verdict    method
+        tau   Gamma   tau, y   conjugate  exact message
+        mu    Normal  mu, y    conjugate  exact message
+    """
+    if not callable(program):
+        raise TypeError(f"program={program!r} is no function; give one with NumPyro's primitives")
+    if not isinstance(data, Mapping):
+        raise TypeError(f"data is a {type(data).__name__}; give the program's arguments by name, such as {{'y': ...}}")
+    arguments = _arguments(program, data)
+    whole = traced(program, arguments, {}, _Seen(rows))
+    _require_plate(whole, rows)
+    count = _count(whole, rows)
+    latent = {name: site for name, site in whole.items() if not site["is_observed"]}
+    categories = tuple((name, _values(name, site, rows)) for name, site in latent.items() if _discrete(site))
+    if np.prod([len(kept) for _, kept in categories], dtype=float) > _MOST:
+        raise ValueError(
+            f"the latent categories {', '.join(n for n, _ in categories)} have more than {_MOST:,} values together; "
+            "sum some of them out in the program"
+        )
+    sites = {name: site for name, site in latent.items() if not _discrete(site)}
+    _require_shared(sites, rows)
+    _require_fixed_supports(program, arguments, whole, sites, rows)
+    if not sites:
+        raise ValueError("the program has no latent site that is continuous; there is nothing to learn")
+    joint = LogJoint(program, rows, categories)
+    theta = {name: jnp.asarray(site["value"], jnp.result_type(float)) for name, site in sites.items()}
+    supports = {name: plain(site["fn"].support) for name, site in sites.items()}
+    table = {name: support for name, support in supports.items() if support is not constraints.real}
+    read = _rows(joint, arguments, theta, count)
+    numbers = {name: value for name, value in arguments.items() if name not in read.names and _is_array(value)}
+    fixed = tuple((name, value) for name, value in arguments.items() if not _is_array(value))
+    return NumpyroProgram(
+        joint,
+        {name: jnp.asarray(value) for name, value in numbers.items()},
+        fixed,
+        read,
+        theta,
+        tuple((name, _kind(site["fn"])) for name, site in whole.items()),
+        constraints=Constraints.of(table, theta),
+    ).tested()
+
+
+class _Seen(RowsPlate):
+    """A plate that keeps the size of the program."""
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__(name, 1)
+
+    def process_message(self, msg: Any) -> None:
+        """Sees all rows of the plate, in the place of a sample of them."""
+        if msg["type"] == "plate" and msg["name"] == self.name:
+            self.rows = msg["args"][0]
+            super().process_message(msg)
+
+
+def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of the program, checked beside its signature."""
+    arguments = {name: np.asarray(value) if isinstance(value, list) else value for name, value in data.items()}
+    parameters = inspect.signature(program).parameters
+    if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
+        return arguments
+    for name in arguments:
+        if name not in parameters:
+            raise ValueError(f"data has {name!r}, which is no argument of the program; {nearest(name, parameters)}")
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in arguments:
+            raise ValueError(f"the program needs the argument {name!r}, which the data lack; add it to data")
+    return arguments
+
+
+def _require_plate(whole: Mapping[str, Any], rows: str | None) -> None:
+    plates = {frame.name for site in whole.values() for frame in site["cond_indep_stack"]}
+    if rows is not None and rows not in plates:
+        have = nearest(rows, sorted(plates)) if plates else "it has no plates, so leave rows out"
+        raise ValueError(f"rows={rows!r} is no plate of the program; {have}")
+
+
+def _count(whole: Mapping[str, Any], rows: str | None) -> int:
+    sizes = (frame.size for site in whole.values() for frame in site["cond_indep_stack"] if frame.name == rows)
+    return 1 if rows is None else next(sizes)
+
+
+def _discrete(site: Mapping[str, Any]) -> bool:
+    return bool(site["fn"].support.is_discrete)
+
+
+def _values(name: str, site: Mapping[str, Any], rows: str | None) -> tuple[int, ...]:
+    """Returns the values of a latent category that can be summed out."""
+    shape, plates = jnp.shape(site["value"]), [frame.name for frame in site["cond_indep_stack"]]
+    if not site["fn"].has_enumerate_support:
+        raise ValueError(
+            f"the latent site {name!r} is a {_kind(site['fn'])}, whose values cannot be listed and summed out; "
+            "write the density of what it makes instead (a NegativeBinomial for a Poisson with a Gamma rate)"
+        )
+    if plates != ([] if rows is None else [rows]) or len(shape) != len(plates):
+        inside = f"in the plate {plates[-1]!r}" if plates else "outside the plate of the rows"
+        remedy = f"give rows={plates[-1]!r}" if plates and rows is None else "sum it out with a mixture distribution"
+        raise ValueError(
+            f"the latent site {name!r} of shape {shape} takes discrete values {inside}, where they cannot be "
+            f"summed out one by one; {remedy}, for instance dist.MixtureSameFamily"
+        )
+    with lenient():
+        return tuple(int(value) for value in np.asarray(site["fn"].enumerate_support(expand=False)).reshape(-1))
+
+
+def _require_shared(sites: Mapping[str, Any], rows: str | None) -> None:
+    for name, site in sites.items():
+        if rows is not None and row_axis(site, rows) is not None:
+            raise ValueError(
+                f"every row of {rows!r} has a latent {name!r} of its own, so that no batch of rows knows all of θ; "
+                f"leave rows out, which takes all of {rows!r} at once"
+            )
+
+
+def _require_fixed_supports(
+    program: Any, arguments: Mapping[str, Any], whole: Mapping[str, Any], sites: Mapping[str, Any], rows: str | None
+) -> None:
+    """Raises where a support moves with other sites: the real coordinates would then mean other things every time."""
+    with lenient():
+        moved = {
+            name: biject_to(site["fn"].support)(0.7 * biject_to(site["fn"].support).inv(site["value"]) + 0.1)
+            for name, site in sites.items()
+        }
+    again = traced(program, arguments, moved, _Seen(rows))
+    for name, site in sites.items():
+        if name not in again or set(again) != set(whole):
+            raise ValueError("the program has other sites for other values; write one whose sites are always the same")
+        ours, theirs = (jax.tree.leaves(at["fn"].support) for at in (site, again[name]))
+        same = all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        if type(site["fn"].support) is not type(again[name]["fn"].support) or not same:
+            raise ValueError(
+                f"the support of {name!r} depends on other sites; sample on a fixed one and transform, such as "
+                "u ~ Uniform(0, 1) and x = upper * u"
+            )
+
+
+def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Any, count: int) -> Rows:
+    """Returns which arguments are rows, after a check that rows are independent."""
+    if joint.plate is None:
+        return Rows((), None)
+    names = tuple(
+        name for name, value in arguments.items() if _is_array(value) and np.ndim(value) and len(value) == count
+    )
+    if not names:
+        raise ValueError(
+            f"no argument of the program has the {count} rows of the plate {joint.plate!r}; pass the data as arguments"
+        )
+    half = max(count // 2, 1)
+    some = {name: value[:half] if name in names else value for name, value in arguments.items()}
+    try:
+        part = joint.terms(some, theta, half)[1]
+    except Exception as error:
+        raise ValueError(
+            f"the program fails on {half} of its {count} rows ({error}); write it for any number of rows, and give no "
+            f"constant {count} rows"
+        ) from error
+    every = joint.terms(arguments, theta, count)[1]
+    for name, values in every.items():
+        if not np.allclose(values[:half], part[name], rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise ValueError(
+                f"the density of {name!r} in a row of {joint.plate!r} depends on the other rows; compute what "
+                "needs all rows before the program, or leave rows out"
+            )
+    return Rows(names, Arrays.named({name: arguments[name] for name in names}, names))
+
+
+def _kind(distribution: Any) -> str:
+    """Returns the name of a distribution, without what NumPyro wraps around it in plates and masks."""
+    while isinstance(distribution, ExpandedDistribution | Independent | MaskedDistribution):
+        distribution = distribution.base_dist
+    return type(distribution).__name__
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | jax.Array)
