@@ -19,12 +19,13 @@ from lamu.families import Gamma, Gaussian, MultivariateNormal, Product
 from lamu.geometry import FamilyGeometry, Retraction, Straight
 from lamu.natural_rule import Around, NaturalRule, NetworkWeights, Start, Subject
 from lamu.objective import Objective
+from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.predictives import Sampled
 from lamu.priors import Belief, Normal
 from lamu.rate import Constant
 from lamu.record import record
-from lamu.rule import gaussian_arrow, gaussian_step, natural_step
+from lamu.rule import Rule, gaussian_arrow, gaussian_step, natural_step
 
 rng = np.random.default_rng(5)
 Y = 1.5 + 0.6 * rng.normal(size=20)
@@ -174,10 +175,23 @@ def test_the_arrow_of_a_gaussian_is_its_step_and_with_a_root_that_of_adam(geomet
         geometry=Straight(), metric=BiasCorrected(SquareRoot(0.0)), precision_rate=0.01, count=1,
     )  # fmt: skip
     np.testing.assert_allclose(adam[0], -0.3 * jnp.sign(g), rtol=1e-12)
-    five = gaussian_arrow(
-        mean, precision, g, Diagonal(H), 0.3, geometry=Straight(), metric=Inverse(), precision_rate=0.1, period=5
-    )
-    np.testing.assert_allclose(five[1].values, H + 0.9**5 * (precision.values - H), rtol=1e-12)
+    apart = {"geometry": Straight(), "metric": Inverse(), "precision_rate": 0.1}
+    slow = gaussian_arrow(mean, precision, g, Diagonal(H), 0.3, **apart)
+    np.testing.assert_allclose(slow[1].values, H + 0.9 * (precision.values - H), rtol=1e-12)
+
+
+def test_a_precision_that_moves_every_third_step_moves_as_far_as_three_steps() -> None:
+    x, y = jnp.asarray(np.random.default_rng(1).normal(size=(6, 2))), jnp.arange(6.0)
+    model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=1.0), Normal(1.0))
+    rates = {"learning_rate": Constant(1e-9), "precision_rate": Constant(0.1)}
+    rule = Rule(structure=Diagonal, expectation=Delta(), curvature=GaussNewton(), period=3, **rates)
+    objective, batch = Objective(model, 6), Batch.of(x, y)
+    state = rule.init(jax.random.key(0), objective, batch)
+    start, target = tree.ravel(state.precision)[0], jnp.mean(x**2, axis=0) + 1 / 6
+    for count in range(4):
+        state, _ = rule.step(jax.random.key(count), state, batch, objective)
+        found = tree.ravel(state.precision)[0]
+        np.testing.assert_allclose(found, target + 0.9 ** (3 if count < 3 else 6) * (start - target), rtol=1e-9)
 
 
 D = 8

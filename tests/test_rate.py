@@ -91,6 +91,11 @@ def test_a_length_that_nobody_knows_is_a_constant_rate() -> None:
     np.testing.assert_array_equal(found, final(sgd(0.1), [(X, Y)], epochs=STEPS, data_size=20))
 
 
+def test_a_polynomial_decay_is_robbins_and_monros() -> None:
+    rate = lamu.rate.PolynomialDecay(power=0.7, delay=3.0, scale=2.0, hold=4.0)
+    np.testing.assert_allclose([rate(t) for t in (0, 4, 5, 100)], [2 * 3**-0.7, 2 * 3**-0.7, 2 * 4**-0.7, 2 * 99**-0.7])
+
+
 def test_single_precision_stays() -> None:
     """The rate of a run with wider floats than its parameters does not widen them."""
     x, y = X.astype(np.float32), Y.astype(np.float32)

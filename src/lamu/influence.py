@@ -137,7 +137,7 @@ def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch
     likelihood = objective.model.likelihood
     weight = batch.mask * batch.weight * objective.likelihood_power / objective.temperature
     slope = jax.grad(lambda f: jnp.sum(likelihood.log_prob(held, f, batch.y) * weight.astype(f.dtype)))(f)
-    counts = likelihood.counted(weight, batch.y).astype(f.dtype)
+    counts = likelihood.counted(held, f, batch.y, weight).astype(f.dtype)
     R = likelihood.information_root(held, f) * jnp.sqrt(counts)[:, None, None]
     values, basis = jnp.linalg.eigh(jnp.einsum("bkr,bkl,bls->brs", R, V, R))
     share = jnp.maximum(values, 0.0)

@@ -18,6 +18,7 @@ __all__ = [
     "Annealed",
     "Constant",
     "PolynomialAverage",
+    "PolynomialDecay",
     "Rate",
     "Scheduled",
     "WarmRestarts",
@@ -61,6 +62,37 @@ class Scheduled:
         """Returns the rate at this step, the first being 0."""
         with lenient():
             return jnp.asarray(self.schedule(step), jnp.result_type(float))
+
+
+@record
+class PolynomialDecay:
+    r"""A rate that falls as a power of the step, as stochastic approximation asks.
+
+    \[ \rho_t = c\,\big(\tau + \max(t - t_0, 0)\big)^{-\kappa} \]
+
+    Attributes:
+        power: κ, above one half and at most one.
+        delay: τ, positive.
+        scale: c.
+        hold: \(t_0\), for how many steps the first rate is kept.
+
+    Source: Robbins & Monro (1951); Hoffman et al. (2013), equation 26.
+
+    Examples:
+        >>> from lamu.rate import PolynomialDecay
+        >>> [float(PolynomialDecay()(step)) for step in (0, 1, 3)]
+        [1.0, 0.5, 0.25]
+    """
+
+    power: Number = 1.0
+    delay: Number = 1.0
+    scale: Number = 1.0
+    hold: Number = 0.0
+
+    def __call__(self, step: Any) -> Array:
+        """Returns the rate at this step, the first being 0."""
+        with lenient():
+            return jnp.asarray(self.scale * (self.delay + jnp.maximum(step - self.hold, 0.0)) ** -self.power)
 
 
 @record
@@ -180,7 +212,7 @@ class PolynomialAverage:
         return self.power / (jnp.asarray(step, jnp.result_type(float)) + self.power + self.start)
 
 
-Rate = Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage
+Rate = Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage | PolynomialDecay
 
 
 def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
@@ -247,7 +279,7 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
             ...
         ValueError: learning_rate=-0.1 would move uphill or not at all; give a positive number
     """
-    if isinstance(value, Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage):
+    if isinstance(value, Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage | PolynomialDecay):
         return value
     if isinstance(value, int | float):
         _require_positive(value, name)

@@ -225,7 +225,7 @@ def two_levels(m: graphs.Program) -> None:
 levels = Problem(
     lamu.Graph(two_levels),
     np.zeros((N, 0), np.float32),
-    {"y": (np.arange(N) % 2 * 4.0 + rng.normal(size=N)).astype(np.float32)},
+    {"y": (np.arange(N) % 2 * 4.0 + np.random.default_rng(5).normal(size=N)).astype(np.float32)},
 )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
-
 from lamu.geometry import Retraction
 from lamu.natural_rule import NaturalRule, ProgramMessages, ProgramParameters
-from lamu.rate import rate
+from lamu.rate import PolynomialDecay, rate
 
 __all__ = ["cvi"]
 
@@ -55,5 +53,5 @@ def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
     """
     if pairs < 1:
         raise ValueError(f"pairs={pairs!r} cannot be averaged; ask for at least one")
-    chosen = (lambda step: 3.0 / (10.0 + jnp.maximum(step - 100.0, 0.0))) if learning_rate is None else learning_rate
+    chosen = PolynomialDecay(delay=10.0, scale=3.0, hold=100.0) if learning_rate is None else learning_rate
     return NaturalRule(ProgramParameters(), ProgramMessages(pairs), rate(chosen), Retraction())

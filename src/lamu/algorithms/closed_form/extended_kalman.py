@@ -249,8 +249,9 @@ def _root(loss: BatchLoss, mean: Params, total: Any) -> Array:
     r"""Returns H `[B R, D]` with \(H^\top H = \tfrac1T \sum_i J_i^\top \Lambda_i J_i\)."""
     jacobian = jax.vmap(jax.vmap(lambda row: tree.ravel(row)[0]))(loss.jacobian(mean))
     likelihood = loss.objective.model.likelihood
-    counts = likelihood.counted(loss.objective.row_factor(loss.batch), loss.batch.y) * total
-    root = likelihood.information_root({}, loss.outputs(mean)) * jnp.sqrt(counts).astype(jacobian.dtype)[:, None, None]
+    f = loss.outputs(mean)
+    counts = likelihood.counted({}, f, loss.batch.y, loss.objective.row_factor(loss.batch)) * total
+    root = likelihood.information_root({}, f) * jnp.sqrt(counts).astype(jacobian.dtype)[:, None, None]
     whitened = jnp.einsum("bkr,bkd->brd", root, jacobian)
     return whitened.reshape(-1, whitened.shape[-1])
 

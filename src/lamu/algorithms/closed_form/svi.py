@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.expectations import Analytic
 from lamu.natural_rule import AnyConjugate, NaturalRule
-from lamu.rate import rate
+from lamu.rate import PolynomialDecay, rate
 
 __all__ = ["svi"]
 
@@ -52,5 +52,5 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
         raise ValueError(f"kappa={kappa!r} does not let the rate fall as it must; give a number above 0.5, at most 1")
     if not delay >= 1.0:
         raise ValueError(f"delay={delay!r} makes a first step beyond the whole; give at least 1")
-    chosen = (lambda step: (delay + step) ** -kappa) if learning_rate is None else learning_rate
+    chosen = PolynomialDecay(float(kappa), float(delay)) if learning_rate is None else learning_rate
     return NaturalRule(AnyConjugate(), Analytic(), rate(chosen))
