@@ -53,11 +53,12 @@ class BayesianEstimator(BaseEstimator):
         network: Any = None,
         prior: Any = None,
         algorithm: Any = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        samples: int = 32,
+        epochs: Any = None,
+        batch_size: Any = 64,
+        samples: Any = 32,
         random_state: Any = None,
     ) -> None:
+        # Anything is taken here and looked at by `fit`: scikit-learn's searches set and reset parameters freely.
         self.likelihood = likelihood
         self.network = network
         self.prior = prior
