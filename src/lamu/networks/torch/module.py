@@ -54,7 +54,7 @@ class Torch(Network):
         >>> model = lamu.Model(network, lamu.likelihoods.Categorical(3)).standardised(x, y)
         >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=100).posterior
         >>> lamu.tree.paths(posterior.mean["network"])[0], posterior.predict(x).mean.shape
-        ('0/bias', (150, 3))
+        ('2/bias', (150, 3))
     """
 
     module: Any = given()
