@@ -40,10 +40,11 @@ ALGORITHMS = {
     "ivon": lamu.algorithms.ivon(),
     "laplace": lamu.algorithms.laplace(),
     "vogn": lamu.algorithms.vogn(),
-    "kfac": lamu.algorithms.kfac(diagonal=("cells/*/recurrent*",)),
+    "kfac": lamu.algorithms.kfac(),
     "last_layer": lamu.algorithms.last_layer(),
     "sgld": lamu.mcmc.sgld(chains=1, warmup=1, draws=2, thinning=1),
 }
+WITHOUT_FACTORS = {"LSTM": ("cells/*/recurrent*",), "Transformer": ("positions/*",)}  # leaves that have no factors
 QUICK = {("laplace", "LSTM"), ("ivon", "UNet")}
 
 
@@ -58,8 +59,8 @@ QUICK = {("laplace", "LSTM"), ("ivon", "UNet")}
 def test_an_algorithm_takes_a_network(algorithm: str, name: str) -> None:
     network, likelihood, x, y = CASES[name]
     x, method = x.astype(np.float32), ALGORITHMS[algorithm]
-    if algorithm == "kfac" and name != "LSTM":
-        method = lamu.algorithms.kfac()
+    if algorithm == "kfac":
+        method = lamu.algorithms.kfac(diagonal=WITHOUT_FACTORS.get(name, ()))
     length = {} if algorithm == "sgld" else {"steps": 2}
     fit = lamu.fit(lamu.Model(network, likelihood), (x, y), method, batch_size=6, **length)
     mean = fit.posterior.predict(x[:2], samples=2).mean
