@@ -218,7 +218,7 @@ def train(
                 temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
                 fitted = fit_prior_scale(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
                 fits = (fitted.fit,)
-        seconds = time.perf_counter() - start
+        seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds
         # The loop returns what it has; a folder that holds less than it says would mislead.
         if any(each.interrupted for each in fits):
             raise KeyboardInterrupt
@@ -236,7 +236,7 @@ def train(
             "temperature": temperature,
             "convergence": None if convergence is None else convergence.describe(),
             "seconds": seconds,
-            "seconds_compiling": compiling.seconds,
+            "seconds_compiling": seconds_compiling,
         }
         predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
         with draft(out, force) as folder:
@@ -281,7 +281,7 @@ def train(
         f"{recipe.name}{f' over {folds} folds' if folds else ''} on {request.data}: {_described(encoding)}; "
         f"{len(train_rows)} rows fitted in {seconds:.1f} s"
     )
-    show_line(_compilation(compiling.seconds))
+    show_line(_compilation(seconds_compiling))
     if config["precision"] is not None:
         show_line(f"a Gaussian about the weights, its precision {config['precision']}")
     if temperatures:
