@@ -60,14 +60,15 @@ def keep_compiled(environment: MutableMapping[str, str] | None = None) -> Path |
 
 
 def compiled_folder() -> str | None:
-    """Returns the folder in which JAX keeps programs, for messages; None where it keeps none.
+    """Returns the folder in which `keep_compiled` keeps programs, for messages; None where it keeps none.
 
     Examples:
         >>> from lamu.cli.compiled_programs import compiled_folder
         >>> isinstance(compiled_folder(), str | None)
         True
     """
-    return os.environ.get(_FOLDER)
+    folder = os.environ.get(_FOLDER, "")
+    return folder if Path(folder).name == _machine() else None
 
 
 def _user_cache(settings: MutableMapping[str, str]) -> Path:
