@@ -58,12 +58,14 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(12, 8, padding_idx=0)
         self.register_buffer("position", torch.randn(1, 6, 8))
+        self.register_buffer("causal", torch.full((6, 6), float("-inf")).triu(1))
         layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, activation="gelu")
         self.encoder, self.out = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 3)
 
     def forward(self, words: Any) -> Any:
         padding = words == 0
         h = self.encoder(self.embed(words) + self.position, src_key_padding_mask=padding)
+        h = h + F.scaled_dot_product_attention(h, h, h, attn_mask=self.causal)
         h = h.masked_fill(padding.unsqueeze(-1), 0.0)
         return self.out(h.sum(1) / (~padding).sum(1, keepdim=True).clamp(min=1))
 
@@ -109,7 +111,7 @@ class Mixed(nn.Module):
         h = F.hardswish(F.elu(self.norm(h))) + F.gelu(h, approximate="tanh").cumsum(1) / (
             1 + h.norm(dim=1, keepdim=True)
         )
-        return self.out(self.prelu(h - h.mean(1, keepdim=True)))
+        return self.out(self.prelu(h - h.mean(1, keepdim=True))) / (1 + x.var(unbiased=False) + x.std())
 
 
 MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...], bool]] = {  # what makes it, one row's shape, words or not

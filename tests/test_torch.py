@@ -43,6 +43,7 @@ def test_outputs_and_gradients_are_pytorchs(name):
     expected = module(torch.as_tensor(x))
     (expected**2).sum().backward()
     np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-5)
+    assert bool(state) == any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in module.modules())
     slopes = {path: each.grad.numpy() for path, each in module.named_parameters()}
     for path, leaf in flat(gradient).items():
         np.testing.assert_allclose(leaf, slopes[path], atol=1e-5 * max(1.0, abs(slopes[path]).max()), err_msg=path)

@@ -25,6 +25,7 @@ __all__ = ["Program", "read"]
 _ROWS = 2  # of the example that the module is exported with; the axis of rows stays open
 _ELSEWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "inplace")
 _CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
+_RENEWED = {"batch_norm": (3, 4)}  # its running mean and variance
 _VIEWS = (
     "view",
     "slice",
@@ -62,6 +63,7 @@ class _Operation:
     in_place: bool
     args: Any
     options: Mapping[str, Any]
+    renews: tuple[int, ...] = ()  # the places of the arguments that it gives new values
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
     renewed = {
         operation.args[place].name
         for operation in operations
-        for place in ((0,) if operation.in_place else (3, 4) if operation.has_mode else ())
-        if place < len(operation.args) and isinstance(operation.args[place], _Value)
+        for place in operation.renews
+        if isinstance(operation.args[place], _Value)
     }
     state = {name: path for name, path in kept.items() if name in renewed}
     state = {name: path for name, path in state.items() if module.get_buffer(path).is_floating_point()}
@@ -199,7 +201,8 @@ def _operation(node: Any) -> _Operation | None:
         _refuse_views(node, path)
     options = {key: _plain(each) for key, each in node.kwargs.items() if key not in _ELSEWHERE}
     found: Any = with_mode or function
-    return _Operation(node.name, found, with_mode is not None, in_place, _plain(node.args), options)
+    renews = (0,) if in_place else _RENEWED.get(base, ())
+    return _Operation(node.name, found, with_mode is not None, in_place, _plain(node.args), options, renews)
 
 
 def _refuse_views(node: Any, path: str) -> None:

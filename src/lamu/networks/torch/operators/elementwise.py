@@ -13,11 +13,11 @@ from lamu.typing import Array
 __all__ = ["ELEMENTWISE"]
 
 
-def _add(a: Any, b: Any, *, alpha: Any = 1) -> Array:
+def _add(a: Any, b: Any, alpha: Any = 1) -> Array:
     return jnp.add(a, b if alpha == 1 else alpha * b)
 
 
-def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Array:
+def _sub(a: Any, b: Any, alpha: Any = 1) -> Array:
     return jnp.subtract(a, b if alpha == 1 else alpha * b)
 
 

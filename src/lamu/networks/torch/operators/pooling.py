@@ -72,10 +72,8 @@ def _average_pool(n: int) -> Callable[..., Array]:
         if count_include_pad:  # what is padded counts, but not what only the rounding up adds
             own = _each(padding, n)
             ones = jnp.pad(ones, ((0, 0),) * (x.ndim - n) + tuple((p, p) for p in own), constant_values=1)
-            beyond = tuple((0, high - p) for (_, high), p in zip(pads[-n:], own, strict=True))
-            beyond = tuple((0, max(each, 0)) for _, each in beyond)
-            cut = tuple(slice(None) for _ in range(ones.ndim))
-            return total(x, pads) / total(ones[cut], ((0, 0),) * (x.ndim - n) + beyond)
+            beyond = tuple((0, max(high - p, 0)) for (_, high), p in zip(pads[-n:], own, strict=True))
+            return total(x, pads) / total(ones, ((0, 0),) * (x.ndim - n) + beyond)
         return total(x, pads) / total(ones, pads)
 
     return pooled

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.typing import Array
@@ -21,6 +22,12 @@ def _added(bias: Array, left: Array, right: Array, *, beta: Any = 1, alpha: Any 
     return beta * bias + alpha * (left @ right)
 
 
+def _embedding(weight: Array, codes: Array, padding: int = -1, *_: Any) -> Array:
+    if padding >= 0:  # the row of padding does not learn
+        weight = weight.at[padding].set(jax.lax.stop_gradient(weight[padding]))
+    return weight[codes]
+
+
 PRODUCTS: dict[str, Callable[..., Any]] = {
     "linear": _linear,
     "matmul": jnp.matmul,
@@ -35,5 +42,5 @@ PRODUCTS: dict[str, Callable[..., Any]] = {
     "bilinear": lambda a, b, weight, bias=None: (
         jnp.einsum("...i,oij,...j->...o", a, weight, b) + (0 if bias is None else bias)
     ),
-    "embedding": lambda weight, codes, *_: weight[codes],
+    "embedding": _embedding,
 }

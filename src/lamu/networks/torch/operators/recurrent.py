@@ -67,6 +67,8 @@ def _layers(
 ) -> tuple[Array, list[Array]]:
     x = jnp.swapaxes(x, 0, 1) if batch_first else x
     directions, size = 1 + bidirectional, 4 if has_biases else 2
+    if len(params) != size * directions * num_layers:
+        raise TypeError("a recurrent layer with projections (proj_size) is not read; leave proj_size out")
     lasts = []
     for layer in range(num_layers):
         if layer:

@@ -46,7 +46,7 @@ def _variance(
 
 
 def _norm(x: Array, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
-    axes = _axes(dim)
+    axes, ord = _axes(dim), 2 if ord is None else ord
     if ord == 2:
         return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=keepdim))
     if ord == float("inf"):
@@ -76,6 +76,8 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "argmax": _place(jnp.argmax),
     "argmin": _place(jnp.argmin),
     "var": _variance,
+    "var.default": lambda x, unbiased=True: _variance(x, None, unbiased),
+    "std.default": lambda x, unbiased=True: jnp.sqrt(_variance(x, None, unbiased)),
     "std": lambda *args, **options: jnp.sqrt(_variance(*args, **options)),
     "linalg_vector_norm": _norm,
     "norm": _norm,
