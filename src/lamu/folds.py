@@ -29,7 +29,7 @@ from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
 from lamu.supports import value_of
 
-__all__ = ["FoldedFit", "epochs_of", "fit_folds", "folds_of", "length_of_members"]
+__all__ = ["FoldedFit", "epochs_of", "fit_folds", "folds_for", "folds_of", "length_of_members"]
 
 _WIDTHS = (1.0, 2.0, 0.5)
 _ENOUGH_ROWS = 1000
@@ -117,7 +117,7 @@ def fit_folds(
     if not isinstance(rows, Arrays):
         raise TypeError("folds are cut from rows in memory; give (x, y)")
     if folds is None:
-        folds = max(2, min(_FOLDS, rows.count // 2))
+        folds = folds_for(rows.count)
     if algorithm is None:
         algorithm = adam(Annealed(_RATE))
         if options.get("epochs") is None and options.get("steps") is None:
@@ -140,6 +140,20 @@ def fit_folds(
     fits = chosen or [member(model, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
+
+
+def folds_for(rows: int) -> int:
+    """Returns K where nothing says it: five, and fewer where there are not two rows for each.
+
+    Args:
+        rows: the rows of all folds.
+
+    Examples:
+        >>> from lamu.folds import folds_for
+        >>> folds_for(100), folds_for(6)
+        (5, 3)
+    """
+    return max(2, min(_FOLDS, rows // 2))
 
 
 def length_of_members(rows: int, folds: int) -> dict[str, Any]:

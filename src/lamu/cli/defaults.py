@@ -14,7 +14,7 @@ from typing import Any
 from lamu.cli.outside import is_outside, likelihood_of
 from lamu.data import Encoding
 from lamu.data.spelling import nearest
-from lamu.folds import length_of_members
+from lamu.folds import folds_for, length_of_members
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model
@@ -37,7 +37,6 @@ __all__ = [
 DEFAULT = "default"  # how `lamu compare` calls what `lamu fit` runs where no algorithm is named
 
 _DEFAULTS = {"regression": "gaussian", "binary": "logit", "classes": "categorical"}
-_FOLDS = 5
 _BATCH = 64
 _VALIDATION = 0.1
 
@@ -76,7 +75,7 @@ def default_folds(rows: int, algorithm: str | None) -> int:
         >>> default_folds(100, None), default_folds(100, "ivon")
         (5, 0)
     """
-    return 0 if algorithm is not None else max(2, min(_FOLDS, rows // 2))
+    return 0 if algorithm is not None else folds_for(rows)
 
 
 def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
