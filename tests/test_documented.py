@@ -19,7 +19,8 @@ PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, 
 TESTED_ELSEWHERE = {
     "lamu": "test_loop, test_folds, test_validation, test_resume, test_checkpoints, test_model, test_store, "
     "test_neural_linear, test_sequential, test_mixtures, test_widths, test_fidelity, test_metropolis, "
-    "test_one_layer, test_likelihood_choice, test_prior_sensitivity, test_evidence_choice, test_sites",
+    "test_one_layer, test_likelihood_choice, test_prior_sensitivity, test_evidence_choice, test_sites, "
+    "test_low_rank_adapter",
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.graphs": "test_graphs, test_graph_programs",
@@ -38,7 +39,8 @@ TESTED_ELSEWHERE = {
     "lamu.divergences": "test_divergences",
     "lamu.limits": "test_limits",
     "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, "
-    "test_torch, test_sequences, test_dense_prediction, test_augmented, test_architectures",
+    "test_torch, test_sequences, test_dense_prediction, test_augmented, test_architectures, "
+    "test_low_rank_adapter, test_safetensors",
     "lamu.plots": "test_plots",
     "lamu.presets": "test_presets",
     "lamu.programs": "test_numpyro_programs",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
     from lamu.model import Model
+    from lamu.networks.low_rank_adapter import LowRankAdapter
     from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
     from lamu.prior_comparison import PriorSensitivity, prior_sensitivity
@@ -77,6 +78,7 @@ __all__ = [
     "FoldedFit",
     "Graph",
     "LogDensity",
+    "LowRankAdapter",
     "Model",
     "Posterior",
     "PriorScaleFit",
@@ -158,6 +160,7 @@ _NAMES = {
     "prior_sensitivity": "lamu.prior_comparison",
     "LogDensity": "lamu.density",
     "from_numpyro": "lamu.programs",
+    "LowRankAdapter": "lamu.networks.low_rank_adapter",
     "Model": "lamu.model",
     "Posterior": "lamu.posterior",
     "load": "lamu.posterior",

@@ -25,6 +25,7 @@ __all__ = [
     "average",
     "average_over",
     "broadcast",
+    "by_path",
     "by_pattern",
     "cast",
     "dimension",
@@ -33,6 +34,7 @@ __all__ = [
     "map_with_path",
     "matches",
     "merged",
+    "nested",
     "normal",
     "paths",
     "ravel",
@@ -245,6 +247,39 @@ def paths(a: PyTree) -> list[str]:
         ['a/0', 'a/1', 'b']
     """
     return [_join(path) for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
+
+
+def by_path(a: PyTree) -> dict[str, Any]:
+    """Returns the leaves by their paths, in the tree's order.
+
+    Examples:
+        >>> from lamu import tree
+        >>> tree.by_path({"layer": {"kernel": 1.0, "bias": 0.0}})
+        {'layer/bias': 0.0, 'layer/kernel': 1.0}
+    """
+    return dict(zip(paths(a), jax.tree.leaves(a), strict=True))
+
+
+def nested(leaves: Mapping[str, Any], separator: str = "/") -> dict[str, Any]:
+    """Returns leaves by their paths as dictionaries of dictionaries.
+
+    Args:
+        leaves: leaves by path.
+        separator: what stands between the names of a path; PyTorch writes a dot.
+
+    Examples:
+        >>> from lamu import tree
+        >>> tree.nested({"fc.weight": 1.0, "fc.bias": 0.0}, ".")
+        {'fc': {'weight': 1.0, 'bias': 0.0}}
+    """
+    whole: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *names, last = path.split(separator)
+        inside = whole
+        for name in names:
+            inside = inside.setdefault(name, {})
+        inside[last] = leaf
+    return whole
 
 
 def matches(path: str, pattern: str) -> bool:

@@ -13,6 +13,7 @@ from lamu.networks.group_norm import GroupNorm
 from lamu.networks.gru import GRU
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.linen import Linen
+from lamu.networks.low_rank_adapter import LowRankAdapter
 from lamu.networks.lstm import LSTM
 from lamu.networks.multilayer import MLP, Linear
 from lamu.networks.nnx import NNX
@@ -20,6 +21,7 @@ from lamu.networks.one_hot import OneHot
 from lamu.networks.randomness import draws_noise
 from lamu.networks.readouts import EveryStep, LastStep, MeanOfSteps, Readout
 from lamu.networks.residual import ResNet
+from lamu.networks.safetensors import read_safetensors, write_safetensors
 from lamu.networks.standardised import Standardised
 from lamu.networks.tokens import Tokens
 from lamu.networks.torch import Torch
@@ -48,6 +50,7 @@ __all__ = [
     "LastStep",
     "Linear",
     "Linen",
+    "LowRankAdapter",
     "MeanOfSteps",
     "Network",
     "Normaliser",
@@ -65,4 +68,6 @@ __all__ = [
     "draws_noise",
     "holds_convolutions",
     "loops_well",
+    "read_safetensors",
+    "write_safetensors",
 ]

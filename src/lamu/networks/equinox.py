@@ -173,7 +173,7 @@ def _values(made: Any) -> tuple[Params, Any]:
     _require_module(made)
     module, state = made if isinstance(made, tuple) else (made, None)
     leaves = jax.tree.leaves_with_path(eqx.filter(module, eqx.is_inexact_array))
-    params = _nested([path for path, _ in leaves], [leaf for _, leaf in leaves])
+    params = tree.nested({"/".join(map(_name, path)): leaf for path, leaf in leaves})
     # Arrays of a state may be of a weak type, which the first step would make another one and compile again.
     return params, {index: jnp.asarray(leaf, leaf.dtype) for index, leaf in enumerate(jax.tree.leaves(state))}
 
@@ -183,17 +183,6 @@ def _norms(module: Any) -> list[Any]:
 
     is_norm = lambda node: isinstance(node, eqx.nn.BatchNorm)
     return [node for node in jax.tree.leaves(module, is_leaf=is_norm) if is_norm(node)]
-
-
-def _nested(paths: list[Any], leaves: list[Any]) -> Params:
-    """Returns leaves in dictionaries of dictionaries, by the names along their paths."""
-    whole: Params = {}
-    for path, leaf in zip(paths, leaves, strict=True):
-        inside = whole
-        for part in path[:-1]:
-            inside = inside.setdefault(_name(part), {})
-        inside[_name(path[-1])] = leaf
-    return whole
 
 
 def _at(params: Params, path: Any) -> Any:

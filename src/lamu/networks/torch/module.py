@@ -86,7 +86,7 @@ class Torch(Network):
         like = _template(self.module)
         values = _drawn(self.module, _values(like.made), key) if self.start is None else self.start
         buffers, renewed = _flat(values["buffers"]), like.program(x).buffers.values()
-        state = _nested({path: buffers[path] for path in renewed})
+        state = tree.nested({path: buffers[path] for path in renewed}, ".")
         return jax.tree.map(lambda leaf: jnp.array(leaf, floating(x), copy=True), (values["params"], state))
 
     def apply(
@@ -96,7 +96,7 @@ class Torch(Network):
         program = _template(self.module).program(x)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             f, after = program.run(_flat(params), _flat(state), x, Mode(train, key, mask))
-        return f[:, None] if f.ndim == 1 else f, _nested(after) if train else state
+        return f[:, None] if f.ndim == 1 else f, tree.nested(after, ".") if train else state
 
     def state_dict(self, params: Params, state: Any = None) -> dict[str, Any]:
         """Returns parameters and state as what `torch.nn.Module.load_state_dict` takes.
@@ -172,22 +172,11 @@ def _drawn(make: Any, like: Params, key: RandomKey) -> Params:
 def _values(module: Any) -> Params:
     """Returns the parameters and the buffers that are floating, under the module's names."""
 
-    def arrays(named: Any) -> Params:
-        return _nested({name: each.detach().cpu().numpy().copy() for name, each in named if each.is_floating_point()})
+    def values(named: Any) -> Params:
+        arrays = {name: each.detach().cpu().numpy().copy() for name, each in named if each.is_floating_point()}
+        return tree.nested(arrays, ".")
 
-    return {"params": arrays(module.named_parameters()), "buffers": arrays(module.named_buffers())}
-
-
-def _nested(flat: dict[str, Any]) -> Params:
-    """Returns leaves in dictionaries of dictionaries, by the names between the dots."""
-    whole: Params = {}
-    for name, leaf in flat.items():
-        *path, last = name.split(".")
-        inside = whole
-        for part in path:
-            inside = inside.setdefault(part, {})
-        inside[last] = leaf
-    return whole
+    return {"params": values(module.named_parameters()), "buffers": values(module.named_buffers())}
 
 
 def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:

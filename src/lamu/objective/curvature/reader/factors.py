@@ -13,7 +13,6 @@ and B carries the scale. A bias that is added to a kernel's output joins it as t
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.objective.curvature.reader.fallback import warn_of_rows
 from lamu.objective.curvature.reader.im2col import windows
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
@@ -31,8 +31,6 @@ from lamu.operators.weight_sharing import Expand, Reduce, Sharing
 from lamu.typing import Array, Params
 
 __all__ = ["Expand", "Reduce", "Sharing", "factors", "kronecker_factors", "views"]
-
-LOG = logging.getLogger("lamu")
 
 # Accelerators shorten the factors of a float32 product unless told not to, and a factor would not be positive.
 _EXACT = jax.lax.Precision.HIGHEST
@@ -242,13 +240,7 @@ def _squares(read: Linearised, index: int, cotangents: Array) -> Array:
 
 def _row_by_row(read: Linearised, params: Params, roots: Array, which: list[int]) -> list[Array]:
     """Returns the sums of squares of some leaves by one backward pass a row."""
-    paths = jax.tree_util.tree_flatten_with_path(params)[0]
-    names = "; ".join(f"{jax.tree_util.keystr(paths[i][0]) or 'the parameter'} {read.unread[i]}" for i in which)
-    LOG.warning(
-        "squared gradients by %d backward passes, one for each example, for parameters that cannot be read: %s",
-        roots.shape[1],
-        names,
-    )
+    warn_of_rows("squared gradients", roots.shape[1], params, {index: read.unread[index] for index in which})
 
     def at(chosen: list[Array], row: list[Array]) -> Array:
         whole = list(read.leaves)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.capture import Meeting, backward
 from lamu.objective.curvature.reader.embeddings import is_lookup, rows_of
+from lamu.objective.curvature.reader.fallback import warn_of_rows
 from lamu.objective.curvature.reader.gradient_factors import Folded, Looked, Outer, RowForm, Slabs, Stacked
 from lamu.objective.curvature.reader.im2col import windows
 from lamu.objective.curvature.reader.parameter_uses import Site
@@ -128,7 +129,9 @@ def gradient_matrix(
     inverse_root = jnp.where(counts, jax.lax.rsqrt(jnp.where(counts, weights, jnp.ones_like(weights))), 0.0)
     parts = [_part(met, number, inverse_root) for number in range(len(met.sites))]
     if met.unread:
-        _announce(params, met.unread, weights.shape[0])
+        numbers = weights.shape[0] * sum(met.leaves[index].size for index in met.unread)
+        quantity = f"directions of gradients ({numbers:,} numbers held)"
+        warn_of_rows(quantity, weights.shape[0], params, met.unread)
         root = weights * inverse_root
         same = lambda leaf: leaf
         for index, rows in zip(sorted(met.unread), _one_by_one(met, root, sorted(met.unread)), strict=True):
@@ -304,16 +307,3 @@ def _one_by_one(met: Meeting, root: Array, which: list[int]) -> list[Array]:
     # A CPU gains nothing from several at once, an accelerator does.
     chunk = 1 if jax.default_backend() == "cpu" else 16
     return in_chunks(single, (met.rows, root), chunk, stacked=True)
-
-
-def _announce(params: Params, reasons: dict[int, str], batch: int) -> None:
-    paths = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]]
-    numbers = batch * sum(jnp.size(paths[index][1]) for index in reasons)
-    which = "; ".join(f"{paths[i][0] or 'the parameter'} {jnp.shape(paths[i][1])} {reasons[i]}" for i in reasons)
-    LOG.warning(
-        "directions of gradients by %d backward passes, one for each example, and %s numbers held, for parameters that "
-        "cannot be read: %s",
-        batch,
-        f"{numbers:,}",
-        which,
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.capture import backward
+from lamu.objective.curvature.reader.fallback import warn_of_rows
 from lamu.objective.curvature.reader.loops import loop_contribution
 from lamu.objective.curvature.reader.per_example_squares import contribution, in_chunks
 from lamu.record import record
 from lamu.typing import Array, Params
 
 __all__ = ["Squares", "squares_and_gradient", "squares_with_norms"]
-
-LOG = logging.getLogger("lamu")
 
 
 @record
@@ -110,7 +108,7 @@ def _read(
 ) -> Squares:
     structure = jax.tree.structure(params)
     met = backward(loss, params, examples, weights, read, loops=True)
-    _announce(params, met.unread, len(weights))
+    warn_of_rows("squared gradients", len(weights), params, met.unread)
     inverse = jnp.where(weights == 0, jnp.zeros_like(weights), 1 / jnp.where(weights == 0, 1, weights))
     squares = [jnp.zeros_like(leaf) for leaf in met.leaves]
     summed: dict[int, list[Array | None]] = defaultdict(list)
@@ -165,14 +163,3 @@ def _row_by_row(
     if not normed:
         return squares, jnp.zeros_like(weights)
     return squares, in_chunks(lambda row: single(row)[1], (rows, weights), chunk, stacked=True)
-
-
-def _announce(params: Params, reasons: dict[int, str], batch: int) -> None:
-    paths = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]]
-    if reasons:
-        which = "; ".join(f"{paths[i][0] or 'the parameter'} {jnp.shape(paths[i][1])} {reasons[i]}" for i in reasons)
-        LOG.warning(
-            "squared gradients by %d backward passes, one for each example, for parameters that cannot be read: %s",
-            batch,
-            which,
-        )

@@ -1,0 +1,173 @@
+"""Low-rank adapters (LoRA): small parameters beside the frozen weights of a network that has been trained."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import fast_random, tree
+from lamu.networks.interface import Network, outputs
+from lamu.networks.wrapper import NetworkWrapper
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["LowRankAdapter"]
+
+
+@record
+class LowRankAdapter(NetworkWrapper):
+    r"""A trained network whose weights stay frozen, with a low-rank correction of each as the parameters.
+
+    \[ W = W_0 + \frac{s}{\sqrt{r\,m}}\, D U, \qquad D \in \mathbb{R}^{m \times r},\; U \in \mathbb{R}^{r \times n} \]
+
+    The parameters are `low_rank/<path>/down` (D) and `low_rank/<path>/up` (U) for each adapted weight, and
+    `full/<path>` for weights that are trained whole. Everything else is a constant: it is in no gradient, no belief and
+    no prior. Adapted are the weights of at least two axes whose correction has fewer numbers than they have. A kernel
+    of more axes is a matrix, split where its two sides are the shortest: `[height, width, in, out]` between `in` and
+    `out`, PyTorch's `[out, in, height, width]` after `out`.
+
+    U starts at zero, so the outputs are at first those of the base; D starts as standard normal. The scale is such that
+    under the prior `Normal(1.0)` on D and U an entry of the correction has the standard deviation \(s / \sqrt{m}\),
+    whatever the rank.
+
+    Attributes:
+        base: the trained network.
+        rank: r, the columns of D.
+        at: the path pattern, or patterns, of the weights to adapt, for instance `"*attention*"`.
+        full: the path pattern, or patterns, of weights to train whole, for instance those of a last layer, `"head/*"`.
+        scale: s, the size of a correction.
+        weights: the frozen weights \(W_0\), for instance `posterior.mean["network"]`; those of the base where None.
+        state: the state beside them, for instance `posterior.network_state`; that of the base where None.
+
+    Raises:
+        ValueError: for a rank below 1, a scale that is not positive, a base without trained weights, or a pattern that
+            matches no weight that can be adapted.
+
+    Source: Hu et al. (2022), LoRA, equation (3); the division by \(\sqrt{r}\) is that of Kalajdzievski (2023).
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> model = lamu.Model(lamu.networks.MLP((16, 16)), lamu.likelihoods.Categorical(3)).standardised(x, y)
+        >>> trained = lamu.fit(model, (x, y), lamu.algorithms.adam(), epochs=50).posterior
+        >>> network = lamu.LowRankAdapter(trained.model.network, rank=2, weights=trained.mean["network"])
+        >>> posterior = lamu.fit(
+        ...     lamu.Model(network, lamu.likelihoods.Categorical(3)), (x, y), lamu.algorithms.ivon(), epochs=50
+        ... ).posterior
+        >>> lamu.tree.paths(posterior.mean["network"])[0], posterior.predict(x).mean.shape
+        ('low_rank/layers/0/kernel/down', (150, 3))
+    """
+
+    base: Network | Any
+    rank: int = static(default=4)
+    at: str | tuple[str, ...] = static(default="*")
+    full: str | tuple[str, ...] = static(default=())
+    scale: float = static(default=1.0)
+    weights: Params | None = None
+    state: Any = None
+
+    linear = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rank < 1:
+            raise ValueError(f"rank={self.rank!r} leaves nothing to learn; give at least 1")
+        if not self.scale > 0:
+            raise ValueError(f"scale={self.scale!r} is not positive; give the size of a correction, for instance 1.0")
+        object.__setattr__(self, "at", _patterns(self.at))
+        object.__setattr__(self, "full", _patterns(self.full))
+        if self.weights is None and not self.base.trained:
+            raise ValueError(
+                f"the base {self.base.name} has no trained weights to adapt; give a trained one, or weights=..., for "
+                'instance weights=posterior.mean["network"]'
+            )
+
+    @property
+    def trained(self) -> bool:
+        """Whether weights that somebody has trained come with it: they always do."""
+        return True
+
+    @property
+    def head(self) -> str:
+        """The base's last layer where it is trained whole; else f is linear in no layer's parameters alone."""
+        return f"full/{self.base.head}" if self.base.head in self.full else "*"
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns D, standard normal, and U, zero, for every adapted weight; weights trained whole; and the state."""
+        weights, state = self._trained(x, outputs)
+        weights, state = self.weights or weights, self.state or state
+        tree.require_matches(self.full, weights)
+        low_rank, full = {}, {}
+        for number, (path, leaf) in enumerate(tree.by_path(weights).items()):
+            if _matches(path, self.full):
+                full[path] = jnp.array(leaf, copy=True)
+            elif self._adapts(path, leaf):
+                rows, columns = _sides(leaf.shape)
+                down = fast_random.normal(jax.random.fold_in(key, number), (rows, self.rank), leaf.dtype)
+                low_rank |= {f"{path}/down": down, f"{path}/up": jnp.zeros((self.rank, columns), leaf.dtype)}
+        if not low_rank:
+            raise ValueError(
+                f"at={', '.join(self.at)!r} matches no weight that is larger than its correction of rank {self.rank}; "
+                f"the weights are {', '.join(tree.paths(weights))}"
+            )
+        return {"low_rank": tree.nested(low_rank), "full": tree.nested(full)}, state
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the base's outputs at the corrected weights, and its new state."""
+        return outputs(self.base, self.merged(params, x), state, x, key, train, mask)
+
+    def merged(self, params: Params, x: Any) -> Params:
+        r"""Returns the base's weights with the corrections added, \(W_0 + s\,D U / \sqrt{r\,m}\).
+
+        They are parameters of the base, for instance for `Torch.state_dict`.
+
+        Args:
+            params: parameters of this network, for instance `posterior.mean["network"]` or a draw.
+            x: some inputs `[batch, ...]`, whose shape and dtype the base may follow.
+        """
+        weights = self._trained(x, 0)[0] if self.weights is None else self.weights
+        changed = tree.by_path(params["full"])
+        low_rank = tree.by_path(params["low_rank"])
+
+        def corrected(path: str, leaf: Array) -> Array:
+            if path in changed:
+                return changed[path]
+            frozen = jax.lax.stop_gradient(jnp.asarray(leaf))
+            if f"{path}/down" not in low_rank:
+                return frozen
+            down, up = low_rank[f"{path}/down"], low_rank[f"{path}/up"]
+            scale = self.scale / math.sqrt(self.rank * down.shape[0])
+            return frozen + jnp.reshape(scale * (down @ up), frozen.shape).astype(frozen.dtype)
+
+        return tree.map_with_path(corrected, weights)
+
+    def _trained(self, x: Any, outputs: int) -> tuple[Params, Any]:
+        """Returns the base's own weights and state, which for a trained base are the same for every key."""
+        return self.base.init(jax.random.key(0), jnp.asarray(x), outputs)
+
+    def _adapts(self, path: str, leaf: Any) -> bool:
+        """Whether a weight gets a correction: it is asked for, is a matrix or more, and the correction is smaller."""
+        shape = jnp.shape(leaf)
+        if len(shape) < 2 or not _matches(path, self.at):
+            return False
+        rows, columns = _sides(shape)
+        return self.rank * (rows + columns) < rows * columns
+
+
+def _patterns(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(tree.matches(path, pattern) for pattern in patterns)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Returns the shape of an array as a matrix, split between the axes where its two sides are the shortest."""
+    splits = [(math.prod(shape[:axis]), math.prod(shape[axis:])) for axis in range(1, len(shape))]
+    return min(splits, key=sum)

@@ -1,0 +1,51 @@
+"""The warning that some parameters need a backward pass of each example."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+
+from lamu import tree
+from lamu.typing import Params
+
+__all__ = ["warn_of_rows"]
+
+LOG = logging.getLogger("lamu")
+
+
+def warn_of_rows(quantity: str, rows: int, params: Params, reasons: Mapping[int, str]) -> None:
+    """Warns that a quantity takes one backward pass a row for the parameters that the reader cannot read.
+
+    The first three parameters are named for each reason. A program that is traced again does not warn again.
+
+    Args:
+        quantity: what is computed, for instance "squared gradients".
+        rows: the number of backward passes.
+        params: all parameters.
+        reasons: the reason why a leaf cannot be read, by its number among the leaves.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.curvature.reader.fallback import warn_of_rows
+        >>> warn_of_rows("squared gradients", 32, {"w": jnp.zeros(2)}, {})
+    """
+    paths = tree.paths(params)
+    by_reason: dict[str, list[str]] = {}
+    for leaf, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(paths[leaf] or "the parameter")
+    told = [f"{_first_three(names)} ({reason})" for reason, names in by_reason.items()]
+    if told:
+        _warn(
+            f"{quantity} by {rows} backward passes, one for each example, for parameters that cannot be read: "
+            + "; ".join(told)
+        )
+
+
+def _first_three(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
+
+
+@lru_cache(maxsize=256)
+def _warn(message: str) -> None:
+    LOG.warning(message)
