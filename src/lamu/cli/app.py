@@ -293,6 +293,14 @@ def _algorithms(
         show_algorithm(name, as_json)
 
 
+@app.command("cite")
+def _cite(name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of `lamu algorithms`.")] = None) -> None:
+    """Print the BibTeX entries of an algorithm's papers."""
+    from lamu.cli.citing import cite
+
+    cite(name)
+
+
 @app.command("verify")
 def _verify(
     name: Annotated[
