@@ -170,7 +170,11 @@ def test_a_prior_of_signs_is_what_a_belief_of_signs_takes_in() -> None:
     kernel = weights(model(prior))["layers"][0]["kernel"]
     known = Belief(Binary({"layers": {0: {"bias": None, "kernel": jnp.full_like(kernel, half_logit)}}}), Normal(1.0))
     run = lambda prior: lamu.fit(
-        model(prior), {"x": X, "y": Y, "weight": np.zeros(40)}, lamu.algorithms.bayesbinn(), steps=300, batch_size=40
+        model(prior),
+        {"x": X, "y": Y, "weight": np.full(40, 1e-9)},
+        lamu.algorithms.bayesbinn(),
+        steps=300,
+        batch_size=40,
     )
     found, same = (run(each).posterior.belief.factors["network"] for each in (prior, known))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(same), strict=True):

@@ -34,7 +34,7 @@ def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | 
         >>> beside(table, "grown", "trials", "sown", table.frame["grown"].to_numpy(float))
         Traceback (most recent call last):
             ...
-        lamu.data.wording.DataError: 'grown' is 4 of 3 trials ('sown') in row 1; give at least as many trials
+        lamu.data.wording.DataError: 'grown' is 4 of 3 trials ('sown') in row 1 (the first is 0); give as many trials
     """
     if column == target:
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")
@@ -52,8 +52,7 @@ def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | 
         if (y > values).any():
             row = int(np.argmax(y > values))
             raise DataError(
-                f"{target!r} is {y[row]:g} of {values[row]:g} trials ({column!r}) {at(row)}; give at least as many "
-                "trials"
+                f"{target!r} is {y[row]:g} of {values[row]:g} trials ({column!r}) {at(row)}; give as many trials"
             )
     return values
 

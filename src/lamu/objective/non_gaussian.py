@@ -31,7 +31,8 @@ class NonGaussian:
         >>> from lamu.objective import NonGaussian
         >>> from lamu.priors import ByPath, Laplace, Normal
         >>> prior = NonGaussian(ByPath({"bias": Laplace(0.5), "*": Normal(2.0)}))
-        >>> {path: float(g) for path, g in jax.grad(prior.log_prob)({"bias": 1.0, "kernel": 1.0}).items()}
+        >>> slope = jax.grad(prior.log_prob)({"bias": jnp.ones(()), "kernel": jnp.ones(())})
+        >>> {path: float(leaf) for path, leaf in slope.items()}
         {'bias': -2.0, 'kernel': 0.0}
     """
 

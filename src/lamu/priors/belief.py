@@ -41,7 +41,7 @@ class Belief(Prior):
         >>> from lamu.operators import Scalar
         >>> from lamu.priors import Belief
         >>> prior = Belief(Gaussian({"w": jnp.ones(2)}, Scalar(4.0)))
-        >>> prior.gaussian({"w": jnp.zeros(2)}).precision.value
+        >>> float(prior.gaussian({"w": jnp.zeros(2)}).precision.value)
         4.0
     """
 
