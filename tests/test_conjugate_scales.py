@@ -108,13 +108,16 @@ def test_a_horseshoe_halves_the_weights_of_noise_in_a_regression() -> None:
     assert np.all((sparse / ridge)[[1, 2, 3, 8]] > 0.7)
 
 
-def test_frozen_weights_tell_their_scale_nothing() -> None:
+def test_frozen_weights_tell_of_their_scale() -> None:
+    """The message of known weights is Gamma(a + n/2, b + sum w^2 / 2)."""
     model = Model(MLP((3,)), Gaussian(NOISE), ARD(law=InverseGammaVariance(3.0, 2.0)))
     params, _ = model.init(jax.random.key(0), lamu.data.Batch.of(jnp.asarray(X), jnp.asarray(Y)))
     run = fit(model.freeze(params, "layers/0/*"), (X, Y), conjugate_scales(), steps=5, batch_size=60)
-    shape = run.state.precisions[0].shape
-    np.testing.assert_allclose(shape["layers/0/kernel"], 3.0)
-    np.testing.assert_allclose(shape["layers/1/kernel"], 3.5)
+    precisions, kernel = run.state.precisions[0], params["network"]["layers"][0]["kernel"]
+    np.testing.assert_allclose(precisions.shape["layers/0/kernel"], 3.0 + 3 / 2)
+    rate = 2.0 + jnp.sum(kernel**2, axis=1, keepdims=True) / 2
+    np.testing.assert_allclose(precisions.rate["layers/0/kernel"], rate, rtol=1e-6)
+    np.testing.assert_allclose(precisions.shape["layers/1/kernel"], 3.5)
 
 
 @pytest.mark.parametrize(

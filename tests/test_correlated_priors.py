@@ -23,6 +23,7 @@ from lamu.priors import (
     Normal,
     Prior,
     gaussian_belief,
+    independent_normal,
 )
 from lamu.record import decode, encode
 from lamu.testing import check_prior
@@ -72,7 +73,7 @@ def test_a_leaf_is_the_normal_of_its_covariance(name: str) -> None:
     np.testing.assert_allclose(prior.log_prob(params), density, rtol=1e-10)
     belief = gaussian_belief(prior, params)
     assert belief is not None
-    assert prior.gaussian(params) is None
+    assert independent_normal(prior, params) is None
     np.testing.assert_allclose(belief.precision.dense(params), np.linalg.inv(expected), rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(belief.log_prob(params), density, rtol=1e-8)
     draws = jax.vmap(lambda key: prior.sample(key, params)["leaf"])(jax.random.split(jax.random.key(2), 20_000))

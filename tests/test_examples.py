@@ -20,6 +20,7 @@ import lamu
 ROOT = Path(__file__).parent.parent
 LONG = {
     "ask_the_right_questions.py",
+    "bounded_influence.py",
     "continual_digits.py",
     "demo.py",
     "dense_prediction.py",

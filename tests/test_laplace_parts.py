@@ -331,7 +331,7 @@ def test_a_prior_of_single_widths_is_cut_with_the_weights() -> None:
     of = jax.tree.map(lambda leaf: np.arange(leaf.size).reshape(leaf.shape) == 1, HIDDEN.params["network"])
     held, point = ByMask(of).select(model, replace(HIDDEN.point, model=model))
     weights = point.mean["network"]
-    precision = held.prior.gaussian(weights)[1]
+    precision = held.prior.gaussian(weights).precision.values
     np.testing.assert_allclose(tree.ravel(precision)[0], np.full(4, 1 / 0.49))
 
 

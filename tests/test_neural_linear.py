@@ -204,7 +204,7 @@ def test_it_is_saved_and_what_makes_no_sense_is_refused() -> None:
         fit(Model(Linear(), Gaussian(0.4)), (X, Y), ALGORITHM, steps=1)
     with pytest.raises(TypeError, match="Bernoulli without one"):
         fit(Model(Linear(), lamu.likelihoods.Bernoulli()), (X, (Y > 0).astype(int)), ALGORITHM, steps=1)
-    with pytest.raises(TypeError, match="not ScaleMixture"):
+    with pytest.raises(TypeError, match="not SpikeAndSlab"):
         fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), ALGORITHM, steps=1)
     with pytest.raises(ValueError, match="worth=0"):
         neural_linear(worth=0)

@@ -272,7 +272,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     for error, arguments, words in wrong:
         with pytest.raises(error, match=words):
             online_laplace(**arguments)
-    with pytest.raises(TypeError, match="ScaleMixture is none"):
+    with pytest.raises(TypeError, match="SpikeAndSlab is none"):
         fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), online_laplace(), steps=1)
     with pytest.raises(ValueError, match="no prefix of the parameters"):
         fit(Model(Linear(), Gaussian(), LayerwiseNormal({"w": 1.0})), (X, Y), adam(), steps=1)

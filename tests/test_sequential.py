@@ -20,7 +20,7 @@ from lamu.model import Model
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.observations import Bernoulli, Normal, Poisson
 from lamu.operators import Dense, Diagonal, Scalar
-from lamu.priors import Belief, gaussian_belief
+from lamu.priors import Belief, gaussian_belief, independent_normal
 from lamu.priors import Normal as NormalPrior
 from lamu.record import decode, encode
 
@@ -147,7 +147,7 @@ def test_a_dense_belief_is_a_prior_and_a_diagonal_one_the_same_as_its_weights() 
     dense = Belief(Gaussian(mean, Dense(jnp.asarray(root @ root.T))))
     theta = jax.tree.map(lambda leaf: leaf + 0.3, zeros)
     np.testing.assert_allclose(dense.log_prob(theta), dense.belief.log_prob(theta), rtol=1e-12)
-    assert dense.gaussian(zeros) is None
+    assert independent_normal(dense, zeros) is None
     assert gaussian_belief(dense, zeros).precision.matrix.shape == (4, 4)
     diagonal = Belief(Gaussian(mean, Diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, 4.0), mean))))
     np.testing.assert_allclose(diagonal.log_prob(zeros), NormalPrior(0.5).log_prob(mean), rtol=1e-12)

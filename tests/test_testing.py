@@ -217,15 +217,20 @@ class Tails(Prior):
     def gaussian(self, params: Any) -> Any:
         if self.slip != "claims to be Gaussian":
             return None
-        return jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.ones_like, params)
+        return Normal(1.0).gaussian(params)
 
 
 @record
-class Whole(Tails):
-    """Cauchy weights that counts on every leaf."""
+class Forgetful(Prior):
+    """Weights whose scale is the first bias, and which forgets it where it is frozen."""
 
     def log_prob(self, params: Any) -> Any:
-        return super().log_prob(params) + 0.0 * jnp.sum(params["layers"][0]["bias"]).astype(jnp.float64)
+        first = params["layers"][0]["bias"]
+        scale = 1.0 if first is None else jnp.exp(first[0])
+        return sum(jnp.sum(dist.Normal(0.0, scale).log_prob(leaf)) for leaf in jax.tree.leaves(params["layers"][1]))
+
+    def given(self, frozen: Any) -> Any:
+        return self
 
 
 @pytest.mark.parametrize(
@@ -250,7 +255,7 @@ def test_sound_priors_pass(prior: Prior) -> None:
         (Tails("no sum"), "log_prob_is_a_smooth_scalar"),
         (Tails("scale of draws"), "draws_are_of_the_density"),
         (Tails("claims to be Gaussian"), "gaussian_is_the_gradient_and_curvature"),
-        (Whole(), "frozen_leaves_are_left_out"),
+        (Forgetful(), "frozen_leaves_condition"),
     ],
     ids=repr,
 )

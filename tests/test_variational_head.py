@@ -145,7 +145,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     for network, likelihood, prior, words in (
         (MLP((3,), normalise=BatchNorm()), Gaussian(), Normal(), "without a state"),
         (Linear(), HeteroscedasticGaussian(), Normal(), "not for HeteroscedasticGaussian"),
-        (Linear(), Gaussian(), ScaleMixture(), "not ScaleMixture"),
+        (Linear(), Gaussian(), ScaleMixture(), "not SpikeAndSlab"),
     ):
         with pytest.raises(TypeError, match=words):
             fit(Model(network, likelihood, prior), (X, Y), variational_head(), steps=1)

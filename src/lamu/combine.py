@@ -78,7 +78,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     _require_one_start(posteriors)
     if temperature is None:
         temperature = _shared_temperature(posteriors)
-    whole: Any = first.model.prior if prior is None else prior
+    whole: Any = first.model.free_prior if prior is None else prior
     values = prior_values(whole, beliefs[0], temperature)
     for posterior in posteriors:
         values = tree.add(values, site(posterior, temperature=temperature).values)
@@ -90,7 +90,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
         at = belief.mean
         evidence = _log_prior(whole, at) / temperature - belief.log_prob(at)
         for posterior, part in zip(posteriors, beliefs, strict=True):
-            added = part.log_prob(at) - _log_prior(posterior.model.prior, at) / temperature
+            added = part.log_prob(at) - _log_prior(posterior.model.free_prior, at) / temperature
             evidence = evidence + posterior.evidence + added
     model = replace(first.model, prior=whole)
     return replace(

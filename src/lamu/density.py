@@ -99,10 +99,6 @@ class Flat(Prior):
         """Returns zero."""
         return jnp.zeros(())
 
-    def gaussian(self, params: Params) -> None:
-        """Returns None."""
-        return None
-
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Raises a TypeError: it is no distribution."""
         raise TypeError("a density has no prior to draw from; start chains from init")

@@ -184,8 +184,9 @@ class Rule(Runnable):
 
     A belief whose covariance is fixed, or whose scale is a square root, is no uncertainty that anybody should sample:
     its posterior is the point m, it is about all parameters, and the prior is a part of its loss. Any other belief is
-    about the network's weights, the Gaussian prior enters it exactly, and dispersions move beside it as a point, along
-    their gradient over their Fisher information (the rule once more, with that covariance fixed).
+    about the network's weights, the Gaussian leaves of the prior enter it exactly and the others through the loss, and
+    dispersions move beside it as a point, along their gradient over their Fisher information (the rule once more, with
+    that covariance fixed).
 
     Attributes:
         structure: the operator class of the precision.
@@ -265,7 +266,7 @@ class Rule(Runnable):
         params, network_state = objective.model.init(key, batch)
         mean, rest = self.space.split(params)
         prior = self.space.conjugate_prior(objective, mean)
-        loss = BatchLoss(objective, _first_rows(batch), network_state, self.space, rest, conjugate=prior is not None)
+        loss = BatchLoss.beside(prior, objective, _first_rows(batch), network_state, self.space, rest, mean)
         diagonal = self._first_curvature(jax.random.fold_in(jax.random.clone(key), 1), loss, mean)
         if prior is not None:
             diagonal = tree.add(diagonal, prior[1].diagonal(mean))
@@ -287,7 +288,7 @@ class Rule(Runnable):
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
         """Returns the state after one step of the rule on a batch."""
         prior = self.space.conjugate_prior(objective, state.mean)
-        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
+        loss = BatchLoss.beside(prior, objective, batch, state.network_state, self.space, state.rest, state.mean)
         rate, count = self.learning_rate(state.count), state.count + 1
         precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
         at, moved, target = self._measured(key, state, loss, objective, prior, precision_rate)

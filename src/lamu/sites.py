@@ -26,7 +26,7 @@ from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.priors import Belief, gaussian_belief
+from lamu.priors import gaussian_belief
 from lamu.priors.belief import in_structure
 from lamu.record import record
 from lamu.target import weights_belief
@@ -90,7 +90,7 @@ def site(
     belief, model = additive(posterior), posterior.model
     temperature = posterior.temperature if temperature is None else temperature
     if data is None:
-        return Site(tree.add(belief.to_natural(), prior_values(model.prior, belief, temperature), -1.0))
+        return Site(tree.add(belief.to_natural(), prior_values(model.free_prior, belief, temperature), -1.0))
     rows = model.rows(data)
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     if isinstance(model, ConjugateModel):
@@ -168,7 +168,7 @@ def prior_values(prior: Any, belief: Any, temperature: Number) -> Any:
             raise TypeError(f"the prior {type(prior).__name__} is not Gaussian, and the belief is")
         precision = in_structure(type(belief.precision), gaussian)
         return Gaussian(gaussian.mean, precision.scale(1.0 / temperature)).to_natural()
-    known: Any = prior.belief if isinstance(prior, Belief) else None
+    known: Any = prior.exponential(belief.to_natural())
     if type(known) is not type(belief):
         raise TypeError(
             f"the prior {type(prior).__name__} is no {type(belief).__name__}; give Belief({type(belief).__name__}(...))"

@@ -47,7 +47,7 @@ class Target(ABC):
     the attributes below.
 
     Attributes:
-        prior: the prior of the free coordinates.
+        prior: the prior of the coordinates, frozen ones included.
         frozen: coordinates held at given values (a tree with None where a leaf is free), or None.
         start: parameters and state that every run starts from, or None for those of `init`.
 
@@ -179,7 +179,12 @@ class Target(ABC):
 
     def log_prior(self, params: Params) -> Array:
         """Returns log p(θ) in nats: the prior of the free coordinates and the dispersions' own."""
-        return self.prior.log_prob(params["network"]) + self.dispersion_log_prior(params["likelihood"])
+        return self.free_prior.log_prob(params["network"]) + self.dispersion_log_prior(params["likelihood"])
+
+    @property
+    def free_prior(self) -> Prior:
+        """The prior of the free coordinates given the frozen ones, up to a constant."""
+        return self.prior if self.frozen is None else self.prior.given(self.frozen)
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
         """Returns the log density of the dispersions' own prior, a scalar in nats."""

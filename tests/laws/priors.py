@@ -17,23 +17,29 @@ from scipy.special import gamma
 
 from lamu import tree
 from lamu.families import Gaussian
+from lamu.objective import NonGaussian
 from lamu.operators import Dense, Diagonal
 from lamu.priors import (
     Belief,
     ByPath,
+    ConditionalPrior,
+    Discrete,
     FanIn,
     GeneralisedNormal,
+    IndependentLeaves,
     Laplace,
     LayerwiseNormal,
     LearnedNormal,
     Normal,
     ScaleMixture,
+    SpikeAndSlab,
     StudentT,
     gaussian_belief,
+    independent_normal,
 )
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
-vocabulary("priors", "any belief gaussian patterned")
+vocabulary("priors", "any belief discrete gaussian mixed patterned")
 
 PARAMS = {
     "layers": [
@@ -94,7 +100,40 @@ mixture = row(
     logpdf=lambda x: np.log(0.3 * WIDE.pdf(x) + 0.7 * NARROW.pdf(x)),
     kurtosis=3 * (0.3 * 16.0 + 0.7 * 0.0625) / (0.3 * 4.0 + 0.7 * 0.25) ** 2,
 )
+slab = row(
+    "priors",
+    "SpikeAndSlab",
+    SpikeAndSlab({"*bias": 2.0, "*": 0.5}, share=0.3, spike=0.25),
+    "any patterned",
+    loc=0.0,
+    scales=scales(2.0 * (0.3 + 0.7 / 16) ** 0.5, 0.5 * (0.3 + 0.7 / 16) ** 0.5),
+    widths=scales(2.0, 0.5),
+    standardised=lambda z: np.log(0.3 * stats.norm.pdf(z) + 0.7 * stats.norm.pdf(z, scale=0.25)),
+    kurtosis=3 * (0.3 + 0.7 / 256) / (0.3 + 0.7 / 16) ** 2,
+)
+discrete = row(
+    "priors",
+    "Discrete",
+    Discrete(0.8),
+    "discrete",
+    loc=0.6,
+    scales=scales(0.8, 0.8),
+    logpdf=lambda x: np.full(np.shape(x), -np.inf),
+    kurtosis=(1 - 3 * 0.16) / 0.16,
+)
 
+mixed = row(
+    "priors",
+    "ByPath of two kinds",
+    ByPath({"*bias": Laplace(1.5), "*": Normal(0.5)}),
+    "mixed",
+    loc=0.0,
+    scales=scales(1.5 * 2**0.5, 0.5),
+    leaf_logpdf=lambda path, x: (stats.laplace(scale=1.5) if path.endswith("bias") else stats.norm(scale=0.5)).logpdf(
+        x
+    ),
+    kurtosis=6.0,
+)
 laplace = row(
     "priors",
     "Laplace",
@@ -134,6 +173,10 @@ fan_in = row(
 )
 
 
+def is_none(node: Any) -> bool:
+    return node is None
+
+
 def pairs(*trees: Any) -> list[tuple[Any, ...]]:
     return list(zip(*(jax.tree.leaves(a) for a in trees), strict=True))
 
@@ -141,7 +184,9 @@ def pairs(*trees: Any) -> list[tuple[Any, ...]]:
 @law("priors")
 def density_is_scipys(row: Row) -> None:
     density, standardised = row.extras.get("logpdf"), row.extras.get("standardised")
-    if standardised is not None:
+    if (of_leaf := row.extras.get("leaf_logpdf")) is not None:
+        parts = jax.tree.leaves(tree.map_with_path(lambda path, x: of_leaf(path, np.asarray(x)), PARAMS))
+    elif standardised is not None:
         parts = [standardised(x / s) - np.log(s) for x, s in pairs(PARAMS, row.extras["widths"])]
     elif density is not None:
         parts = [density(x) for x in jax.tree.leaves(PARAMS)]
@@ -173,13 +218,58 @@ def density_integrates_to_one(row: Row) -> None:
 @law("priors", when="gaussian")
 def gaussian_is_the_gradient_and_curvature(row: Row) -> None:
     """At the mean the gradient vanishes, and everywhere the Hessian of −log p is the diagonal of the precisions."""
-    mean, precision = row.subject.gaussian(PARAMS)
+    known = row.subject.gaussian(PARAMS)
+    mean, precision = known.mean, known.precision.diagonal(PARAMS)
     assert jax.tree.map(jnp.shape, mean) == jax.tree.map(jnp.shape, precision) == jax.tree.map(jnp.shape, PARAMS)
     theta, unravel = tree.ravel(PARAMS)
     surprise = lambda vector: -row.subject.log_prob(unravel(vector))
     flat_mean, flat_precision = tree.ravel(mean)[0], tree.ravel(precision)[0]
     np.testing.assert_allclose(jax.grad(surprise)(theta), flat_precision * (theta - flat_mean), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(jax.hessian(surprise)(theta), jnp.diag(flat_precision), rtol=1e-10, atol=1e-12)
+
+
+@law("priors", when="mixed")
+def gaussian_leaves_and_the_rest_are_the_density(row: Row) -> None:
+    """The pull of the Gaussian leaves and the gradient of what is left are together that of the density."""
+    known, left = row.subject.gaussian(PARAMS), NonGaussian(row.subject)
+    ours = jax.tree.map(lambda mean, x: None if mean is None else x, known.mean, PARAMS, is_leaf=is_none)
+    pull = known.precision.matvec(tree.add(known.mean, ours, -1.0))
+    rest = jax.grad(left.log_prob)(PARAMS)
+    for path, found in zip(tree.paths(PARAMS), jax.tree.leaves(rest), strict=True):
+        assert path.endswith("bias") or not np.any(found), "a Gaussian leaf has no gradient beside its pull"
+    total = jax.tree.map(lambda g, p: g if p is None else g + p, rest, pull)
+    for found, expected in pairs(total, jax.grad(row.subject.log_prob)(PARAMS)):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(left.log_prob(PARAMS) + known.log_prob(ours), row.subject.log_prob(PARAMS), rtol=1e-12)
+
+
+@law("priors", when="mixed")
+def frozen_leaves_condition(row: Row) -> None:
+    """Given a frozen leaf the gradient in the others is that of the complete tree; independent leaves forget it."""
+    frozen = {"layers": [{"bias": PARAMS["layers"][0]["bias"], "kernel": None}, {"bias": None, "kernel": None}]}
+    free = jax.tree.map(lambda x, held: x if held is None else None, PARAMS, frozen, is_leaf=is_none)
+    given = row.subject.given(frozen)
+    for prior in (given, ConditionalPrior(row.subject, frozen)):
+        whole = jax.tree.map(
+            lambda x, slope: None if x is None else slope, free, jax.grad(row.subject.log_prob)(PARAMS), is_leaf=is_none
+        )
+        for found, expected in pairs(jax.grad(prior.log_prob)(free), whole):
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+    independent = Normal(0.5)
+    assert isinstance(independent, IndependentLeaves)
+    assert independent.given(frozen) is independent
+
+
+@law("priors", when="discrete")
+def mass_is_scipys(row: Row) -> None:
+    """At the signs of the parameters; the belief that it is has the same mass, and its probability of +1."""
+    signs, pi = jax.tree.map(jnp.sign, PARAMS), 0.8
+    expected = sum(stats.bernoulli.logpmf((np.asarray(x) > 0).astype(int), pi).sum() for x in jax.tree.leaves(signs))
+    belief = row.subject.exponential(PARAMS)
+    np.testing.assert_allclose(row.subject.log_prob(signs), expected, rtol=1e-12)
+    np.testing.assert_allclose(belief.log_prob(signs), expected, rtol=1e-12)
+    for mean in jax.tree.leaves(belief.mean):
+        np.testing.assert_allclose(mean, 2 * pi - 1, rtol=1e-12)
 
 
 @law("priors", when="belief")
@@ -189,7 +279,7 @@ def a_dense_belief_is_its_gaussian(row: Row) -> None:
     root = np.tril(np.random.default_rng(1).normal(size=(vector.size, vector.size))) + 3 * np.eye(vector.size)
     gaussian = Gaussian(row.subject.belief.mean, Dense(jnp.asarray(root @ root.T)))
     prior = type(row.subject)(gaussian)
-    assert prior.gaussian(PARAMS) is None
+    assert independent_normal(prior, PARAMS) is None
     np.testing.assert_allclose(prior.log_prob(PARAMS), gaussian.log_prob(PARAMS), rtol=1e-12)
     known = gaussian_belief(prior, PARAMS)
     hessian = jax.hessian(lambda theta: -prior.log_prob(unravel(theta)))(vector)
@@ -226,7 +316,7 @@ def float32_beside_float64(row: Row) -> None:
     found = row.subject.log_prob(single)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, row.subject.log_prob(PARAMS), rtol=1e-5)
-    for a in (*(row.subject.gaussian(single) or ()), row.subject.sample(jax.random.key(1), single)):
+    for a in (row.subject.gaussian(single), row.subject.sample(jax.random.key(1), single)):
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(a))
 
 
@@ -240,7 +330,7 @@ def jit_and_vmap_change_nothing(row: Row) -> None:
 
 
 def twin_of(of: Row, fault: str, laws: str, **methods: Any) -> None:
-    whole = {name: getattr(of.subject, name) for name in ("log_prob", "gaussian", "sample")}
+    whole = {name: getattr(of.subject, name) for name in ("log_prob", "gaussian", "given", "sample")}
     twin(of, fault, laws, SimpleNamespace(**{**whole, **methods}))
 
 
@@ -286,13 +376,13 @@ twin_of(
     shifted,
     "precision without the square",
     "gaussian_is_the_gradient_and_curvature",
-    gaussian=lambda p: (prior.gaussian(p)[0], jax.tree.map(jnp.sqrt, prior.gaussian(p)[1])),
+    gaussian=lambda p: Gaussian(prior.gaussian(p).mean, jax.tree.map(jnp.sqrt, prior.gaussian(p).precision)),
 )
 twin_of(
     shifted,
     "mean dropped",
     "gaussian_is_the_gradient_and_curvature",
-    gaussian=lambda p: (tree.zeros_like(p), prior.gaussian(p)[1]),
+    gaussian=lambda p: Gaussian(tree.zeros_like(p), prior.gaussian(p).precision),
 )
 twin_of(shifted, "draws with variance for scale", "sample_has_the_moments", sample=Normal(2.5**2, loc=0.3).sample)
 twin_of(shifted, "draws without the mean", "sample_has_the_moments", sample=Normal(2.5).sample)
@@ -330,6 +420,59 @@ twin(
     "shares exchanged",
     "density_is_scipys sample_has_the_moments",
     ScaleMixture(weight=0.7, wide=2.0, narrow=0.5),
+)
+twin(
+    slab,
+    "the spike's deviation for its share of the slab's",
+    "density_is_scipys sample_has_the_moments",
+    SpikeAndSlab({"*bias": 2.0, "*": 0.5}, share=0.3, spike=0.5),
+)
+twin(
+    slab,
+    "shares exchanged",
+    "density_is_scipys sample_has_the_moments",
+    SpikeAndSlab({"*bias": 2.0, "*": 0.5}, share=0.7, spike=0.25),
+)
+twin(
+    slab,
+    "patterns sorted",
+    "density_is_scipys first_pattern_counts sample_has_the_moments",
+    SpikeAndSlab({"*": 0.5, "*bias": 2.0}, share=0.3, spike=0.25),
+)
+
+
+class Claiming(ByPath):
+    """A prior that says of every leaf that it is Gaussian."""
+
+    def gaussian(self, params: Any) -> Any:
+        return Normal(0.5).gaussian(params)
+
+
+class Forgetful(ByPath):
+    """A prior that is another one where leaves are frozen."""
+
+    def given(self, frozen: Any) -> Any:
+        return Normal(0.4)
+
+
+twin(
+    mixed,
+    "a Gaussian claimed where there is none",
+    "gaussian_leaves_and_the_rest_are_the_density",
+    Claiming(mixed.subject.priors, mixed.subject.patterns),
+)
+twin(
+    mixed,
+    "frozen leaves change the others",
+    "frozen_leaves_condition",
+    Forgetful(mixed.subject.priors, mixed.subject.patterns),
+)
+twin(discrete, "the probability of -1", "mass_is_scipys sample_has_the_moments", Discrete(0.2))
+twin(
+    discrete,
+    "half of the logit for the logit",
+    "mass_is_scipys sample_has_the_moments",
+    Discrete(float(1 / (1 + (0.2 / 0.8) ** 0.5))),
 )
 twin(student, "patterns sorted", "density_is_scipys first_pattern_counts", StudentT({"*": 0.4, "*bias": 0.8}, df=9.0))
 twin(

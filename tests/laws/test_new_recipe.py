@@ -16,6 +16,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Traits
 from lamu.record import record
 from tests.laws.harness import LAWS, Law, Row
@@ -84,7 +85,7 @@ class Handwritten:
         value, gradient = jax.value_and_grad(loss)(theta)
         gradient = gradient * self._or("a batch's sum for its mean", batch.count, 1.0)
         gradient = gradient * self._or("the data's sum for its mean", N, 1.0)
-        centre, delta = (tree.ravel(part)[0] for part in objective.model.prior.gaussian(unravel(mean)))
+        centre, delta = (tree.ravel(part)[0] for part in independent_normal(objective.model.prior, unravel(mean)))
         share = delta / self._or("prior once a batch", batch.count, self._or("prior once a row", 1.0, N))
         share = self._or("prior dropped", 0.0, share)
         rate = 3.0 / (count + 3.0)

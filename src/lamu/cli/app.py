@@ -47,6 +47,12 @@ _Likelihood = Annotated[
         help="Of the target: gaussian, poisson, ..., or PACKAGE.MODULE:NAME; rows held out choose if left out.",
     ),
 ]
+_Trials = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The trials of each row, of which the target counts successes.")
+]
+_Censored = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="1 where the target is only known to be above its value, else 0.")
+]
 _Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
 
 
@@ -167,6 +173,8 @@ def _fit(
     max_memory: _MaxMemory = None,
     temperature: _Temperature = None,
     likelihood: _Likelihood = None,
+    trials: _Trials = None,
+    censored: _Censored = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
     as_json: _Json = False,
@@ -192,6 +200,8 @@ def _fit(
         max_memory,
         temperature,
         likelihood,
+        trials,
+        censored,
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):

@@ -15,7 +15,7 @@ from lamu.cli.outside import is_outside, likelihood_of
 from lamu.data import Encoding
 from lamu.data.spelling import nearest
 from lamu.folds import folds_for, length_of_members
-from lamu.likelihoods import Likelihood
+from lamu.likelihoods import Likelihood, RightCensored
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model
 from lamu.networks import MLP, Network
@@ -140,6 +140,19 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
         >>> likelihood_for(Encoding("y", "regression", (), ("a",)), "heteroscedastic")
         HeteroscedasticGaussian()
     """
+    found = _named(encoding, name)
+    brought = dict(encoding.beside)
+    if "censored" in brought:
+        return RightCensored(found)
+    if "trials" in brought and not found.takes_trials:
+        raise ValueError(
+            f"--likelihood {name} takes no trials, and --trials is {brought['trials']}; leave one of them out"
+        )
+    return found
+
+
+def _named(encoding: Encoding, name: str | None) -> Likelihood:
+    """The likelihood of that name, or the task's own."""
     if name is not None and is_outside(name):
         found = likelihood_of(name)
         if found.task != encoding.task:

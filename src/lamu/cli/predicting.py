@@ -8,11 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
 from lamu.cli.outside import add_current_folder, is_outside
-from lamu.cli.predictions import columns, estimates, score_rows
+from lamu.cli.predictions import columns, estimates, inputs, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
 from lamu.cli.training import fingerprint, table_fingerprint
 from lamu.data import Arrays, Encoding
@@ -50,13 +51,13 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
     table = match(data, encoding)
     rows = len(table.x)
     notes = [*table.notes, *_seen(table, config)]
-    checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.y))
+    checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.targets))
     y = None if table.y is None else checked.y
     if out is not None:
         if out.suffix.lower() != ".csv":
             raise ValueError(f"--out {str(out)!r} is no .csv file, and predictions are written as CSV; give FILE.csv")
         refuse_unwritable(out)
-    parts = _blocks(posterior, checked.x, y, encoding, samples or config["samples"])
+    parts = _blocks(posterior, checked.x, table.beside, y, encoding, samples or config["samples"])
     kept: list[dict[str, np.ndarray]] = []
     scored: list[dict[str, np.ndarray]] = []
     with nullcontext() if out is None else draft(out) as path:
@@ -105,13 +106,13 @@ def _seen(table: Table, config: dict[str, Any]) -> list[str]:
 
 
 def _blocks(
-    posterior: Posterior, x: Any, y: Any, encoding: Encoding, samples: int
+    posterior: Posterior, x: Any, beside: Any, y: Any, encoding: Encoding, samples: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
     """Yields the predictions of each block of rows as columns, and what their scores are made of."""
     for start in range(0, len(x), BLOCK):
         rows = slice(start, min(start + BLOCK, len(x)))
-        pred = posterior.predict(x[rows], samples=samples)
-        targets = None if y is None else y[rows]
+        brought, targets = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (dict(beside), y))
+        pred = posterior.predict(inputs(x[rows], brought), samples=samples)
         found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
         yield found, {} if targets is None else score_rows(pred, targets, encoding)
 

@@ -11,8 +11,9 @@ from lamu import scores
 from lamu.data import Encoding
 from lamu.scores import Estimate
 from lamu.scores.sampling import estimate, rows_of
+from lamu.supports import value_of
 
-__all__ = ["LEVEL", "MEANING", "columns", "estimates", "score_rows"]
+__all__ = ["LEVEL", "MEANING", "columns", "estimates", "inputs", "known_rows", "score_rows"]
 
 LEVEL = 0.9  # the probability of the intervals that are written
 
@@ -44,12 +45,13 @@ def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.nd
         encoding: the meaning of the numbers.
 
     Returns:
-        `row`; `target` where it is known; `mean`, `lower`, `upper` for regression, or `prediction` and one `p_<label>`
-        a class; `log_prob`, in nats, where the target is known.
+        `row`; `target` where it is known, and what rows bring beside it; `mean`, `lower`, `upper` for regression, or
+        `prediction` and one `p_<label>` a class; `log_prob`, in nats, where the target is known.
     """
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
-        table["target"] = encoding.decode(y)
+        table["target"] = encoding.decode(value_of(y))
+        table |= {name: np.asarray(column) for name, column in _brought(y).items()}
     if encoding.task == "regression":
         lower, upper = pred.interval(LEVEL)
         table |= {
@@ -71,13 +73,15 @@ def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
 
     Args:
         pred: what `posterior.predict` returned.
-        y: the targets as numbers, `[rows]`.
+        y: the targets as numbers, `[rows]`, or by name.
         encoding: the meaning of the numbers.
 
     Returns:
         For each score the values of the rows; those of blocks of a table may be concatenated.
     """
     suitable = _REGRESSION if pred.task == "regression" else _CLASSES
+    if "censored" in _brought(y):
+        suitable = {"nll": suitable["nll"]}  # the others compare with the target, of which censored rows know a bound
     rows = {name: rows_of(score, pred, y, **options) for name, (score, options) in suitable.items()}
     _, unit = encoding.origin_and_unit(encoding.target)
     if unit != 1.0:  # coverage has none
@@ -86,6 +90,42 @@ def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
             "nll": np.asarray(rows["nll"], float) + np.log(unit),
         }
     return rows
+
+
+def inputs(x: Any, beside: Any) -> Any:
+    """Returns the rows to predict as `posterior.predict` takes them, their trials with them.
+
+    Args:
+        x: the inputs.
+        beside: what rows bring, by name, the targets among it or not; or targets that bring nothing.
+
+    Examples:
+        >>> from lamu.cli.predictions import inputs
+        >>> inputs([[0.0]], {"value": [1], "trials": [3]})
+        {'x': [[0.0]], 'trials': [3]}
+    """
+    trials = beside.get("trials") if isinstance(beside, Mapping) else None
+    return x if trials is None else {"x": x, "trials": trials}
+
+
+def known_rows(y: Any) -> np.ndarray:
+    """Returns the numbers of the rows whose target is known, which are those that are not censored.
+
+    Args:
+        y: targets, or by name.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.cli.predictions import known_rows
+        >>> known_rows({"value": np.zeros(3), "censored": np.array([0, 1, 0])}).tolist()
+        [0, 2]
+    """
+    rows = np.arange(len(value_of(y)))
+    return rows[np.asarray(_brought(y).get("censored", np.zeros(len(rows)))) == 0]
+
+
+def _brought(y: Any) -> dict[str, Any]:
+    return {name: part for name, part in y.items() if name != "value"} if isinstance(y, Mapping) else {}
 
 
 def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:

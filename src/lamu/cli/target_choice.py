@@ -10,7 +10,7 @@ import numpy as np
 from lamu.data import Encoding
 from lamu.likelihood_choice import compare_likelihoods
 
-__all__ = ["Chosen", "candidates", "choose"]
+__all__ = ["Chosen", "candidates", "choose", "told_beside"]
 
 _MOST_ROWS = 2000
 _FEWEST_ROWS = 30
@@ -114,6 +114,28 @@ def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
         f"{-means[name]:.3f} ({others}); --likelihood overrides"
     )
     return Chosen(name, why, means)
+
+
+def told_beside(encoding: Encoding, y: Any) -> Chosen:
+    """Returns the likelihood of a target of which a column tells more: successes in trials, or censored values.
+
+    Args:
+        encoding: what the columns and the target are.
+        y: the training targets by name.
+
+    Examples:
+        >>> from lamu.cli.target_choice import told_beside
+        >>> from lamu.data import Encoding
+        >>> told_beside(Encoding("cases", "regression", (), ("age",), beside=(("trials", "size"),)), {}).name
+        'binomial'
+    """
+    ((name, column),) = encoding.beside
+    if name == "trials":
+        return Chosen("binomial", f"likelihood binomial: {encoding.target!r} counts successes in {column!r} trials", {})
+    positive = bool(np.min(np.asarray(y["value"])) > 0)
+    chosen, kind = ("weibull", "positive") if positive else ("gaussian", "not positive everywhere")
+    why = f"likelihood {chosen}, censored by {column!r}: {encoding.target!r} is {kind}; --likelihood overrides"
+    return Chosen(chosen, why, {})
 
 
 def _shape(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -24,10 +24,10 @@ from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.outside import is_outside, likelihood_of
-from lamu.cli.predictions import columns, estimates, score_rows
+from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.target_choice import Chosen, choose
+from lamu.cli.target_choice import Chosen, choose, told_beside
 from lamu.cli.versions import version
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
@@ -38,6 +38,7 @@ from lamu.folds import fit_folds
 from lamu.memory import parse as parse_size
 from lamu.prior_scale import fit_prior_scale
 from lamu.rate import Annealed, PolynomialAverage
+from lamu.supports import value_of
 from lamu.temperatures import choose_temperature
 
 __all__ = ["Request", "fingerprint", "learning_rows", "table_fingerprint", "train"]
@@ -64,6 +65,8 @@ class Request:
         temperature: T of the posterior; None for the one that training rows set aside choose.
         likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the
             one that training rows choose.
+        trials: the column of the trials, where the target counts successes; None where it does not.
+        censored: the column that is 1 where the target is only known to be above its value; None where all are known.
     """
 
     data: str
@@ -79,6 +82,8 @@ class Request:
     max_memory: str | None = None
     temperature: float | None = None
     likelihood: str | None = None
+    trials: str | None = None
+    censored: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -104,10 +109,16 @@ class Request:
             parse_size(self.max_memory)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed is {self.seed}; give a whole number from 0 to {2**32 - 1}")
+        if self.trials is not None and self.censored is not None:
+            raise ValueError(
+                f"--trials {self.trials} and --censored {self.censored} are two kinds of target; give one of them"
+            )
 
     def read(self) -> Table:
         """Returns the table."""
-        return read(self.data, self.target, self.task, impute=self.impute)
+        columns = {"trials": self.trials, "censored": self.censored}
+        beside = {name: column for name, column in columns.items() if column is not None}
+        return read(self.data, self.target, self.task, impute=self.impute, beside=beside)
 
     def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
         """Returns the options of the loop: what was asked, and the defaults where nothing was.
@@ -133,7 +144,9 @@ class Request:
             y: the training targets.
             seed: of the rows that choose.
         """
-        return choose(encoding, x, y, seed) if self.likelihood is None else Chosen(self.likelihood, "", {})
+        if self.likelihood is not None:
+            return Chosen(self.likelihood, "", {})
+        return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
 
     def temperature_for(
         self, model: Any, data: Any, learner: Any, seed: int, loop: dict[str, Any]
@@ -190,8 +203,9 @@ def train(
     learner = build(recipe, chosen)
     table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
     encoding = table.encoding
-    data = Arrays.of((table.x, table.y))
-    x, y = data.x[train_rows], data.y[train_rows]
+    data = Arrays.of((table.x, table.targets))
+    training, test = data.take(train_rows), data.take(test_rows)
+    x, y = training.x, training.y
     chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
     model = model_for(encoding, x, y, chosen_likelihood.name)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
@@ -222,8 +236,8 @@ def train(
         # The loop returns what it has; a folder that holds less than it says would mislead.
         if any(each.interrupted for each in fits):
             raise KeyboardInterrupt
-        y_test = data.y[test_rows]
-        pred = fitted.posterior.predict(data.x[test_rows], **request.prediction())
+        y_test = test.y
+        pred = fitted.posterior.predict(inputs(test.x, y_test), **request.prediction())
         convergence = fitted.posterior.convergence
         found = estimates(score_rows(pred, y_test, encoding))
         noise = float(pred.monte_carlo_error(y_test))
@@ -238,7 +252,10 @@ def train(
             "seconds": seconds,
             "seconds_compiling": seconds_compiling,
         }
-        predictions, figure = columns(pred, test_rows, y_test, encoding), picture(pred, y_test, encoding)
+        predictions = columns(pred, test_rows, y_test, encoding)
+        known = test.take(known_rows(y_test))
+        shown = pred if known.count == test.count else fitted.posterior.predict(known.x, **request.prediction())
+        figure = picture(shown, value_of(known.y), encoding)
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
             fitted.posterior.save(folder / "posterior")

@@ -35,6 +35,7 @@ class Encoding:
         indicators: the features whose missing values have a column of their own.
         units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
             have (value − origin) / unit in its place. Empty for all others.
+        beside: what rows bring beside the target, "trials" or "censored", each with its column.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
@@ -56,6 +57,7 @@ class Encoding:
     fills: tuple[float | None, ...] = static(default=())
     indicators: tuple[str, ...] = static(default=())
     units: tuple[tuple[str, float, float], ...] = static(default=())
+    beside: tuple[tuple[str, str], ...] = static(default=())
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -101,6 +103,7 @@ class Encoding:
             fills=fills,
             indicators=tuple(map(_text, described.get("indicators", ()))),
             units=units,
+            beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -121,6 +124,7 @@ class Encoding:
             "fills": list(self.fills),
             "indicators": list(self.indicators),
             "units": [list(each) for each in self.units],
+            "beside": [list(each) for each in self.beside],
         }
 
     @property

@@ -8,12 +8,13 @@ missing value becomes once that is asked for) stands in `notes`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lamu.data.beside import beside as read_beside
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import Features, matched, told
 from lamu.data.inputs import learn, transform
@@ -42,6 +43,7 @@ class Table:
         notes: one sentence for each thing that was decided, filled or left out, for a person to see.
         features: the features before anything was learned from them.
         said: the notes that do not depend on which rows are for training.
+        beside: what rows bring beside the target, such as their trials, float64 `[rows]` by name.
 
     Examples:
         >>> from lamu.data import table
@@ -55,6 +57,12 @@ class Table:
     notes: tuple[str, ...]
     features: Features
     said: tuple[str, ...]
+    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> Any:
+        """The targets as `lamu.fit` takes them: y, or by name with what rows bring beside it."""
+        return {"value": self.y, **self.beside} if self.beside and self.y is not None else self.y
 
     def refit(self, rows: Any) -> Table:
         """Returns the same rows with levels, medians and indicators learned from the training rows alone.
@@ -78,12 +86,17 @@ class Table:
         """
         old = self.encoding
         raw = old.decode(self.y) if old.task == "regression" else None
-        encoding = _learned(old.target, old.task, old.labels, self.features, rows, old.imputes, raw)
-        return _table(self.features, self.y if raw is None else encoding.encode(raw), encoding, self.said)
+        encoding = _learned(old.target, old.task, old.labels, self.features, rows, old.imputes, raw, old.beside)
+        y = self.y if raw is None else encoding.encode(raw)
+        return _table(self.features, y, encoding, self.said, self.beside)
 
 
 def read(
-    data: str | os.PathLike[str], target: str | None = None, task: str | None = None, impute: bool = False
+    data: str | os.PathLike[str],
+    target: str | None = None,
+    task: str | None = None,
+    impute: bool = False,
+    beside: Mapping[str, str] | None = None,
 ) -> Table:
     """Reads a table to learn from: its features, its target, and the task that the target's type decides.
 
@@ -98,6 +111,8 @@ def read(
         task: "regression", "binary" or "classes", to override the decision.
         impute: whether missing features are filled: numbers by the median, with a further column that marks them, and
             words by a level of their own. A missing target is never filled.
+        beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, or
+            "censored", 1 where the target is above the value. They are no features, and make the task a regression.
 
     Returns:
         The table; `Table.refit` gives it what the training rows alone say.
@@ -125,16 +140,22 @@ def read(
     rows = len(source.frame)
     if rows < FEWEST_ROWS:
         raise DataError(f"{source.name} has {rows} rows of data, too few to learn from; give at least {FEWEST_ROWS}")
-    columns = tuple(name for name in source.names if name != target)
+    beside = beside or {}
+    if beside:
+        if task not in (None, "regression"):
+            raise DataError(f"a target with {next(iter(beside))} is a number, and the task is {task}; leave --task out")
+        task = "regression"
+    columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
     features = told(source, columns)
     refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns)) if chosen == "regression" else None
-    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw)
+    brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
+    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()))
     y = targets(source, encoding) if raw is None else encoding.encode(raw)
-    return _table(features, y, encoding, (*source.notes, *notes, *features.notes))
+    return _table(features, y, encoding, (*source.notes, *notes, *features.notes), brought)
 
 
 def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
@@ -172,7 +193,18 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
     target = encoding.target if encoding.target in source.frame else None
     if target is not None and bool(source.frame[target].isna().all()):
         target = None
-    extra = [name for name in source.names if name not in encoding.columns and name != encoding.target]
+    brings = [column for name, column in encoding.beside if name == "trials" or target is not None]
+    lacking = [column for column in brings if column not in source.frame]
+    if lacking:
+        (name, column), *_ = encoding.beside
+        trials = "successes are predicted in the trials of each row"
+        use = trials if name == "trials" else "the target is scored with it"
+        raise DataError(
+            f"{source.name} lacks the column {column!r}, which was fitted as {name}: {use}; add it"
+            f"{'' if name == 'trials' else f', or leave {encoding.target!r} out'}"
+        )
+    meant = {*encoding.columns, encoding.target, *(column for _, column in encoding.beside)}
+    extra = [name for name in source.names if name not in meant]
     notes = [f"ignored the extra {plural('column', extra)} {listed(extra)}"] if extra else []
     features = matched(source, encoding.columns, encoding.levels)
     refuse_missing(
@@ -182,27 +214,46 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
         "fill them or drop their rows, or fit with --impute",
     )
     y = None if target is None else targets(source, encoding)
+    brought = {
+        name: read_beside(source, encoding.target, name, column, y)
+        for name, column in encoding.beside
+        if column in brings
+    }
     y = encoding.encode(y) if y is not None and encoding.task == "regression" else y
-    return _table(features, y, encoding, (*source.notes, *notes))
+    return _table(features, y, encoding, (*source.notes, *notes), brought)
 
 
 def _learned(
-    target: str, task: str, labels: tuple[Any, ...], features: Features, rows: Any, impute: bool, y: np.ndarray | None
+    target: str,
+    task: str,
+    labels: tuple[Any, ...],
+    features: Features,
+    rows: Any,
+    impute: bool,
+    y: np.ndarray | None,
+    beside: tuple[tuple[str, str], ...],
 ) -> Encoding:
     """Returns the encoding that some rows teach; y are the targets of a regression as they were read."""
     learned = learn(features, rows, impute)
-    found = None if y is None else origin_and_unit(y[rows])
+    # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
+    found = None if y is None or beside else origin_and_unit(y[rows])
     units = (*learned.pop("units"), *([] if found is None else [(target, *found)]))
-    return Encoding(target, task, labels, **learned, units=units)
+    return Encoding(target, task, labels, **learned, units=units, beside=beside)
 
 
-def _table(features: Features, y: np.ndarray | None, encoding: Encoding, said: Sequence[str]) -> Table:
+def _table(
+    features: Features,
+    y: np.ndarray | None,
+    encoding: Encoding,
+    said: Sequence[str],
+    beside: Mapping[str, np.ndarray],
+) -> Table:
     x, made_up = transform(features, encoding)
     counted = [
         f"the column {name!r} is counted from {origin:.17g} in units of {unit:.3g}, as float32 keeps 7 digits"
         for name, origin, unit in encoding.units
     ]
-    return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said))
+    return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said), beside)
 
 
 def _of_text(encoding: Encoding) -> tuple[str, ...]:

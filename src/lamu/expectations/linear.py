@@ -165,7 +165,7 @@ def _require_linear(loss: BatchLoss, curvature: Curvature, name: str) -> None:
         raise TypeError(f"{name} needs a network that is linear in its weights, not {network}; use MonteCarlo()")
     if not isinstance(loss.space, Weights):
         raise TypeError(f"{name} is about weights alone; it makes no expectation for a point optimiser")
-    if not loss.conjugate:
+    if loss.has_prior:
         raise TypeError(f"{name} needs a Gaussian prior, which enters the belief exactly; use MonteCarlo()")
     if not isinstance(curvature, Hessian | GaussNewton):
         raise TypeError(f"{name} computes the exact Hessian; {type(curvature).__name__}() would not be used")

@@ -110,7 +110,7 @@ class FenchelRelaxation(Expectation):
 
 
 def _with_prior(at: Evaluation, loss: BatchLoss, mean: Params, structure: Any) -> Evaluation:
-    if loss.conjugate:
+    if not loss.has_prior:
         return at
     value, gradient = loss.prior(mean)
     matrix = at.curvature

@@ -16,7 +16,7 @@ from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.predictives import PredictiveRule, Sampled
-from lamu.priors import Belief, gaussian_belief
+from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
@@ -162,11 +162,11 @@ class NetworkWeights(Subject):
 
     def prior(self, objective: Objective, belief: Any) -> Any:
         """Returns λ₀/T."""
-        prior: Any = objective.model.prior
+        prior: Any = objective.model.free_prior
         if isinstance(belief, Gaussian):
             return _gaussian_prior(prior, belief, 1.0 / objective.temperature)
-        known: Any = prior.belief if isinstance(prior, Belief) else None
-        gaussian = prior.gaussian(belief.mean) if isinstance(belief, Binary) else None
+        known: Any = prior.exponential(belief.to_natural())
+        gaussian = independent_normal(prior, belief.mean) if isinstance(belief, Binary) else None
         if type(known) is type(belief):
             values = known.to_natural()
         elif gaussian is not None:

@@ -70,5 +70,5 @@ class SubsetLoss(BatchLoss):
         log_prior = model.dispersion_log_prior(params["likelihood"])
         if jax.tree.leaves(rest["network"]):
             # That of the selected weights is a constant of their support, or enters the belief exactly.
-            log_prior = log_prior + model.prior.log_prob(rest["network"])
+            log_prior = log_prior + model.free_prior.log_prob(rest["network"])
         return value - (log_prior / self.objective.data_size).astype(value.dtype), state

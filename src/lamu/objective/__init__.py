@@ -1,7 +1,8 @@
 """The loss ℓ(θ) and everything differentiated from it."""
 
 from lamu.objective.batch_loss import BatchLoss, Gradient
+from lamu.objective.non_gaussian import NonGaussian
 from lamu.objective.objective import Objective
 from lamu.objective.space import Everything, Weights
 
-__all__ = ["BatchLoss", "Everything", "Gradient", "Objective", "Weights"]
+__all__ = ["BatchLoss", "Everything", "Gradient", "NonGaussian", "Objective", "Weights"]

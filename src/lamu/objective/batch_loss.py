@@ -10,8 +10,10 @@ import jax
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.objective.microbatching import parts_of
+from lamu.objective.non_gaussian import NonGaussian
 from lamu.objective.objective import Objective
 from lamu.objective.space import Everything, Weights
+from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -51,6 +53,8 @@ class BatchLoss:
         space: which coordinates are the argument.
         rest: the parameters that are not.
         conjugate: whether the weights' prior is left out, because it enters the belief exactly.
+        remainder: the leaves' prior that is in the loss nevertheless, where some leaves are Gaussian and others are
+            not; None where there is none.
 
     Examples:
         >>> import jax, lamu
@@ -69,6 +73,32 @@ class BatchLoss:
     space: Everything | Weights
     rest: Params
     conjugate: bool = static(default=False)
+    remainder: NonGaussian | None = None
+
+    @classmethod
+    def beside(
+        cls, prior: Any, objective: Objective, batch: Batch, network_state: Any, space: Any, rest: Params, like: Params
+    ) -> BatchLoss:
+        """Returns the loss of an algorithm that takes in the Gaussian part of the prior exactly.
+
+        Args:
+            prior: that part, as `Weights.conjugate_prior` returns it; None where all of the prior is in the loss.
+            objective: the loss.
+            batch: the rows.
+            network_state: the network's state.
+            space: which coordinates are the argument.
+            rest: the parameters that are not.
+            like: coordinates, for their structure.
+        """
+        if prior is None:
+            return cls(objective, batch, network_state, space, rest)
+        remainder = NonGaussian.of(objective.model.free_prior, like)
+        return cls(objective, batch, network_state, space, rest, conjugate=True, remainder=remainder)
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether a prior of the weights, or of some, is a part of this loss."""
+        return not self.conjugate or self.remainder is not None
 
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the mean loss in nats a row and the network's new state."""
@@ -77,11 +107,11 @@ class BatchLoss:
         value, state = self.objective.negative_log_likelihood(
             params, self.batch, self.network_state, key, train=True, parts=parts
         )
-        if self.conjugate:
-            prior = -self.objective.model.dispersion_log_prior(params["likelihood"]) / self.objective.data_size
-        else:
-            prior = self.objective.negative_log_prior(params)
-        return value + prior.astype(value.dtype), state
+        if not self.conjugate:
+            return value + self.objective.negative_log_prior(params).astype(value.dtype), state
+        dispersions = self.objective.model.dispersion_log_prior(params["likelihood"]) / self.objective.data_size
+        value = value - dispersions.astype(value.dtype)
+        return value if self.remainder is None else value + self._surprise(coordinates, rest).astype(value.dtype), state
 
     def gradient(self, coordinates: Params, key: RandomKey | None) -> Gradient:
         """Returns the mean loss and its gradient, one backward pass."""
@@ -92,20 +122,14 @@ class BatchLoss:
 
     def of_the_data(self) -> BatchLoss:
         """Returns the same loss without the weights' prior."""
-        return replace(self, conjugate=True)
+        return replace(self, conjugate=True, remainder=None)
 
     def prior(self, coordinates: Params) -> tuple[Array, Params]:
         r"""Returns \(-\log p(\theta) / N\) of the weights, and its gradient; zero where it is no part of this loss."""
-
-        def negative_log_prior(theta: Params) -> Array:
-            whole = self.objective.negative_log_prior(self.space.join(theta, self.rest))
-            dispersions = self.space.join(theta, self.rest)["likelihood"]
-            return whole + self.objective.model.dispersion_log_prior(dispersions) / self.objective.data_size
-
-        if self.conjugate:
+        if not self.has_prior:
             leaves = jax.tree.leaves(coordinates)
             return jax.numpy.zeros((), jax.numpy.result_type(*leaves)), tree.zeros_like(coordinates)
-        return jax.value_and_grad(negative_log_prior)(coordinates)
+        return jax.value_and_grad(self._surprise)(coordinates, self.rest)
 
     def prior_curvature(self, coordinates: Params) -> Params | None:
         r"""Returns the diagonal of \(-\nabla^2 \log p(\theta) / N\); None where the prior is no part of this loss.
@@ -116,22 +140,18 @@ class BatchLoss:
         Raises:
             TypeError: for a prior whose Hessian is a full matrix, of which the product would give the sums of rows.
         """
-        if self.conjugate:
+        if not self.has_prior:
             return None
-        prior = self.objective.model.prior
-        weights = self.space.join(coordinates, self.rest)["network"]
-        gaussian = prior.as_gaussian(weights)
-        if gaussian is not None and prior.gaussian(weights) is None:
-            raise TypeError(
-                f"a prior with a {type(gaussian.precision).__name__} precision has no diagonal curvature to add; "
-                "use laplace(), conjugate() or ivon(), or a prior from a diagonal posterior"
-            )
-
-        def negative_log_prior(theta: Params) -> Array:
-            return self.objective.negative_log_prior(self.space.join(theta, self.rest))
-
+        if self.remainder is None:
+            weights = self.space.join(coordinates, self.rest)["network"]
+            gaussian = self.objective.model.free_prior.gaussian(weights)
+            if gaussian is not None and not isinstance(gaussian.precision, Diagonal | Scalar):
+                raise TypeError(
+                    f"a prior with a {type(gaussian.precision).__name__} precision has no diagonal curvature to add; "
+                    "use laplace(), conjugate() or ivon(), or a prior from a diagonal posterior"
+                )
         ones = jax.tree.map(jax.numpy.ones_like, coordinates)
-        return jax.jvp(jax.grad(negative_log_prior), (coordinates,), (ones,))[1]
+        return jax.jvp(lambda theta: jax.grad(self._surprise)(theta, self.rest), (coordinates,), (ones,))[1]
 
     def outputs(self, coordinates: Params) -> Array:
         """Returns f(θ, x) of the batch's rows in evaluation mode, offset included, shape `[batch, outputs]`."""
@@ -162,6 +182,11 @@ class BatchLoss:
         """
         params = self.space.join(coordinates, self.rest)
         return parts_of(self.objective.model, self.batch, self.network_state, params, runs, key, train=True)
+
+    def _surprise(self, coordinates: Params, rest: Params) -> Array:
+        r"""\(-\log p(\theta) / N\) of the weights, as far as it is a part of this loss."""
+        prior = self.objective.model.free_prior if self.remainder is None else self.remainder
+        return -prior.log_prob(self.space.join(coordinates, rest)["network"]) / self.objective.data_size
 
     def _outputs(self, coordinates: Params, x: Array) -> Array:
         params = self.space.join(coordinates, self.rest)

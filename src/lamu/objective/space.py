@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from lamu import tree
 from lamu.objective.objective import Objective
-from lamu.operators import Diagonal, Operator
-from lamu.priors import gaussian_belief
+from lamu.operators import BlockDiagonal, Diagonal, Operator, Scalar
+from lamu.operators.interface import is_operator
+from lamu.priors.parts import same_leaves
 from lamu.record import record
 from lamu.typing import Params
 
@@ -58,22 +59,31 @@ class Weights:
         return {"network": coordinates, "likelihood": rest}
 
     def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
-        """Returns the prior's mean and precision a row, δ / N, where the prior is Gaussian; else None.
+        """Returns the prior's mean and precision a row, δ / N, of the Gaussian leaves; None where none is Gaussian.
 
-        A Gaussian prior enters a Gaussian belief exactly, through these; any other enters through the loss. The
-        precision is an operator: a `Diagonal`, or that of the belief which is the prior.
+        What is Gaussian of a prior enters a Gaussian belief exactly, through these; mean and precision are zero at the
+        other leaves, which the loss takes in (`lamu.objective.NonGaussian`). The precision is an operator: a
+        `Diagonal`, or that of the belief which is the prior.
         """
-        prior: Any = objective.model.prior
-        known: Any = prior.gaussian(coordinates)
+        known = objective.model.free_prior.gaussian(coordinates)
         if known is None:
-            belief = gaussian_belief(prior, coordinates)
-            return None if belief is None else (belief.mean, belief.precision.scale(1.0 / objective.data_size))
-        mean, precision = known
-        like = coordinates
-        mean = jax.tree.map(
-            lambda value, leaf: jax.numpy.broadcast_to(value, leaf.shape).astype(leaf.dtype), mean, like
-        )
-        precision = jax.tree.map(
-            lambda value, leaf: jax.numpy.broadcast_to(value, leaf.shape).astype(leaf.dtype), precision, like
-        )
-        return mean, Diagonal(tree.scale(precision, 1.0 / objective.data_size))
+            return None
+        mean = _filled(known.mean, coordinates, jnp.zeros_like)
+        precision = known.precision
+        if isinstance(precision, Diagonal | Scalar):
+            precision = Diagonal(_filled(precision.diagonal(known.mean), coordinates, jnp.zeros_like))
+        elif isinstance(precision, BlockDiagonal) and not same_leaves(known.mean, coordinates):
+            precision = BlockDiagonal(_filled(precision.blocks, coordinates, lambda x: Diagonal(jnp.zeros_like(x))))
+        return mean, precision.scale(1.0 / objective.data_size)
+
+
+def _filled(part: Params, like: Params, missing: Any) -> Params:
+    """The tree with something in the place of each None, its arrays in the shapes and dtypes of another."""
+
+    def leaf(value: Any, x: Any) -> Any:
+        if value is None:
+            return None if x is None else missing(x)
+        return value if is_operator(value) else jnp.broadcast_to(value, x.shape).astype(x.dtype)
+
+    stop = lambda node: node is None or is_operator(node)
+    return jax.tree.map(leaf, part, like, is_leaf=stop)

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.families import Family, Gaussian
+from lamu.families import ExponentialFamily, Family, Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors.interface import Prior
+from lamu.priors.parts import independent_parts, same_leaves
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Belief", "gaussian_belief", "in_structure", "tempered"]
+__all__ = ["Belief", "gaussian_belief", "in_structure", "independent_normal", "tempered"]
 
 
 @record
@@ -40,8 +41,8 @@ class Belief(Prior):
         >>> from lamu.operators import Scalar
         >>> from lamu.priors import Belief
         >>> prior = Belief(Gaussian({"w": jnp.ones(2)}, Scalar(4.0)))
-        >>> prior.gaussian({"w": jnp.zeros(2)})[1]["w"].tolist()
-        [4.0, 4.0]
+        >>> float(prior.gaussian({"w": jnp.zeros(2)}).precision.value)
+        4.0
     """
 
     belief: Family
@@ -80,20 +81,25 @@ class Belief(Prior):
         away = tree.add(params, belief.mean, -1.0)
         return peak - tree.dot(away, belief.precision.matvec(away)) / 2
 
-    def gaussian(self, params: Params) -> tuple[Params, Params] | None:
-        """Returns mean and precision, two trees like `params`, where coordinates are independent; else None.
+    def gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the belief in the dtype of the parameters, where it is Gaussian, beside what the rest's prior says.
 
         Args:
             params: any parameters of the right structure; only their dtypes count.
         """
-        belief: Any = self._in_dtype_of(params)[0]
-        if not (isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal | Scalar)):
-            return None
-        return belief.mean, belief.precision.diagonal(belief.mean)
+        ours = self._in_dtype_of(params)[0] if isinstance(self.belief, Gaussian) else None
+        if self.rest is None:
+            return ours
+        return independent_parts([ours, self.rest.gaussian(self._split(params)[1])])
 
-    def as_gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the belief in the dtype of the parameters, where it is Gaussian; else None."""
-        return self._in_dtype_of(params)[0] if isinstance(self.belief, Gaussian) else None
+    def exponential(self, params: Params) -> ExponentialFamily | None:
+        """Returns the belief."""
+        return self.belief if isinstance(self.belief, ExponentialFamily) else None
+
+    def given(self, frozen: Params) -> Prior:
+        """Returns itself where the belief is about the free leaves alone, as after a fit with the same ones frozen."""
+        known = set(_by_path(_like(self.belief)))
+        return super().given(frozen) if known & set(tree.paths(frozen)) or self.rest is not None else self
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`."""
@@ -118,7 +124,7 @@ class Belief(Prior):
 
 
 def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
-    """Returns a prior as a Gaussian with an operator for its precision, or None where it is not Gaussian.
+    """Returns a prior as a Gaussian with an operator for its precision, or None where a leaf is not Gaussian.
 
     Args:
         prior: any prior.
@@ -130,7 +136,28 @@ def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
         >>> gaussian_belief(Normal(0.5), {"w": jnp.zeros(2)}).precision.values["w"].tolist()
         [4.0, 4.0]
     """
-    return prior.as_gaussian(params)
+    known = prior.gaussian(params)
+    return known if known is not None and same_leaves(known.mean, params) else None
+
+
+def independent_normal(prior: Prior, params: Params) -> tuple[Params, Params] | None:
+    """Returns mean and precision of every weight; None where weights are correlated, or a leaf is not Gaussian.
+
+    Args:
+        prior: any prior.
+        params: parameters of the right structure.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Normal
+        >>> from lamu.priors.belief import independent_normal
+        >>> independent_normal(Normal(0.5), {"w": jnp.zeros(2)})[1]["w"].tolist()
+        [4.0, 4.0]
+    """
+    known = gaussian_belief(prior, params)
+    if known is None or not isinstance(known.precision, Diagonal | Scalar):
+        return None
+    return known.mean, known.precision.diagonal(known.mean)
 
 
 def in_structure(structure: Any, prior: Gaussian) -> Any:

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.families import Gaussian
-from lamu.operators import BlockDiagonal, Diagonal, Operator
-from lamu.operators.interface import is_operator
+from lamu.families import ExponentialFamily, Gaussian
 from lamu.priors.interface import Prior
+from lamu.priors.parts import independent_parts, merged_parts
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -74,46 +73,26 @@ class ByPath(Prior):
         parts = [prior.log_prob(part) for prior, part in self._parts(params) if jax.tree.leaves(part)]
         return jnp.sum(jnp.stack(parts)) if parts else jnp.asarray(0.0)
 
-    def gaussian(self, params: Params) -> tuple[Params, Params] | None:
-        """Returns means and precisions where every part is Gaussian of independent weights; else None."""
-        found = [prior.gaussian(part) for prior, part in self._parts(params)]
-        if any(each is None for each in found):
-            return None
-        means, precisions = zip(*found, strict=True)
-        return _merged(means), _merged(precisions)
+    def gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the leaves of the parts that are Gaussian, with None in the place of the others."""
+        return independent_parts([prior.gaussian(part) for prior, part in self._parts(params)])
 
-    def as_gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the Gaussian of an operator a leaf, where every part has one; else None."""
-        if (known := self.gaussian(params)) is not None:
-            return Gaussian(known[0], Diagonal(known[1]))
-        found = [prior.as_gaussian(part) for prior, part in self._parts(params)]
-        if any(each is None for each in found):
-            return None
-        blocks = [_blocks(each.precision) for each in found]  # pyright: ignore[reportOptionalMemberAccess]
-        if any(each is None for each in blocks):
-            return None
-        return Gaussian(_merged([each.mean for each in found]), BlockDiagonal(_merged(blocks)))  # pyright: ignore[reportOptionalMemberAccess]
+    def exponential(self, params: Params) -> ExponentialFamily | None:
+        """Returns the belief of the part that all the leaves are in, or the Gaussian of several."""
+        parts = [(prior, part) for prior, part in self._parts(params) if jax.tree.leaves(part)]
+        return parts[0][0].exponential(params) if len(parts) == 1 else super().exponential(params)
+
+    def given(self, frozen: Params) -> ByPath:
+        """Returns the parts given the frozen leaves that are their own."""
+        return ByPath(tuple(prior.given(part) for prior, part in self._parts(frozen)), self.patterns)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`."""
         parts = enumerate(self._parts(params))
-        return _merged([prior.sample(jax.random.fold_in(key, i), part) for i, (prior, part) in parts])
+        return merged_parts([prior.sample(jax.random.fold_in(key, i), part) for i, (prior, part) in parts])
 
     def _parts(self, params: Params) -> list[tuple[Prior, Params]]:
         """Each prior with the leaves that are its own, None in the place of the others."""
         chosen = tree.by_pattern({pattern: i for i, pattern in enumerate(self.patterns)}, params)
         own: Callable[[int], Params] = lambda i: jax.tree.map(lambda leaf, k: leaf if k == i else None, params, chosen)
         return [(prior, own(i)) for i, prior in enumerate(self.priors)]
-
-
-def _merged(parts: Any) -> Params:
-    """One tree of several that have None where another one has a leaf or an operator."""
-    stop = lambda node: node is None or is_operator(node)
-    return jax.tree.map(lambda *each: next((leaf for leaf in each if leaf is not None), None), *parts, is_leaf=stop)
-
-
-def _blocks(precision: Operator) -> Params | None:
-    """An operator as a tree of operators leaf by leaf, where it is one."""
-    if isinstance(precision, Diagonal):
-        return jax.tree.map(Diagonal, precision.values)
-    return precision.blocks if isinstance(precision, BlockDiagonal) else None

@@ -14,14 +14,14 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import BlockDiagonal, Kronecker, Operator, Scalar
-from lamu.priors.interface import Prior
+from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["CorrelatedNormal", "FilterGroups", "MatrixNormal"]
 
 
-class CorrelatedNormal(Prior):
+class CorrelatedNormal(IndependentLeaves):
     r"""Base of normal priors of mean zero with a covariance inside each leaf, and none between leaves.
 
     It enters a Gaussian belief exactly, as `Belief` does, through the operators of its leaves.
@@ -44,7 +44,7 @@ class CorrelatedNormal(Prior):
         leaves = [self.log_density(leaf) for leaf in jax.tree.leaves(params)]
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
-    def as_gaussian(self, params: Params) -> Gaussian:
+    def gaussian(self, params: Params) -> Gaussian:
         """Returns the prior with the operator of each leaf."""
         return Gaussian(tree.zeros_like(params), BlockDiagonal(jax.tree.map(self.precision, params)))
 

@@ -11,7 +11,9 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.priors.interface import Prior
+from lamu.families import Gaussian
+from lamu.operators import Diagonal
+from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -19,7 +21,7 @@ __all__ = ["Gates"]
 
 
 @record
-class Gates(Prior):
+class Gates(IndependentLeaves):
     r"""Normal weights of a cell whose leaves hold the gates side by side along their last axis.
 
     \[ \theta_g \sim N(m_g, s_g^2), \qquad \theta = (\theta_{g_1}, \dots, \theta_{g_G}) \]
@@ -43,7 +45,7 @@ class Gates(Prior):
         >>> from lamu.priors import ByPath, Gates, Normal
         >>> bias = Gates((1.0, 1.0, 1.0, 1.0), locs=(0.0, 1.0, 0.0, 0.0))
         >>> prior = ByPath({"*bias": bias, "*": Normal(0.1)})
-        >>> bias.gaussian({"bias": jnp.zeros(8)})[0]["bias"].tolist()
+        >>> bias.gaussian({"bias": jnp.zeros(8)}).mean["bias"].tolist()
         [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
@@ -78,10 +80,10 @@ class Gates(Prior):
         leaves = [leaf(x) for x in jax.tree.leaves(params)]
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
-    def gaussian(self, params: Params) -> tuple[Params, Params]:
-        """Returns means and precisions, two trees like `params`."""
+    def gaussian(self, params: Params) -> Gaussian:
+        """Returns the Gaussian of these means and precisions."""
         mean = jax.tree.map(lambda x: self._of(x)[0], params)
-        return mean, jax.tree.map(lambda x: self._of(x)[1] ** -2, params)
+        return Gaussian(mean, Diagonal(jax.tree.map(lambda x: self._of(x)[1] ** -2, params)))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`."""

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
-from lamu.priors.interface import Prior
+from lamu.priors.interface import IndependentLeaves, Prior
 from lamu.priors.normal import Normal
 from lamu.priors.scale_groups import Scale
 from lamu.record import record
@@ -32,7 +32,7 @@ __all__ = ["Hierarchical", "Hierarchy", "ScaledNetwork"]
 _SCALES = 1
 
 
-class Hierarchy(Prior):
+class Hierarchy(IndependentLeaves):
     r"""Base of priors with scales: a prior of standardised weights, and levels of scales that multiply them.
 
     Parameters of the network that `around` makes are `{"scales": {0: …, 1: …}, "weights": …}`, the scales level by

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.priors.interface import Prior
+from lamu.priors.interface import IndependentLeaves
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -36,8 +36,7 @@ class FanIn:
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.priors import FanIn, Normal
-        >>> _, precision = Normal(FanIn(1.0)).gaussian({"kernel": jnp.zeros((4, 2))})
-        >>> precision["kernel"].tolist()
+        >>> Normal(FanIn(1.0)).gaussian({"kernel": jnp.zeros((4, 2))}).precision.values["kernel"].tolist()
         [[4.0, 4.0], [4.0, 4.0], [4.0, 4.0], [4.0, 4.0]]
     """
 
@@ -62,7 +61,7 @@ class FanIn:
 
 
 @record
-class Independent(Prior):
+class Independent(IndependentLeaves):
     r"""Independent weights, \(p(\theta) = \prod_i \frac1{s_i}\, p_0\big((\theta_i - m)/s_i\big)\).
 
     A prior of this kind says what p₀ is: its `log_density` and a `draw`.

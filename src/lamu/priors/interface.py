@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from lamu.families import Gaussian
-from lamu.operators import Diagonal
+from lamu import tree
+from lamu.families import ExponentialFamily, Gaussian
+from lamu.priors.parts import restricted, same_leaves
+from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Prior"]
+__all__ = ["ConditionalPrior", "IndependentLeaves", "Prior"]
 
 
 @runtime_checkable
 class Prior(Protocol):
     r"""The distribution \(p(\theta)\) of a network's parameters, normalised.
 
-    `params` are the network's parameters alone: dispersion parameters have the likelihood's own prior.
+    `params` are the network's parameters alone: dispersion parameters have the likelihood's own prior. They are
+    complete, the frozen leaves beside the free ones, unless `given` says that frozen leaves do not matter.
 
     A prior of one's own inherits from this class, is a `lamu.record.record`, and defines `log_prob`. The other methods
     have defaults.
@@ -31,28 +34,90 @@ class Prior(Protocol):
         """Raises a ValueError, in one sentence, if the prior cannot be one of all these parameters; none by default."""
         del params
 
-    def gaussian(self, params: Params) -> Any:
-        """Returns `(mean, precision)`, two trees like `params` with one value a weight; None where it has no such form.
+    def gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the leaves that are jointly Gaussian given the others, with None in the place of the others.
 
-        None by default: the prior then enters every algorithm through the loss.
+        None by default, where no leaf is: the prior then enters every algorithm through the loss. Where some are, an
+        algorithm with a Gaussian belief takes in the mean and the precision of these, and the gradient of the log
+        density in the others.
 
         Args:
-            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+            params: the parameters. Where the leaves are Gaussian whatever the others are, only paths, shapes and dtypes
+                count; else mean and precision are those at the values of the others.
         """
         del params
 
-    def as_gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the prior with an operator for its precision; None where it is not Gaussian.
+    def exponential(self, params: Params) -> ExponentialFamily | None:
+        """Returns the prior of all these leaves as a belief of an exponential family; None where it is none.
 
-        That of `gaussian` by default: a prior of correlated weights, whose `gaussian` is None, defines it.
+        That of `gaussian` by default. A belief of the same family takes in its natural parameters exactly.
 
         Args:
-            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+            params: the leaves that the belief is about, with None in the place of others.
         """
         known = self.gaussian(params)
-        return None if known is None else Gaussian(known[0], Diagonal(known[1]))
+        return known if known is not None and same_leaves(known.mean, params) else None
+
+    def given(self, frozen: Params) -> Prior:
+        """Returns the prior of the free leaves given the values of frozen ones, up to a constant.
+
+        A prior of independent leaves (`IndependentLeaves`) returns itself: it is asked about the free ones alone. By
+        default the prior sees the complete tree, so that frozen weights count where scales or other leaves depend on
+        them.
+
+        Args:
+            frozen: the frozen leaves, a tree with None where a leaf is free.
+        """
+        return ConditionalPrior(self, frozen)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`: for simulations, which no fit needs."""
         del key, params
         raise NotImplementedError(f"{type(self).__name__} cannot be simulated from; define its `sample(key, params)`")
+
+
+class IndependentLeaves(Prior):
+    """Base of priors under which leaves are independent: frozen ones say nothing about the free ones."""
+
+    def given(self, frozen: Params) -> Prior:
+        """Returns itself."""
+        return self
+
+
+@record
+class ConditionalPrior(Prior):
+    r"""The prior of the free leaves beside frozen ones, \(p(\theta_{\text{free}} \mid \theta_{\text{frozen}})\).
+
+    The density is the joint one of the complete tree, so that it is not normalised in the free leaves alone.
+
+    Attributes:
+        prior: the prior of the complete tree.
+        frozen: the frozen leaves, with None where a leaf is free.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import ConditionalPrior, Normal
+        >>> prior = ConditionalPrior(Normal(0.5), {"bias": jnp.zeros(1), "kernel": None})
+        >>> prior.gaussian({"bias": None, "kernel": jnp.ones(1)}).precision.values
+        {'bias': None, 'kernel': Array([4.], dtype=float64)}
+    """
+
+    prior: Prior
+    frozen: Params
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns the log density of free and frozen leaves together, a scalar in nats."""
+        return self.prior.log_prob(tree.merged(params, self.frozen))
+
+    def check(self, params: Params) -> None:
+        """Raises what the prior raises about the complete tree."""
+        self.prior.check(tree.merged(params, self.frozen))
+
+    def gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the free leaves that are Gaussian; None where they are correlated with frozen ones."""
+        known = self.prior.gaussian(tree.merged(params, self.frozen))
+        return None if known is None else restricted(known, params)
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Raises a NotImplementedError: a conditional distribution has no sampler in general."""
+        raise NotImplementedError(f"{type(self.prior).__name__} has no draws given frozen leaves; free them for a draw")

@@ -11,7 +11,9 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.priors.interface import Prior
+from lamu.families import Gaussian
+from lamu.operators import Diagonal
+from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -21,7 +23,7 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 @record
-class LayerwiseNormal(Prior):
+class LayerwiseNormal(IndependentLeaves):
     r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the scales are a tree.
 
     The tree begins like the parameters and may stop anywhere: a number stands for every weight below it, an array of a
@@ -47,7 +49,7 @@ class LayerwiseNormal(Prior):
         >>> LayerwiseNormal.over(weights, 0.5).scale
         {'layers': {0: 0.5, 1: 0.5}}
         >>> prior = LayerwiseNormal({"layers": {0: 0.5, 1: 2.0}})
-        >>> prior.gaussian(weights)[1]["layers"][1]["kernel"].ravel().tolist()
+        >>> prior.gaussian(weights).precision.values["layers"][1]["kernel"].ravel().tolist()
         [0.25, 0.25]
     """
 
@@ -103,8 +105,8 @@ class LayerwiseNormal(Prior):
         leaves = jax.tree.leaves(jax.tree.map(leaf, params, self.scales(params)))
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
-    def gaussian(self, params: Params) -> tuple[Params, Params]:
-        r"""Returns the means m and the precisions \(1/s_i^2\), two trees like `params`.
+    def gaussian(self, params: Params) -> Gaussian:
+        r"""Returns the Gaussian of means m and precisions \(1/s_i^2\).
 
         Args:
             params: any parameters of the right structure; only their paths, shapes and dtypes count.
@@ -113,7 +115,7 @@ class LayerwiseNormal(Prior):
         precision = jax.tree.map(
             lambda x, s: jnp.broadcast_to(jnp.asarray(s, x.dtype) ** -2, x.shape), params, self.scales(params)
         )
-        return mean, precision
+        return Gaussian(mean, Diagonal(precision))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         r"""Returns \(m + s_i \varepsilon_i\), a tree like `params`."""

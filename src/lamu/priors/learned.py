@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lamu.priors.interface import Prior
+from lamu.families import Gaussian
+from lamu.priors.interface import IndependentLeaves
 from lamu.priors.normal import Normal
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
@@ -11,7 +12,7 @@ __all__ = ["LearnedNormal"]
 
 
 @record
-class LearnedNormal(Prior):
+class LearnedNormal(IndependentLeaves):
     r"""Independent normal weights of one unknown scale, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
 
     Laplace's method and its last layer choose s after the mode is found, by the evidence (MacKay 1992) or on the rows
@@ -52,8 +53,8 @@ class LearnedNormal(Prior):
         """Returns the log density under the first guess, a scalar in nats."""
         return self.at(self.start).log_prob(params)
 
-    def gaussian(self, params: Params) -> tuple[Params, Params]:
-        """Returns means and precisions under the first guess, two trees like `params`."""
+    def gaussian(self, params: Params) -> Gaussian:
+        """Returns the Gaussian under the first guess."""
         return self.at(self.start).gaussian(params)
 
     def sample(self, key: RandomKey, params: Params) -> Params:

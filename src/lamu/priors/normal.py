@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.families import Gaussian
+from lamu.operators import Diagonal
 from lamu.priors.independent import Independent
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -39,8 +41,8 @@ class Normal(Independent):
         >>> import jax.numpy as jnp
         >>> from lamu.priors import Normal
         >>> prior = Normal(scale={"*bias": 10.0, "*": 0.5})
-        >>> mean, precision = prior.gaussian({"layer": {"bias": jnp.zeros(1), "kernel": jnp.zeros((1, 1))}})
-        >>> precision["layer"]["kernel"].tolist()
+        >>> known = prior.gaussian({"layer": {"bias": jnp.zeros(1), "kernel": jnp.zeros((1, 1))}})
+        >>> known.precision.values["layer"]["kernel"].tolist()
         [[4.0]]
     """
 
@@ -56,8 +58,8 @@ class Normal(Independent):
         leaves = jax.tree.leaves(jax.tree.map(leaf, params, self.scales(params)))
         return jnp.sum(jnp.stack(leaves)) if leaves else jnp.asarray(0.0)
 
-    def gaussian(self, params: Params) -> tuple[Params, Params]:
-        r"""Returns the means m and the precisions \(1/s_i^2\), two trees like `params`.
+    def gaussian(self, params: Params) -> Gaussian:
+        r"""Returns the Gaussian of means m and precisions \(1/s_i^2\).
 
         Args:
             params: any parameters of the right structure; only their paths, shapes and dtypes count.
@@ -66,7 +68,7 @@ class Normal(Independent):
         precision = jax.tree.map(
             lambda x, s: jnp.full_like(x, jnp.asarray(s, x.dtype) ** -2), params, self.scales(params)
         )
-        return mean, precision
+        return Gaussian(mean, Diagonal(precision))
 
     def log_density(self, z: Array) -> Array:
         """Returns the log density of standard normal weights."""

@@ -56,7 +56,6 @@ class ProgramPrior(Prior):
         fixed: its arguments that are no arrays.
         batch: one row, for its shape.
         constraints: how θ comes of the coordinates.
-        frozen: coordinates held at given values, or None.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
@@ -74,7 +73,6 @@ class ProgramPrior(Prior):
     fixed: tuple[tuple[str, Any], ...] = static()
     batch: Any
     constraints: Constraints
-    frozen: Any = None
 
     def log_prob(self, params: Params) -> Array:
         """Returns log p(θ) with the Jacobian, in nats; zero where the program is one density."""
@@ -156,7 +154,7 @@ class NumpyroProgram(Target):
     def prior(self) -> ProgramPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The density of what stands outside the rows, in the coordinates that algorithms see."""
         one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
-        return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints, self.frozen)
+        return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints)
 
     def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
         """Returns real coordinates, uniform between −1 and 1 as far as nothing else is known, and the empty state."""
@@ -182,7 +180,7 @@ class NumpyroProgram(Target):
 
     def log_prior(self, params: Params) -> Array:
         """Returns the density of what stands outside the rows, with the Jacobian, in nats."""
-        return self.prior.log_prob(params["network"])
+        return self.free_prior.log_prob(params["network"])
 
     def log_volume(self, params: Params) -> Array:
         """Returns the log of the Jacobian's determinant at the coordinates, in nats."""

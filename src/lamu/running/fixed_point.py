@@ -38,9 +38,8 @@ from lamu.objective.curvature import (
     hessian_product,
 )
 from lamu.objective.curvature.kronecker_factors import by_factors
-from lamu.operators import Diagonal
+from lamu.operators import Diagonal, Operator
 from lamu.posterior import Posterior
-from lamu.priors import gaussian_belief
 from lamu.protocol import Wrapper
 from lamu.record import record, static
 from lamu.rule import Rule
@@ -147,25 +146,24 @@ class _AtGaussian:
 
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
         """Returns gradient and curvature of the likelihood, and of a prior that is not Gaussian."""
-        conjugate = self.prior is not None
-        loss = BatchLoss(self.objective, batch, self.network_state, Weights(), self.dispersion, conjugate)
+        mean, at = self.belief.mean, self.objective
+        loss = BatchLoss.beside(self.prior, at, batch, self.network_state, Weights(), self.dispersion, mean)
         at = self.expectation.evaluate(key, self.belief, loss, self.curvature, self.structure)
         return at.gradient, at.curvature.diagonal(self.belief.mean)
 
     @property
-    def prior(self) -> Gaussian | None:
-        """The prior, where it is Gaussian and enters exactly."""
-        return gaussian_belief(self.objective.model.prior, self.belief.mean)
+    def prior(self) -> tuple[Params, Operator] | None:
+        """Mean and precision a row of the prior's Gaussian leaves, which enter exactly."""
+        return Weights().conjugate_prior(self.objective, self.belief.mean)
 
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both on the scale of the target, with a Gaussian prior."""
-        kappa, T = self.objective.concentration, self.objective.temperature
-        gradient, curvature = tree.scale(gradient, kappa), tree.scale(curvature, kappa)
-        prior, mean = self.prior, self.belief.mean
-        if prior is None:
-            return gradient, curvature
-        pull = prior.precision.matvec(tree.add(mean, prior.mean, -1.0))
-        return tree.add(gradient, pull, 1 / T), tree.add(curvature, prior.precision.diagonal(mean), 1 / T)
+        kappa, mean = self.objective.concentration, self.belief.mean
+        if self.prior is not None:
+            center, delta = self.prior
+            gradient = tree.add(gradient, delta.matvec(tree.add(mean, center, -1.0)))
+            curvature = tree.add(curvature, delta.diagonal(mean))
+        return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
 
     def in_metric(self, curvature: Params) -> _AtGaussian:
         """Returns itself: the belief is its own metric."""

@@ -32,27 +32,34 @@ def log_prob_is_a_smooth_scalar(case: Case) -> None:
         assert np.isfinite(gradient).all(), f"the gradient is not finite in {dtype}"
 
 
-def frozen_leaves_are_left_out(case: Case) -> None:
-    """A leaf that is None, as frozen weights are, is not counted."""
+def frozen_leaves_condition(case: Case) -> None:
+    """Given a frozen leaf, the gradient in the free ones is that of the complete tree."""
     prior, params = case
     leaves, structure = jax.tree.flatten(params)
     if len(leaves) < 2:
         return
-    free = jax.tree.unflatten(structure, [None, *leaves[1:]])
-    assert np.isfinite(prior.log_prob(free)), "log_prob with a frozen leaf is not finite"
+    frozen = jax.tree.unflatten(structure, [leaves[0]] + [None] * (len(leaves) - 1))
+    theta, unravel = tree.ravel(jax.tree.unflatten(structure, [None, *leaves[1:]]))
+    given = lambda vector: prior.given(frozen).log_prob(unravel(vector))
+    joint = lambda vector: prior.log_prob(tree.merged(unravel(vector), frozen))
+    close(jax.grad(given)(theta), jax.grad(joint)(theta), 1e-4, "the gradient given a frozen leaf", 1e-5)
 
 
 def gaussian_is_the_gradient_and_curvature(case: Case) -> None:
-    """Where `gaussian` knows mean and precision, the gradient and the Hessian of the density are those."""
+    """The gradient and the Hessian of the density are those of `gaussian`, in the leaves that it answers for."""
     prior, params = case
     known = prior.gaussian(params)
     if known is None:
         return
-    mean, precision = (tree.ravel(part)[0] for part in known)
-    theta, unravel = tree.ravel(params)
-    surprise = lambda vector: -prior.log_prob(unravel(vector))
-    close(jax.grad(surprise)(theta), precision * (theta - mean), 1e-4, "the gradient", 1e-5)
-    close(jnp.diagonal(jax.hessian(surprise)(theta)), precision, 1e-4, "the curvature", 1e-5)
+    is_none = lambda leaf: leaf is None
+    ours = jax.tree.map(lambda mean, leaf: None if mean is None else leaf, known.mean, params, is_leaf=is_none)
+    others = jax.tree.map(lambda mean, leaf: leaf if mean is None else None, known.mean, params, is_leaf=is_none)
+    theta, unravel = tree.ravel(ours)
+    surprise = lambda vector: -prior.log_prob(tree.merged(unravel(vector), others))
+    pull = tree.ravel(known.precision.matvec(tree.add(ours, known.mean, -1.0)))[0]
+    close(jax.grad(surprise)(theta), pull, 1e-4, "the gradient", 1e-5)
+    diagonal = tree.ravel(known.precision.diagonal(ours))[0]
+    close(jnp.diagonal(jax.hessian(surprise)(theta)), diagonal, 1e-4, "the curvature", 1e-5)
 
 
 def draws_are_of_the_density(case: Case) -> None:
@@ -80,7 +87,7 @@ def draws_are_of_the_density(case: Case) -> None:
 
 PRIOR_LAWS = (
     log_prob_is_a_smooth_scalar,
-    frozen_leaves_are_left_out,
+    frozen_leaves_condition,
     gaussian_is_the_gradient_and_curvature,
     draws_are_of_the_density,
 )

@@ -259,7 +259,7 @@ def _root(loss: BatchLoss, mean: Params, total: Any) -> Array:
 def _prior(objective: Objective, params: Params) -> Gaussian:
     """Returns the Gaussian prior to the power 1/T, with a dense precision."""
     _require_known_noise(objective, params)
-    prior = gaussian_belief(objective.model.prior, params["network"])
+    prior = gaussian_belief(objective.model.free_prior, params["network"])
     if prior is None:
         name = type(objective.model.prior).__name__
         raise TypeError(f"extended_kalman() needs a Gaussian prior, not {name}; use ivon(), laplace() or nuts()")

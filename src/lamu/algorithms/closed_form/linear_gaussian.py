@@ -34,7 +34,7 @@ def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
         TypeError: for a model that is not linear and Gaussian.
     """
     _require_conjugate(objective, params)
-    known = gaussian_belief(objective.model.prior, params["network"])
+    known = gaussian_belief(objective.model.free_prior, params["network"])
     if known is None:
         name = type(objective.model.prior).__name__
         raise TypeError(f"conjugate() needs a Gaussian prior, not {name}; use nuts(), laplace() or von()")

@@ -16,10 +16,11 @@ from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
 from lamu.families.location_scale import LocationScale
 from lamu.families.shapes import Shape, StandardNormal
-from lamu.objective import BatchLoss, Objective, Weights
-from lamu.operators import Diagonal
+from lamu.objective import BatchLoss, NonGaussian, Objective, Weights
+from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.priors.parts import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
@@ -157,34 +158,42 @@ class BeliefDescent(Runnable):
         return Posterior(objective.model, whole, state.network_state, Sampled(), key, temperature=objective.temperature)
 
     def _bound(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
-        """The evidence bound: the divergence from a Gaussian prior is known, and what is known is not drawn."""
-        prior = Weights().conjugate_prior(objective, params["mean"])
+        """The evidence bound: the divergence from Gaussian leaves is known, and what is known is not drawn."""
+        whole = objective.model.free_prior
+        known = whole.gaussian(params["mean"])
         # The divergence from a full matrix would factor it at every step: its log density is drawn.
-        exact = prior is not None and isinstance(prior[1], Diagonal) and isinstance(self.shape, StandardNormal)
+        exact = known is not None and isinstance(known.precision, Diagonal | Scalar)
+        exact = exact and isinstance(self.shape, StandardNormal)
+        remainder = NonGaussian.of(whole, params["mean"]) if exact else whole
 
-        def from_prior(params: Any) -> Array:
-            assert prior is not None
-            mean, precision = prior
-            tempered = Gaussian(mean, precision.scale(objective.concentration))
-            return self._gaussian(params).kl(tempered) / objective.concentration
-
-        def entropy(params: Any) -> Array:
-            return -self.belief(params).entropy() / objective.concentration
+        def divergence(params: Any) -> Array:
+            if not exact:
+                return -self.belief(params).entropy() / objective.concentration
+            assert known is not None
+            tempered = Gaussian(known.mean, known.precision.scale(1.0 / objective.temperature))
+            belief = self._gaussian(params)
+            if remainder is None:
+                return belief.kl(tempered) / objective.concentration
+            others = jax.tree.map(lambda m, x: x if m is None else None, known.mean, belief.mean, is_leaf=_is_none)
+            ours, left = restricted(belief, known.mean), restricted(belief, others)
+            assert ours is not None
+            assert left is not None
+            return (ours.kl(tempered) - left.entropy()) / objective.concentration
 
         def drawn(params: Any, key: RandomKey) -> tuple[Array, Any]:
             belief = self.belief(params)
             value, state = self.estimator.value(key, belief, loss_at(params["rest"]))
-            if not exact:
+            if remainder is not None:
                 # The draw of the estimator Global(), which draws with the first half of its key.
                 theta = belief.sample(jax.random.split(jax.random.clone(key))[0])
-                surprise = -objective.model.prior.log_prob(theta) / objective.data_size
+                surprise = -remainder.log_prob(theta) / objective.data_size
                 value = value + surprise.astype(value.dtype)
             return value, state
 
         at_draw = lambda key: jax.value_and_grad(drawn, has_aux=True)(params, key)
         (value, network_state), gradient = tree.average(self._each(at_draw, key))
-        known, of_known = jax.value_and_grad(from_prior if exact else entropy)(params)
-        return value + known.astype(value.dtype), value, tree.add(gradient, of_known), network_state
+        exactly, of_exactly = jax.value_and_grad(divergence)(params)
+        return value + exactly.astype(value.dtype), value, tree.add(gradient, of_exactly), network_state
 
     def _weighed(self, key: RandomKey, params: Any, objective: Objective, loss_at: Any) -> Any:
         """Any divergence by the weights of its draws."""
@@ -196,7 +205,7 @@ class BeliefDescent(Runnable):
             if not self.divergence.through_draws:
                 theta = jax.lax.stop_gradient(theta)
             loss, state = loss_at(params["rest"]).value(theta, params["rest"], layer_key)
-            surprise = -objective.model.prior.log_prob(theta) / objective.data_size
+            surprise = -objective.model.free_prior.log_prob(theta) / objective.data_size
             log_target = -objective.concentration * (loss + surprise.astype(loss.dtype))
             log_belief = belief.log_prob(theta)
             return self.divergence.surrogate(log_target, log_belief), (log_target - log_belief, loss, state)
@@ -218,3 +227,7 @@ class BeliefDescent(Runnable):
         known = self.belief(params).gaussian()
         assert known is not None
         return known
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None

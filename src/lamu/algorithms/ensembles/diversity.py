@@ -14,7 +14,7 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective import Objective
 from lamu.operators import Diagonal
-from lamu.priors import Belief
+from lamu.priors import Belief, independent_normal
 from lamu.record import record, static
 from lamu.typing import Array
 
@@ -146,7 +146,7 @@ class Anchors:
         model = objective.model
         shapes: Any = jax.eval_shape(model.init, jax.random.key(0), batch)[0]
         like = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes["network"])
-        known = model.prior.gaussian(like)
+        known = independent_normal(model.free_prior, like)
         if known is None:
             raise TypeError(
                 f"anchors are the centres of Gaussian priors, and {type(model.prior).__name__} is none of independent "

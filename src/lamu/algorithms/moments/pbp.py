@@ -20,6 +20,7 @@ from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives.moment_propagation import Propagated, moments, require_rectifiers, rows_of
+from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -94,7 +95,7 @@ class ProbabilisticBackpropagation(Runnable):
         model = supervised(objective.model)
         require_rectifiers(model)
         weights = model.init(key, batch)[0]["network"]
-        known = model.prior.gaussian(weights)
+        known = independent_normal(model.free_prior, weights)
         if known is None:
             raise TypeError(
                 f"the prior {type(model.prior).__name__} is not one of independent normal weights, which are those "

@@ -142,7 +142,7 @@ class Searched(Rule):
     def _free_energy(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> Array:
         """Returns E_q[ℓ]/N − H(q)/κ without constants; for the delta method ℓ(m)/N."""
         prior = self.space.conjugate_prior(objective, state.mean)
-        loss = BatchLoss(objective, batch, state.network_state, self.space, state.rest, conjugate=prior is not None)
+        loss = BatchLoss.beside(prior, objective, batch, state.network_state, self.space, state.rest, state.mean)
         belief = self.belief(state, objective)
         if self._at_the_mean:
             value = loss.value(state.mean, state.rest, key)[0]

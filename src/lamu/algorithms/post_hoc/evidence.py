@@ -74,7 +74,7 @@ class Evidence:
         Raises:
             TypeError: for a prior that is not Gaussian, or a structure of curvature whose determinant is not known.
         """
-        if gaussian_belief(objective.model.prior, fit.params["network"]) is None:
+        if gaussian_belief(objective.model.free_prior, fit.params["network"]) is None:
             raise TypeError(
                 f"the evidence as a function is of a Gaussian prior, not of {type(objective.model.prior).__name__}; "
                 "use Normal(...)"

@@ -114,7 +114,7 @@ class LaplaceFit:
         mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
         if precision is None:
             return fit._normaliser(T, objective.model.log_prior(fit.params), fit._hessian(objective).logdet(mean))
-        known: Any = gaussian_belief(objective.model.prior, mean)
+        known: Any = gaussian_belief(objective.model.free_prior, mean)
         away = tree.add(mean, known.mean, -1.0)
         quadratic = tree.dot(away, jax.tree.map(jnp.multiply, tree.broadcast(precision, mean), away))
         log_prior = (_sum_of_logs(precision, mean) - quadratic - tree.dimension(mean) * math.log(2 * math.pi)) / 2
@@ -303,11 +303,11 @@ def prior_precision(objective: Objective, mean: Params) -> Operator:
         objective: the loss.
         mean: the mode.
     """
-    known = gaussian_belief(objective.model.prior, mean)
+    known = gaussian_belief(objective.model.free_prior, mean)
     if known is not None:
         return known.precision
     ones = jax.tree.map(jnp.ones_like, mean)
-    diagonal = jax.jvp(jax.grad(objective.model.prior.log_prob), (mean,), (ones,))[1]
+    diagonal = jax.jvp(jax.grad(objective.model.free_prior.log_prob), (mean,), (ones,))[1]
     return Diagonal(tree.scale(diagonal, -1.0))
 
 

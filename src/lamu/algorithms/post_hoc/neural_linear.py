@@ -18,6 +18,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.predictives.student import StudentRule
+from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
@@ -77,7 +78,7 @@ class NeuralLinear(Wrapper):
         head = _free(model, point.mean["network"])
         noise = jnp.exp(2 * point.mean["likelihood"]["log_scale"])
         require_head(head, noise.shape[0], "neural_linear()")
-        known = model.prior.gaussian(head)
+        known = independent_normal(model.free_prior, head)
         if known is None:
             name = type(model.prior).__name__
             raise TypeError(f"neural_linear() needs independent normal weights, not {name}; give Normal(scale)")

@@ -125,7 +125,7 @@ class OnlineLaplace(Wrapper):
                 "Normal(scale), or use laplace()"
             )
         params, network_state = objective.model.init(key, batch)
-        log_precision = self.scales.start(prior.gaussian(params["network"])[1])
+        log_precision = self.scales.start(prior.gaussian(params["network"]).precision.diagonal(params["network"]))
         dispersion = params["likelihood"] if objective.model.likelihood.quadratic else {}
         under = self._under(objective, log_precision, dispersion)
         held = {"network": params["network"], "likelihood": {} if dispersion else params["likelihood"]}

@@ -24,7 +24,7 @@ from lamu.networks.interface import outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
-from lamu.priors import Belief, LearnedNormal, Normal, Prior, ScaleMixture
+from lamu.priors import Belief, Independent, LearnedNormal, Prior, independent_normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -190,9 +190,9 @@ def _selected(model: Model, point: Posterior, mask: Any) -> tuple[Model, Posteri
 
 def _restricted(prior: Prior, network: Subnetwork) -> Prior:
     """The prior of the chosen weights, which are independent of the others."""
-    if isinstance(prior, Normal | LearnedNormal | ScaleMixture):
+    if isinstance(prior, Independent | LearnedNormal):
         return prior
-    known = prior.gaussian(network.held)
+    known = independent_normal(prior, network.held)
     if known is None:
         raise TypeError(
             f"of the prior {type(prior).__name__} no single weights can be taken; use Normal(...), or choose whole "

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from lamu import tree
 from lamu.algorithms.variational.ivon import ivon
 from lamu.data.batch import Batch
 from lamu.families import Gamma, Gaussian
@@ -28,7 +29,6 @@ from lamu.priors import Hierarchy, LayerwiseNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Wrapper, require_part, runnable
 from lamu.record import record
 from lamu.target import weights_belief
-from lamu.tree import map_with_path
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["ConjugateScales", "ScalesState", "conjugate_scales", "scale_messages"]
@@ -105,6 +105,8 @@ class ConjugateScales(Wrapper):
         inner, info = self.of.step(key, state.inner, batch, under)
         belief = self._belief(jax.random.clone(key), inner, under)
         squares = jax.tree.map(lambda m, v: m * m + v, belief.mean, belief.precision.variance(belief.mean))
+        if objective.model.frozen is not None:  # what a frozen weight is tells of its scale too
+            squares = tree.merged(squares, jax.tree.map(jnp.square, objective.model.frozen))
         precisions = scale_messages(prior, state.precisions, squares, objective.temperature)
         return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
 
@@ -183,7 +185,7 @@ def scale_messages(
         squares: \(E[w_i^2]\), a tree like the weights.
         temperature: T.
     """
-    delta = prior.standardised.gaussian(squares)[1]
+    delta = _standardised(prior, squares)
     beliefs = list(precisions)
     for index, level in enumerate(prior.levels):
         others = [
@@ -191,16 +193,15 @@ def scale_messages(
             for k, (other, belief) in enumerate(zip(prior.levels, beliefs, strict=True))
             if k != index
         ]
-        weighted = map_with_path(
+        weighted = tree.map_with_path(
             lambda path, square, d, others=others: square * d * _product(others, path), squares, delta
         )
         counts, sums = level.sums(jax.tree.map(jnp.ones_like, squares)), level.sums(weighted)
         shape, rate = {}, {}
         for group, mean in beliefs[index].mean.items():
             a, b = level.law.precision_prior(mean)
-            # A group whose weights are all frozen has no sum.
-            shape[group] = (a - 1 + counts.get(group, 0.0) / 2) / temperature + 1
-            rate[group] = (b + sums.get(group, 0.0) / 2) / temperature
+            shape[group] = (a - 1 + counts[group] / 2) / temperature + 1
+            rate[group] = (b + sums[group] / 2) / temperature
         beliefs[index] = Gamma(shape, rate)
     return tuple(beliefs)
 
@@ -209,7 +210,13 @@ def _mean_prior(prior: Hierarchy, precisions: tuple[Gamma, ...], weights: Params
     """The normal prior of the mean precisions."""
     levels = [(level, belief.mean) for level, belief in zip(prior.levels, precisions, strict=True)]
     scale = lambda path, d: jax.lax.rsqrt(d * _product(levels, path))
-    return LayerwiseNormal(map_with_path(scale, prior.standardised.gaussian(weights)[1]))
+    return LayerwiseNormal(tree.map_with_path(scale, _standardised(prior, weights)))
+
+
+def _standardised(prior: Hierarchy, weights: Params) -> Params:
+    """The precisions of the standardised weights."""
+    known: Any = prior.standardised.gaussian(weights)
+    return known.precision.diagonal(weights)
 
 
 def _product(levels: list[Any], path: str) -> Array | float:

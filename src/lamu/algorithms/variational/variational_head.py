@@ -20,6 +20,7 @@ from lamu.objective.curvature.rows import filled
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.head import head_features, head_size, require_head
+from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
@@ -88,10 +89,10 @@ class VariationalHead(Runnable):
                 "variational_head() needs a network without a state (batch statistics): its bound is a sum over rows; "
                 "use last_layer(), or a network without BatchNorm"
             )
-        if model.prior.gaussian(params["network"]) is None:
-            name = type(model.prior).__name__
-            raise TypeError(f"variational_head() needs independent normal weights, not {name}; give Normal(scale)")
         head, features = _split(model, params["network"])
+        if independent_normal(model.free_prior, head) is None:
+            name = type(model.prior).__name__
+            raise TypeError(f"variational_head() needs an independent normal head, not {name}; give Normal(scale)")
         require_head(head, model.likelihood.outputs(batch.y), "variational_head()")
         raw = self.covariance.init(head, self.initial)
         moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
@@ -123,7 +124,7 @@ class VariationalHead(Runnable):
         for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
             total, seen = total + _summed(self, params, objective, batch), seen + batch.count.astype(seen.dtype)
         total = total * jnp.asarray(objective.data_size / seen, total.dtype)  # the rows weigh as N of them
-        features = model.prior.log_prob(params["features"])
+        features = model.free_prior.log_prob(params["features"])
         bound = total - self._rest(params, objective) - features.astype(total.dtype)
         return replace(found, evidence=bound / objective.temperature)
 
@@ -142,7 +143,7 @@ class VariationalHead(Runnable):
         model, head = supervised(objective.model), params["mean"]
         weights = _join(params["features"], head)
         width, outputs = head_size(head)
-        delta = _split(model, model.prior.gaussian(weights)[1])[0]  # pyright: ignore[reportOptionalSubscript]
+        delta = independent_normal(model.free_prior, head)[1]  # pyright: ignore[reportOptionalSubscript]
         rows = tree.ravel(delta)[0].reshape(width, outputs).T
         trace = jnp.sum(rows * self.covariance.variance(params["raw"])) / 2
         log_prior = model.log_prior({"network": weights, "likelihood": params["likelihood"]}).astype(trace.dtype)

@@ -111,7 +111,7 @@ def _rowwise(loss: BatchLoss, theta: Params, key: RandomKey | None, weights: Arr
 def _require(loss: BatchLoss) -> None:
     if jax.tree.leaves(loss.network_state):
         raise TypeError("Kronecker factors need a network without a state (batch statistics); use ivon()")
-    if not loss.conjugate:
+    if loss.has_prior:
         raise TypeError("Kronecker factors need a Gaussian prior, which enters the belief exactly; use ivon()")
 
 

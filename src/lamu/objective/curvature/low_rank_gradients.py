@@ -57,7 +57,7 @@ class LowRankGradients(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and a `LowRank` of the rows' gradients."""
-        if not loss.conjugate:
+        if loss.has_prior:
             raise TypeError(
                 "directions of single rows need a Gaussian prior, which enters the belief exactly; use ivon()"
             )

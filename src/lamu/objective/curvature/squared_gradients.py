@@ -57,7 +57,7 @@ class SquaredGradients(Curvature):
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, key)
             return at.evaluation(*at.of_the_gradient())
-        if not loss.conjugate:
+        if loss.has_prior:
             raise TypeError("squares of single rows need a Gaussian prior, which enters the belief exactly; use ivon()")
         row, rows, weights = row_losses(loss, key)
         if structure is Diagonal:

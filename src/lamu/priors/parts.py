@@ -1,0 +1,104 @@
+"""Parts of a prior that know nothing of each other, put together: trees that have None where another one has leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+
+from lamu.families import Gaussian
+from lamu.operators import BlockDiagonal, Diagonal, Operator, Scalar
+from lamu.operators.interface import is_operator
+from lamu.typing import Params
+
+__all__ = ["independent_parts", "merged_parts", "restricted", "same_leaves"]
+
+
+def independent_parts(parts: Sequence[Gaussian | None]) -> Gaussian | None:
+    """Returns the Gaussian of independent parts, over the leaves of those that are one; None where none is.
+
+    A part whose precision is one matrix over several leaves is left out where there are others.
+
+    Args:
+        parts: Gaussians of trees that have None where a leaf is in another part.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Normal
+        >>> from lamu.priors.parts import independent_parts
+        >>> known = independent_parts([Normal(0.5).gaussian({"a": jnp.zeros(1), "b": None}), None])
+        >>> known.mean
+        {'a': Array([0.], dtype=float64), 'b': None}
+    """
+    some = [part for part in parts if part is not None and jax.tree.leaves(part.mean)]
+    if len(some) <= 1:
+        return some[0] if some else next((part for part in parts if part is not None), None)
+    if all(isinstance(part.precision, Diagonal | Scalar) for part in some):
+        means, values = [part.mean for part in some], [part.precision.diagonal(part.mean) for part in some]
+        return Gaussian(merged_parts(means), Diagonal(merged_parts(values)))
+    blocks = [(part.mean, _blocks(part.precision, part.mean)) for part in some]
+    blocks = [(mean, block) for mean, block in blocks if block is not None]
+    if not blocks:
+        return None
+    return Gaussian(merged_parts([mean for mean, _ in blocks]), BlockDiagonal(merged_parts([b for _, b in blocks])))
+
+
+def merged_parts(parts: Sequence[Params]) -> Params:
+    """Returns one tree of several that have None where another one has a leaf or an operator.
+
+    Args:
+        parts: the trees.
+
+    Examples:
+        >>> from lamu.priors.parts import merged_parts
+        >>> merged_parts([{"a": 1.0, "b": None}, {"a": None, "b": 2.0}])
+        {'a': 1.0, 'b': 2.0}
+    """
+    stop = lambda node: node is None or is_operator(node)
+    return jax.tree.map(lambda *each: next((leaf for leaf in each if leaf is not None), None), *parts, is_leaf=stop)
+
+
+def restricted(known: Gaussian, like: Params) -> Gaussian | None:
+    """Returns the Gaussian of the leaves that a tree has, the others None; None where leaves are correlated.
+
+    Args:
+        known: a Gaussian.
+        like: a tree with None at the leaves to leave out.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Normal
+        >>> from lamu.priors.parts import restricted
+        >>> restricted(Normal().gaussian({"a": jnp.zeros(1), "b": jnp.zeros(1)}), {"a": 1.0, "b": None}).mean["b"]
+    """
+    stop = lambda node: node is None or is_operator(node)
+    keep = lambda part: jax.tree.map(lambda x, value: None if x is None else value, like, part, is_leaf=stop)
+    if isinstance(known.precision, Scalar):
+        return Gaussian(keep(known.mean), known.precision)
+    if isinstance(known.precision, Diagonal):
+        return Gaussian(keep(known.mean), Diagonal(keep(known.precision.values)))
+    if isinstance(known.precision, BlockDiagonal):
+        return Gaussian(keep(known.mean), BlockDiagonal(keep(known.precision.blocks)))
+    return None
+
+
+def same_leaves(a: Params, b: Params) -> bool:
+    """Returns whether two trees have leaves in the same places.
+
+    Args:
+        a: a tree.
+        b: the other.
+
+    Examples:
+        >>> from lamu.priors.parts import same_leaves
+        >>> same_leaves({"a": 1.0, "b": None}, {"a": 2.0, "b": 3.0})
+        False
+    """
+    return jax.tree.structure(a) == jax.tree.structure(b)
+
+
+def _blocks(precision: Operator, like: Params) -> Params | None:
+    """An operator as a tree of operators leaf by leaf, where it is one."""
+    if isinstance(precision, Diagonal | Scalar):
+        return jax.tree.map(Diagonal, precision.diagonal(like))
+    return precision.blocks if isinstance(precision, BlockDiagonal) else None
