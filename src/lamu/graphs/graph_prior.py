@@ -1,0 +1,137 @@
+"""The density of what all rows of a graph share, as a prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.constraints import Constraints
+from lamu.dtype_policy import lenient
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import dtype_of, in_dtype, log_joint
+from lamu.graphs.program import Site
+from lamu.priors import Normal, Prior
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["GraphPrior", "completed", "supports"]
+
+
+@record
+class GraphPrior(Prior):
+    """The density of what all rows share, of real coordinates.
+
+    Networks have a prior of their own, and what encoders learn has none. Coordinates that are held at a value are put
+    beside the free ones, so that variables that depend on them keep their priors.
+
+    Attributes:
+        sites: the shared sites.
+        constraints: how the variables come of the coordinates.
+        weights: the prior of the networks' weights.
+        networks: their names.
+        frozen: coordinates that are held, or None.
+        given: statistics under a belief of variables that are held, by name, or None.
+
+    Examples:
+        >>> from lamu.constraints import Constraints
+        >>> from lamu.families import Gamma
+        >>> from lamu.graphs.graph_prior import GraphPrior
+        >>> from lamu.graphs.prior import Known
+        >>> from lamu.graphs.program import Site
+        >>> prior = GraphPrior((Site("rate", Known(Gamma(1.0, 1.0)), (), False),), Constraints())
+        >>> float(prior.log_prob({"rate": 2.0}))
+        -2.0
+    """
+
+    sites: Any
+    constraints: Constraints
+    weights: Prior = Normal(1.0)
+    networks: tuple[str, ...] = static(default=())
+    frozen: Any = None
+    given: Any = None
+
+    def check(self, params: Params) -> None:
+        """Raises what the prior of the networks' weights raises."""
+        if self.networks:
+            self.weights.check(self._of_networks(params))
+
+    def log_prob(self, params: Params) -> Array:
+        """Returns log p(θ) with the Jacobian, in nats."""
+        value, volume = self.of_variables(params), self._volume(params)
+        free = self._of_networks(params)
+        beside = self.weights.log_prob(free) if jax.tree.leaves(free) else jnp.zeros(())
+        return value + beside.astype(value.dtype) + volume.astype(value.dtype)
+
+    def of_variables(self, params: Params) -> Array:
+        """Returns the log density of the shared variables in nats, without Jacobian and networks.
+
+        Args:
+            params: the free coordinates.
+        """
+        theta = self.constraints.constrain(completed(params, self.frozen))[0]
+        with lenient():
+            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.given or {})
+        return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
+
+    def gaussian(self, params: Params) -> tuple[Params, Params] | None:
+        """Returns mean and precision of networks' weights, where no other prior is in play and theirs is Gaussian.
+
+        Precisions of what encoders learn are zero: they have no prior.
+        """
+        free = {name: part for name, part in params.items() if jax.tree.leaves(part)}
+        known = self.weights.gaussian(self._of_networks(params)) if set(free) <= {*self.networks, "local"} else None
+        if known is None:
+            return None
+        zeros = {name: tree.zeros_like(part) for name, part in params.items() if name not in self.networks}
+        return {**known[0], **zeros}, {**known[1], **zeros}
+
+    def _of_networks(self, params: Params) -> Params:
+        return {name: params[name] for name in self.networks}
+
+    def _volume(self, params: Params) -> Array:
+        variables = [site.name for site in self.sites]
+        return self.constraints.constrain({name: params[name] for name in variables})[1]
+
+    def sample(self, key: RandomKey, params: Params) -> Params:
+        """Returns a draw, variable after variable, as coordinates."""
+        drawn: dict[str, Any] = {}
+        at = Environment({})
+        for number, site in enumerate(self.sites):
+            zero = site.kind.zeros(site.shape, dtype_of(params))
+            slope = jax.grad(
+                lambda x, site=site, at=at: log_joint((site,), Environment({**at.statistics, site.name: x}))
+            )
+            drawn[site.name] = slope(zero).belief().sample(jax.random.fold_in(key, number))
+            with lenient():
+                at = Environment({**at.statistics, site.name: site.kind.of(drawn[site.name])})
+        own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
+        beside = {name: part for name, part in params.items() if name not in drawn}
+        return {**beside, **self.constraints.unconstrain(drawn), **(own if self.networks else {})}
+
+
+def completed(free: Params, frozen: Params | None) -> Params:
+    """Returns free coordinates and those that are held in one tree.
+
+    Args:
+        free: with None where a coordinate is held.
+        frozen: with None where one is free; None where all are.
+    """
+    if frozen is None:
+        return free
+    return jax.tree.map(lambda a, b: b if a is None else a, free, frozen, is_leaf=lambda leaf: leaf is None)
+
+
+def supports(sites: tuple[Site, ...]) -> tuple[tuple[str, Any], ...]:
+    """Returns the constraints of the variables by path.
+
+    Args:
+        sites: the shared sites.
+    """
+    table: dict[str, Any] = {}
+    for site in sites:
+        for below, constraint in site.kind.constraint.items():
+            table[f"{site.name}/{below}" if below else site.name] = constraint
+    return tuple(table.items())
