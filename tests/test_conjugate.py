@@ -162,3 +162,13 @@ def test_natural_parameters_there_and_back() -> None:
     np.testing.assert_allclose(jax.tree.leaves(again), jax.tree.leaves(belief), rtol=1e-14)
     expected = Beta(2.0, 3.0).log_partition()
     np.testing.assert_allclose(Beta(1.0, 1.0).with_natural(Beta(2.0, 3.0).to_natural()).log_partition(), expected)
+
+
+def test_the_density_of_rows_is_that_of_the_prediction() -> None:
+    """Exact under the family itself; an average over 1,000 draws is off by 0.05 less than once in a thousand runs."""
+    model = lamu.ConjugateModel(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.0))
+    y, new = np.array([3.0, 5.0, 4.0]), np.array([2.0, 6.0])
+    exact = lamu.fit(model, {"y": y}, lamu.algorithms.conjugate()).posterior
+    np.testing.assert_allclose(exact.log_prob({"y": new}), exact.predict(2).log_prob(new), rtol=1e-9)
+    sampled = lamu.fit(model, {"y": y}, lamu.mcmc.nuts(chains=1, warmup=100, draws=1000), seed=1).posterior
+    np.testing.assert_allclose(sampled.log_prob({"y": new}, samples=1000), exact.log_prob({"y": new}), atol=0.05)

@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.conjugate_target import ConjugateTarget
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.rows import read
 from lamu.data.stream import Stream
+from lamu.families import Product
 from lamu.observations import Observation
 from lamu.priors import Belief
+from lamu.priors.belief import tempered
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
@@ -24,7 +27,7 @@ __all__ = ["ConjugateModel"]
 
 
 @record
-class ConjugateModel(Target):
+class ConjugateModel(ConjugateTarget):
     r"""The parameters θ of an observation, with a prior of the family that it is conjugate to.
 
     \[ p(\theta \mid y) \propto p(\theta) \prod_i p(y_i \mid \theta)^{w_i}, \qquad
@@ -99,6 +102,39 @@ class ConjugateModel(Target):
         """Returns log p(y | θ) of every row, `[batch]` in nats, and the state unchanged."""
         theta, state = self.outputs(params, state, batch.x)
         return self.observation.log_prob({}, theta, batch.y), state
+
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Any:
+        """Returns the prior to the power 1/T."""
+        prior: Any = self.prior
+        belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
+        return tempered(belief, 1 / temperature)
+
+    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+        """Returns λ₀/T."""
+        prior: Any = self.prior
+        cast = lambda value, leaf: value.astype(leaf.dtype)
+        return tree.scale(jax.tree.map(cast, prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
+
+    def statistics(self, mu: Any) -> Any:
+        """Returns μ."""
+        return mu
+
+    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0) -> Array:
+        """Returns the expected log likelihood of every row over T: a row has no latents."""
+        return self.observation.log_likelihood(statistics, batch.y) / temperature
+
+    def shared_log_joint(self, statistics: Any) -> Array:
+        """Returns zero: the prior enters the belief exactly."""
+        return jnp.zeros((), jnp.result_type(*jax.tree.leaves(statistics)))
+
+    def row_log_prob(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+        r"""Returns \(\log E_q[p(y_i \mid \theta)]\): exact for a belief of the prior's family, else over draws."""
+        network = belief.factors["network"] if isinstance(belief, Product) else None
+        if isinstance(network, self.observation.family):
+            return self.observation.log_prob_under(network, jnp.asarray(rows.y))
+        theta, batch = belief.draws(key, samples), rows.full()
+        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], theta)
+        return jax.nn.logsumexp(values, axis=0) - jnp.log(float(len(values)))
 
     @property
     def likelihood(self) -> Observation:

@@ -16,10 +16,9 @@ import numpy as np
 from lamu import memory, store
 from lamu.convergence import Convergence
 from lamu.families import Draws, Family
-from lamu.graphs import Graph
 from lamu.networks import Network, Standardised
 from lamu.predictives import OfTrials, Predictive, PredictiveRule
-from lamu.predictives.graph import GraphRule, local_beliefs, row_log_prob
+from lamu.predictives.graph import GraphRule
 from lamu.predictives.trials import with_trials
 from lamu.record import decode, encode, record
 from lamu.target import Target
@@ -94,7 +93,7 @@ class Posterior:
         key = jax.random.clone(self.key) if key is None else key
         if offset is not None:
             offset = _checked_offset(offset, x)
-        rule = GraphRule() if isinstance(self.model, Graph) else self.rule
+        rule = GraphRule() if self.model.completes else self.rule
         pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
         return pred if trials is None else OfTrials(pred, jnp.asarray(trials))
 
@@ -110,14 +109,13 @@ class Posterior:
             TypeError: for a model that is no graph.
         """
         key = jax.random.clone(self.key) if key is None else key
-        graph = self._graph("local")
-        return local_beliefs(graph, self.belief, graph.read(rows), samples, key)
+        return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
 
     def log_prob(self, rows: Any, samples: int = 32, key: RandomKey | None = None) -> Any:
-        r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows of a `lamu.Graph` in nats, `[N]`.
+        r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`, for a target without inputs.
 
-        The expectation is an average over draws; of a point it is the density itself. Where latents of a row meet it is
-        one of bounds.
+        For a `lamu.Graph` the expectation is an average over draws; of a point it is the density itself. Where latents
+        of a row meet it is one of bounds. For a `lamu.ConjugateModel` it is exact.
 
         Args:
             rows: data, arrays by name.
@@ -125,19 +123,10 @@ class Posterior:
             key: for those; the posterior's own where None.
 
         Raises:
-            TypeError: for a model that is no graph.
+            TypeError: for a network, whose targets `predict` is about.
         """
         key = jax.random.clone(self.key) if key is None else key
-        graph = self._graph("log_prob")
-        return row_log_prob(graph, self.belief, graph.read(rows), samples, key)
-
-    def _graph(self, method: str) -> Graph:
-        if not isinstance(self.model, Graph):
-            raise TypeError(
-                f"{method} is about the rows of a lamu.Graph, and this is the posterior of {self.model.name}; use "
-                "predict(x)"
-            )
-        return self.model
+        return self.model.row_log_prob(self.belief, self.model.rows(rows), samples, key)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""

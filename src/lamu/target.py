@@ -154,6 +154,11 @@ class Target(ABC):
         return True
 
     @property
+    def completes(self) -> bool:
+        """Whether a prediction fills in what is missing in rows (`completed`), in the place of targets at inputs."""
+        return False
+
+    @property
     def quadratic(self) -> bool:
         """Whether a row's log density is quadratic in a network's outputs for given dispersions."""
         return False
@@ -198,6 +203,44 @@ class Target(ABC):
         """
         del params
         return jnp.zeros(())
+
+    def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
+        """Returns means and variances of rows given what they hold.
+
+        Args:
+            belief: q.
+            rows: the rows, some of them with missing entries.
+            samples: draws of a belief without closed forms.
+            key: for those.
+
+        Raises:
+            TypeError: where rows have no missing entries.
+        """
+        del belief, rows, samples, key
+        raise self._without_rows("what is missing in a row")
+
+    def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+        """Returns the beliefs about the latent variables of rows, by name; arguments as `completed`.
+
+        Raises:
+            TypeError: where rows have none.
+        """
+        del belief, rows, samples, key
+        raise self._without_rows("local")
+
+    def row_log_prob(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+        r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`; arguments as `completed`.
+
+        Raises:
+            TypeError: where the density is that of targets at inputs.
+        """
+        del belief, rows, samples, key
+        raise self._without_rows("log_prob")
+
+    def _without_rows(self, asked: str) -> TypeError:
+        return TypeError(
+            f"{asked} is about the rows of a lamu.Graph, and this is the posterior of {self.name}; use predict(x)"
+        )
 
     def unconstrained(self, params: Params) -> Params:
         """Returns parameters as people write them as the coordinates that algorithms see."""

@@ -14,33 +14,34 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from lamu import tree
+from lamu.conjugate_target import ConjugateTarget
 from lamu.constraints import Constraints, Image
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.data.incomplete import Incomplete
 from lamu.data.spelling import nearest
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.graphs.expressions import Environment
+from lamu.graphs.graph_prior import GraphPrior, supports
+from lamu.graphs.groups import independent_groups
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint
 from lamu.graphs.local import Coordinate, Exact, Local
 from lamu.graphs.program import Site, written
+from lamu.graphs.queries import completed, expected_statistics, local_beliefs, row_log_prob
+from lamu.graphs.reading import read
 from lamu.graphs.start import first_beliefs
-from lamu.graphs.words import WordsFactor
-from lamu.priors import Prior
 from lamu.record import record, static
-from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Graph", "GraphPrior"]
+__all__ = ["Graph", "graph_of"]
 
 G = TypeVar("G", bound="Graph")
 
 
 @record
-class Graph(Target):
+class Graph(ConjugateTarget):
     r"""Variables with conjugate factors, written as a program.
 
     The program is a function of `m` (`lamu.graphs.Program`), which is run once. Variables that all rows share have a
@@ -92,7 +93,7 @@ class Graph(Target):
             object.__setattr__(self, "sites", sites)
             object.__setattr__(self, "columns", inputs)
         if self.constraints is None:
-            object.__setattr__(self, "constraints", Constraints(_supports(self.shared)))
+            object.__setattr__(self, "constraints", Constraints(supports(self.shared)))
         for name in self.local or {}:
             latents = [site.name for site in self.in_rows]
             if name not in latents:
@@ -185,23 +186,8 @@ class Graph(Target):
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The shared variables in groups that no factor brings together, in the order of the program.
-
-        Given the latents of the rows, the variables of a group are independent: one step updates all of them.
-        """
-        beside: dict[str, set[str]] = {site.name: set() for site in self.shared}
-        for site in self.sites:
-            meeting = set(beside) & {site.name, *site.factor.names}
-            for name in meeting:
-                beside[name] |= meeting - {name}
-        groups: list[list[str]] = []
-        for name in beside:
-            group = next((g for g in groups if not beside[name] & set(g)), None)
-            if group is None:
-                groups.append([name])
-            else:
-                group.append(name)
-        return tuple(tuple(group) for group in groups)
+        """The shared variables in groups that no factor brings together, in the order of the program."""
+        return independent_groups(self.sites)
 
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns μ of beliefs about the shared variables, by name.
@@ -230,6 +216,18 @@ class Graph(Target):
         """
         shared, in_rows = in_dtype((self.shared, self.in_rows), batch.weight.dtype)
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature)
+
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
+        """Returns beliefs after one update from random latents."""
+        return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
+
+    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+        """Returns zeros: the priors are factors of the graph."""
+        return tree.zeros_like(belief.to_natural())
+
+    def statistics(self, mu: Any) -> dict[str, Any]:
+        """Returns μ by name, in records."""
+        return {site.name: site.kind(*jax.tree.leaves(mu[site.name])) for site in self.shared}
 
     # A target.
 
@@ -304,25 +302,7 @@ class Graph(Target):
             ValueError: for a name that the program does not have, an input that is lacking, a value outside the support
                 of its factor, or NaN where none may be.
         """
-        if isinstance(data, Arrays):
-            return data
-        if not isinstance(data, Mapping):
-            raise TypeError(
-                f"data is a {type(data).__name__}; pass arrays by the names of the program's variables, for instance "
-                f"{{{self.in_rows[-1].name!r}: ...}}"
-            )
-        flat = _flat(data, self.in_rows)
-        known = [*self.columns, *(f for site in self.in_rows for f in _fields(site))]
-        names = [name for name in known if name in flat]
-        _refuse_unknown(flat, known)
-        if not set(names) - set(self.columns):
-            raise ValueError(f"the data observe no variable of a row; give some of {', '.join(known)}")
-        lacking = [name for name in self.columns if name not in flat]
-        if lacking:
-            raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
-        rows = Arrays.named(flat, names, missing=True)
-        y = {name: self._checked(name, part) for name, part in rows.y.items()}
-        return replace(rows, y=y)
+        return read(data, self.in_rows, self.columns)
 
     def rows(self, data: Any) -> Arrays:
         """Returns data as rows in memory."""
@@ -332,116 +312,49 @@ class Graph(Target):
         """Returns rows of which NaN is asked for, checked."""
         return self.read(x)
 
-    def _checked(self, name: str, part: Incomplete) -> Any:
-        """Returns an array whose entries are all there as it is, after a check of its values."""
-        value, observed = np.asarray(part.value), np.asarray(part.observed)
-        site = next((site for site in self.in_rows if name in _fields(site)), None)
-        if site is None:
-            if not observed.all():
-                raise ValueError(f"the input {name!r} is NaN in a row, and an input is not modelled; fill it in")
-            return part.value
-        site.factor.check(name, value, observed)
-        if not observed.any():
-            raise ValueError(f"{name} is NaN in every row; leave it out, and it is latent")
-        own = site.shape
-        rest = value.shape[1:]
-        events = own[: len(own) - 1] if own is not None and site.kind.__name__ == "Categories" else own
-        if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
-            raise ValueError(
-                f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]"
-            )
-        if observed.all():
-            return part.value
-        if not site.factor.misses:
-            row = int(np.argwhere(~observed)[0][0])
-            raise ValueError(
-                f"{name} is NaN in row {row}, and {type(site.factor).__name__.removesuffix('Factor')} misses no single "
-                "entries; write independent ones with graphs.Normal, or drop the row"
-            )
-        return part
+    # What a posterior is asked.
+
+    @property
+    def completes(self) -> bool:
+        """Yes: a prediction fills in NaN."""
+        return True
+
+    def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
+        """Returns means and variances of rows given what they hold, by name."""
+        return completed(self, expected_statistics(self, belief, samples, key), rows)
+
+    def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+        """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
+        return local_beliefs(self, belief, rows, samples, key)
+
+    def row_log_prob(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+        """Returns the log density of every row, averaged over draws; a bound where latents meet."""
+        return row_log_prob(self, belief, rows, samples, key)
 
 
-@record
-class GraphPrior(Prior):
-    """The density of what all rows share, of real coordinates.
+def graph_of(target: Any) -> Graph:
+    """Returns a target as the graph that it is.
 
-    Attributes:
-        sites: the shared sites.
-        constraints: how the variables come of the coordinates.
+    Args:
+        target: what is learned.
+
+    Raises:
+        TypeError: if it is none.
 
     Examples:
-        >>> from lamu.constraints import Constraints
-        >>> from lamu.families import Gamma
-        >>> from lamu.graphs.graph import GraphPrior
-        >>> from lamu.graphs.prior import Known
-        >>> from lamu.graphs.program import Site
-        >>> prior = GraphPrior((Site("rate", Known(Gamma(1.0, 1.0)), (), False),), Constraints())
-        >>> float(prior.log_prob({"rate": 2.0}))
-        -2.0
+        >>> import lamu
+        >>> from lamu.graphs.graph import graph_of
+        >>> graph_of(lamu.LogDensity(lambda theta: -(theta**2), 1.0))
+        Traceback (most recent call last):
+            ...
+        TypeError: exact messages between variables need a lamu.Graph, and not a density; use ivon() or nuts()
     """
-
-    sites: Any
-    constraints: Constraints
-
-    def log_prob(self, params: Params) -> Array:
-        """Returns log p(θ) with the Jacobian, in nats."""
-        theta, volume = self.constraints.constrain(params)
-        with lenient():
-            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites}
-        value = log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
-        return value + volume.astype(value.dtype)
-
-    def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, variable after variable, as coordinates."""
-        drawn: dict[str, Any] = {}
-        at = Environment({})
-        for number, site in enumerate(self.sites):
-            zero = site.kind.zeros(site.shape, dtype_of(params))
-            slope = jax.grad(
-                lambda x, site=site, at=at: log_joint((site,), Environment({**at.statistics, site.name: x}))
-            )
-            drawn[site.name] = slope(zero).belief().sample(jax.random.fold_in(key, number))
-            with lenient():
-                at = Environment({**at.statistics, site.name: site.kind.of(drawn[site.name])})
-        return self.constraints.unconstrain(drawn)
-
-
-def _supports(sites: tuple[Site, ...]) -> tuple[tuple[str, Any], ...]:
-    """Returns the constraints of the variables by path."""
-    table: dict[str, Any] = {}
-    for site in sites:
-        for below, constraint in site.kind.constraint.items():
-            table[f"{site.name}/{below}" if below else site.name] = constraint
-    return tuple(table.items())
+    if isinstance(target, Graph):
+        return target
+    raise TypeError(f"exact messages between variables need a lamu.Graph, and not {target.name}; use ivon() or nuts()")
 
 
 def _about_theta(belief: Any) -> bool:
     """Whether a belief is one of the variables themselves, as algorithms in λ make it."""
     network = belief.factors.get("network") if isinstance(belief, Product) else None
     return isinstance(network, Product)
-
-
-def _fields(site: Site) -> tuple[str, ...]:
-    """The names of the arrays that observe a site."""
-    if isinstance(site.factor, WordsFactor):
-        return f"{site.name}.ids", f"{site.name}.counts"
-    return (site.name,)
-
-
-def _flat(data: Mapping[str, Any], sites: tuple[Site, ...]) -> dict[str, Any]:
-    """Returns documents as two arrays of one name each."""
-    flat = dict(data)
-    for site in sites:
-        if isinstance(site.factor, WordsFactor) and site.name in flat:
-            pair = flat.pop(site.name)
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise TypeError(f"{site.name} is a {type(pair).__name__}; give a pair of arrays, (ids, counts)")
-            flat |= dict(zip(_fields(site), pair, strict=True))
-    return flat
-
-
-def _refuse_unknown(flat: Mapping[str, Any], known: list[str]) -> None:
-    """Raises a ValueError for a name that the program does not have."""
-    for name in flat:
-        if name not in (*known, "weight", "mask"):
-            raise ValueError(f"data has the unknown key {name!r}; {nearest(str(name), (*known, 'weight', 'mask'))}")

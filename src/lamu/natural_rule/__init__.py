@@ -20,7 +20,6 @@ from lamu.natural_rule.algorithm import NaturalRule, NaturalState
 from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
 from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
 from lamu.natural_rule.gradient import natural_gradient
-from lamu.natural_rule.graph_parameters import AnyConjugate, GraphLoss, GraphParameters
 from lamu.natural_rule.network_weights import Around, Latent, NetworkWeights, Signs, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.program_messages import ProgramMessages
@@ -28,12 +27,9 @@ from lamu.natural_rule.program_parameters import ProgramLoss, ProgramParameters
 from lamu.natural_rule.subject import Subject
 
 __all__ = [
-    "AnyConjugate",
     "Around",
     "ConjugateLoss",
     "ConjugateParameters",
-    "GraphLoss",
-    "GraphParameters",
     "Latent",
     "NaturalRule",
     "NaturalState",

@@ -1,21 +1,19 @@
-"""The parameters of a conjugate model as what a belief is about."""
+"""What all rows of a target with exact messages share, as what a belief is about."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.conjugacy import ConjugateModel
+from lamu.conjugate_target import conjugate_target
 from lamu.data.batch import Batch
 from lamu.families.exponential import values_of
 from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule
 from lamu.predictives.conjugate import ConjugateRule
-from lamu.priors.belief import tempered
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -24,12 +22,19 @@ __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed"]
 
 @record
 class ConjugateLoss:
-    r"""\(E_q[\bar\ell]\) of a conjugate model on a batch, a linear function of μ.
+    r"""\(E_q[\bar\ell]\) of a target with exact messages on a batch, as a function of μ.
+
+    \[ \bar\ell = -\frac TB \sum_{i \in B} \max_{q(z_i)}
+       \Big( \tfrac1T E_q[\log p(x_i, z_i \mid \theta)] + H(q(z_i)) \Big) - \frac1N E_q[\log p(\theta)] \]
+
+    without its last term where the prior enters the belief exactly. By the envelope theorem its gradient is that of
+    \(E_q[\log p]\) at these q(z): \(-\kappa\nabla_\mu\bar\ell\) is λ of the best belief about a variable for given
+    others. The temperature divides log p and not the entropy of z.
 
     Attributes:
         objective: what fixes the scale.
         batch: the rows.
-        network_state: the model's state, empty.
+        network_state: the target's state, empty.
         rest: the rest of the parameters, none.
 
     Examples:
@@ -48,19 +53,29 @@ class ConjugateLoss:
     rest: Params
 
     def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
-        """Returns the expected mean loss in nats a row, and the model's state."""
-        observation: Any = self.objective.model.observation
-        total = self.batch.total(observation.log_likelihood(values_of(mu), self.batch.y))
-        count = jnp.maximum(self.batch.count, 1).astype(total.dtype)
-        return -self.objective.likelihood_power * total / count, self.network_state
+        """Returns the expected mean loss in nats a row, and the target's state."""
+        return self.at(conjugate_target(self.objective.model).statistics(values_of(mu))), self.network_state
+
+    def at(self, statistics: Any) -> Array:
+        """Returns the mean loss at statistics, T(θ) or μ.
+
+        Args:
+            statistics: as the target takes them; of a graph by name.
+        """
+        target, objective = conjugate_target(self.objective.model), self.objective
+        T, power = objective.temperature, objective.likelihood_power
+        rows = self.batch.total(target.row_bounds(statistics, self.batch, T / power))
+        shared = target.shared_log_joint(statistics)
+        count = jnp.maximum(self.batch.count, 1).astype(rows.dtype)
+        return -T * rows / count - (shared / objective.data_size).astype(rows.dtype)
 
 
 @record
 class ConjugateParameters(Subject):
-    """θ of a `lamu.ConjugateModel`, with a belief of the prior's family.
+    """What all rows of a target with exact messages share: θ of a `lamu.ConjugateModel`, the variables of a graph.
 
     Raises:
-        TypeError: (where the state is made) for another model.
+        TypeError: (where the state is made) for another target.
 
     Examples:
         >>> from lamu.natural_rule import ConjugateParameters
@@ -72,39 +87,25 @@ class ConjugateParameters(Subject):
 
     @property
     def predictive(self) -> PredictiveRule:
-        """The closed form."""
+        """The closed form; a graph fills in rows whatever the rule."""
         return ConjugateRule()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
-        """Returns the prior as a belief, tempered as the objective says."""
-        if not isinstance(objective.model, ConjugateModel):
-            raise TypeError(
-                f"a conjugate belief needs a lamu.ConjugateModel, and not {objective.model.name}; use ivon() or "
-                "conjugate()"
-            )
-        prior: Any = objective.model.prior
-        belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
-        return (
-            tempered(belief, 1 / objective.temperature),
-            {"network": {}, "likelihood": {}},
-            objective.model.init(key, batch)[1],
-        )
+        """Returns the target's first belief, and nothing beside it."""
+        belief = conjugate_target(objective.model).first_belief(key, batch, objective.temperature)
+        return belief, {"network": {}, "likelihood": {}}, {}
 
     def prior(self, objective: Objective, belief: Any) -> Any:
-        """Returns λ₀/T."""
-        prior: Any = objective.model.prior
-        values = jax.tree.map(
-            lambda value, leaf: value.astype(leaf.dtype), prior.belief.to_natural(), belief.to_natural()
-        )
-        return tree.scale(values, 1 / objective.temperature)
+        """Returns λ₀/T; zeros where the prior is in the loss."""
+        return conjugate_target(objective.model).natural_prior(belief, objective.temperature)
 
     def loss(self, objective: Objective, batch: Batch, network_state: Any, rest: Params) -> ConjugateLoss:
         """Returns the expected mean loss on a batch, a function of μ."""
         return ConjugateLoss(objective, batch, network_state, rest)
 
-    def residual(self, belief: Any, direction: Any) -> float:
-        """Returns zero: a gradient that is exact leaves nothing to be known of a belief that a step of one settles."""
-        return 0.0
+    def residual(self, belief: Any, direction: Any) -> Array:
+        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats."""
+        return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
 @record
@@ -121,3 +122,7 @@ class Streamed(ConjugateParameters):
     def prior(self, objective: Any, belief: Any) -> Any:
         """Returns the natural parameters of the belief."""
         return belief.to_natural()
+
+    def residual(self, belief: Any, direction: Any) -> float:
+        """Returns zero: a step of one is the posterior."""
+        return 0.0

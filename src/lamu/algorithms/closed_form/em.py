@@ -13,7 +13,7 @@ from lamu.algorithms.closed_form.graph_bound import messages
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.natural_rule.graph_parameters import required
+from lamu.graphs.graph import graph_of
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -73,7 +73,7 @@ class Em(Runnable):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
         """Returns the mode after one update from random latents."""
-        graph = required(objective.model)
+        graph = graph_of(objective.model)
         beliefs = jax.jit(graph.first_beliefs)(key, batch, jnp.asarray(objective.temperature, batch.weight.dtype))
         theta = jax.tree.map(lambda leaf: leaf, {name: belief.mean for name, belief in beliefs.items()})
         none = jnp.asarray(-jnp.inf, batch.weight.dtype)
@@ -108,7 +108,7 @@ class Em(Runnable):
             size = max(tree.dimension(state.theta), 1)
             measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
         return Posterior(
-            required(objective.model).of_theta(),
+            graph_of(objective.model).of_theta(),
             Point({"network": state.theta, "likelihood": {}}),
             {},
             GraphRule(),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.natural_rule import GraphLoss
+from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 from lamu.typing import Array
 
@@ -26,7 +26,7 @@ def bound(objective: Objective, beliefs: Mapping[str, Any], batch: Batch) -> Arr
         batch: all rows.
     """
     graph: Any = objective.model
-    loss = GraphLoss(objective, batch, {}, {}).at(graph.moments(beliefs))
+    loss = ConjugateLoss(objective, batch, {}, {}).at(graph.moments(beliefs))
     return sum((belief.entropy() for belief in beliefs.values()), -objective.concentration * loss)
 
 
@@ -41,7 +41,7 @@ def messages(
         names: which variables.
         batch: all rows.
     """
-    loss = GraphLoss(objective, batch, {}, {})
+    loss = ConjugateLoss(objective, batch, {}, {})
     own = {name: statistics[name] for name in names}
     value, slopes = jax.value_and_grad(lambda own: loss.at({**statistics, **own}))(own)
     kappa = objective.concentration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.expectations import Analytic
-from lamu.natural_rule import AnyConjugate, NaturalRule
+from lamu.natural_rule import ConjugateParameters, NaturalRule
 from lamu.rate import PolynomialDecay, rate
 
 __all__ = ["svi"]
@@ -53,4 +53,4 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
     if not delay >= 1.0:
         raise ValueError(f"delay={delay!r} makes a first step beyond the whole; give at least 1")
     chosen = PolynomialDecay(float(kappa), float(delay)) if learning_rate is None else learning_rate
-    return NaturalRule(AnyConjugate(), Analytic(), rate(chosen))
+    return NaturalRule(ConjugateParameters(), Analytic(), rate(chosen))

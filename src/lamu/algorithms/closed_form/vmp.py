@@ -14,8 +14,7 @@ from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
-from lamu.natural_rule import GraphParameters
-from lamu.natural_rule.graph_parameters import required
+from lamu.graphs.graph import graph_of
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -79,8 +78,8 @@ class Vmp(Runnable):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
         """Returns beliefs after one update from random latents, for every restart."""
-        start = lambda key: GraphParameters().start(key, objective, batch)[0].factors
-        required(objective.model)
+        graph = graph_of(objective.model)
+        start = lambda key: graph.first_belief(key, batch, objective.temperature).factors
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)

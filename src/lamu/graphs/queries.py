@@ -1,0 +1,185 @@
+"""What a belief about the shared variables of a graph says of rows: latents, density, and what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.arrays import Arrays
+from lamu.dtype_policy import lenient
+from lamu.families import Point, Product
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, dtype_of, in_dtype, value_of
+from lamu.graphs.statistics import Categories
+from lamu.typing import Array, RandomKey
+
+__all__ = ["completed", "expected_statistics", "local_beliefs", "row_log_prob"]
+
+
+def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+    """Returns the beliefs about the latents of rows, by name, with a leading axis of rows.
+
+    Args:
+        graph: the graph.
+        belief: about the shared variables.
+        rows: the rows.
+        samples: draws of a belief without closed forms.
+        key: for those.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.graphs.queries import local_beliefs
+        >>> def levels(m):
+        ...     with m.rows():
+        ...         x = m.sample("x", graphs.Normal(0.0, precision=1.0))
+        ...         m.sample("y", graphs.Normal(x, precision=3.0))
+        >>> graph = lamu.Graph(levels)
+        >>> nothing = lamu.families.Product({"network": lamu.families.Product({})})
+        >>> found = local_beliefs(graph, nothing, graph.read({"y": jnp.array([4.0])}), 1, jax.random.key(0))
+        >>> found["x"].mean.tolist()
+        [3.0]
+    """
+    natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y)
+    return {name: part.belief() for name, part in natural.items()}
+
+
+def row_log_prob(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+    r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`.
+
+    Where latents of a row meet, each density is its best bound.
+
+    Args:
+        graph: the graph.
+        belief: about the shared variables.
+        rows: the rows.
+        samples: S.
+        key: for the draws.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.graphs.queries import row_log_prob
+        >>> def fixed(m):
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Normal(0.0, precision=1.0))
+        >>> graph = lamu.Graph(fixed)
+        >>> nothing = lamu.families.Point({"network": {}, "likelihood": {}})
+        >>> round(float(row_log_prob(graph, nothing, graph.read({"y": jnp.zeros(1)}), 1, jax.random.key(0))[0]), 4)
+        -0.9189
+    """
+    theta = _draws(graph, belief, samples, key)
+    count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
+    at = lambda i: jax.tree.map(lambda leaf: leaf[i], theta)
+    one = jax.jit(lambda i: graph.row_bounds(graph.values(at(i)), rows.full()))
+    return jax.nn.logsumexp(jax.lax.map(one, jnp.arange(count)), axis=0) - jnp.log(float(count))
+
+
+def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -> dict[str, Any]:
+    """Returns E_q[T] of the shared variables by name: known, or averaged over draws.
+
+    Args:
+        graph: the graph.
+        belief: about the shared variables.
+        samples: draws, where they are needed.
+        key: for those.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu import graphs
+        >>> from lamu.graphs.queries import expected_statistics
+        >>> def fixed(m):
+        ...     rate = m.sample("rate", lamu.families.Gamma(1.0, 1.0))
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Poisson(rate))
+        >>> at = lamu.families.Point({"network": {"rate": 2.0}, "likelihood": {}})
+        >>> expected_statistics(lamu.Graph(fixed), at, 1, None)["rate"].value
+        2.0
+    """
+    network = belief.factors["network"] if isinstance(belief, Product) else None
+    if isinstance(network, Product):
+        return graph.moments(network.factors)
+    if isinstance(belief, Point):
+        return graph.values(belief.mean["network"])
+    values = jax.vmap(graph.values)(_draws(graph, belief, samples, key))
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
+
+
+def _draws(graph: Any, belief: Any, samples: int, key: RandomKey) -> Any:
+    return belief.draws(key, samples)["network"]
+
+
+@jax.jit
+def _latents(graph: Any, statistics: Any, y: Any) -> dict[str, Any]:
+    return graph.row_latents(statistics, y)
+
+
+@jax.jit
+def completed(graph: Any, statistics: Any, rows: Arrays) -> tuple[Any, Any]:
+    """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one.
+
+    Args:
+        graph: the graph.
+        statistics: of the shared variables by name.
+        rows: the rows; what is observed comes back with variance zero.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.graphs.queries import completed
+        >>> def fixed(m):
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Normal(0.0, precision=0.25))
+        >>> graph = lamu.Graph(fixed)
+        >>> mean, variance = completed(graph, {}, graph.read({"y": jnp.array([1.0, jnp.nan])}))
+        >>> mean.tolist(), variance.tolist()
+        ([1.0, 0.0], [0.0, 4.0])
+    """
+    at, dtype = Environment(statistics), dtype_of(statistics)
+    sites = in_dtype(graph.in_rows, dtype)
+
+    def one(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        row = Row.of(sites, graph.columns, data, 1.0, dtype)
+        natural = graph.elimination(row).eliminated(row, at)[1]
+        beliefs = {name: part.belief() for name, part in natural.items()}
+        moments: dict[str, Any] = {site.name: site.kind.under(beliefs[site.name]) for site in row.latent}
+        means, variances = {}, {}
+        for site in sites:
+            value, observed = value_of(data, site.name)
+            if value is None or isinstance(value, tuple):
+                continue
+            if observed is None:
+                means[site.name], variances[site.name] = value, jnp.zeros(jnp.shape(value), dtype)
+            elif site.name in beliefs:
+                p = moments[site.name].probabilities
+                means[site.name], variances[site.name] = p, p * (1.0 - p)
+            else:
+                mean, variance = _mixed(site, row, at, moments)
+                means[site.name] = jnp.where(observed, value.astype(mean.dtype), mean)
+                variances[site.name] = jnp.where(observed, jnp.zeros_like(variance), variance)
+        return means, variances
+
+    with lenient():
+        means, variances = jax.vmap(one)(rows.y)
+    return (*means.values(), *variances.values()) if len(means) == 1 else (means, variances)
+
+
+def _mixed(site: Any, row: Row, at: Environment, moments: dict[str, Any]) -> tuple[Array, Array]:
+    """Returns mean and variance of a site, averaged over the category that it depends on, where it does."""
+    shape = site.shape if site.kind is not Categories else None
+    spread = lambda part: part if shape is None else jnp.broadcast_to(part, shape)
+    category = next((n for n, m in moments.items() if isinstance(m, Categories) and n in site.factor.names), None)
+    if category is None:
+        mean, variance = site.factor.predicted(row.environment(at, moments))
+        return spread(mean), spread(variance)
+    p = moments[category].probabilities
+
+    def given(one_hot: Array) -> tuple[Array, Array]:
+        mean, variance = site.factor.predicted(row.environment(at, {**moments, category: Categories(one_hot)}))
+        return spread(mean), spread(variance)
+
+    means, variances = jax.vmap(given)(jnp.eye(p.shape[-1], dtype=p.dtype))
+    mean = jnp.tensordot(p, means, 1)
+    return mean, jnp.tensordot(p, variances + means**2, 1) - mean**2

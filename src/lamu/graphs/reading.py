@@ -1,0 +1,111 @@
+"""The data of a graph, arrays by name, as rows; checked before any compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lamu.data.arrays import Arrays
+from lamu.data.incomplete import Incomplete
+from lamu.data.spelling import nearest
+from lamu.graphs.program import Site
+from lamu.graphs.words import WordsFactor
+
+__all__ = ["read"]
+
+
+def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays:
+    """Returns data as rows.
+
+    Args:
+        data: a mapping of arrays `[N, ...]` by name, or rows that were read before.
+        sites: the sites of a row.
+        columns: the names of the inputs.
+
+    Raises:
+        TypeError: for data of another kind.
+        ValueError: for a name that the program does not have, an input that is lacking, a value outside the support of
+            its factor, or NaN where none may be.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> from lamu.graphs.program import Site
+        >>> from lamu.graphs.reading import read
+        >>> read({"y": jnp.array([1.0, 2.0])}, (Site("y", graphs.Normal(0.0, 1.0), (), True),), ()).count
+        2
+    """
+    if isinstance(data, Arrays):
+        return data
+    if not isinstance(data, Mapping):
+        raise TypeError(
+            f"data is a {type(data).__name__}; pass arrays by the names of the program's variables, for instance "
+            f"{{{sites[-1].name!r}: ...}}"
+        )
+    flat = _flat(data, sites)
+    known = [*columns, *(f for site in sites for f in _fields(site))]
+    names = [name for name in known if name in flat]
+    _refuse_unknown(flat, known)
+    if not set(names) - set(columns):
+        raise ValueError(f"the data observe no variable of a row; give some of {', '.join(known)}")
+    lacking = [name for name in columns if name not in flat]
+    if lacking:
+        raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
+    rows = Arrays.named(flat, names, missing=True)
+    return replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
+
+
+def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
+    """Returns an array whose entries are all there as it is, after a check of its values."""
+    value, observed = np.asarray(part.value), np.asarray(part.observed)
+    site = next((site for site in sites if name in _fields(site)), None)
+    if site is None:
+        if not observed.all():
+            raise ValueError(f"the input {name!r} is NaN in a row, and an input is not modelled; fill it in")
+        return part.value
+    site.factor.check(name, value, observed)
+    if not observed.any():
+        raise ValueError(f"{name} is NaN in every row; leave it out, and it is latent")
+    own = site.shape
+    rest = value.shape[1:]
+    events = own[: len(own) - 1] if own is not None and site.kind.__name__ == "Categories" else own
+    if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
+        raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]")
+    if observed.all():
+        return part.value
+    if not site.factor.misses:
+        row = int(np.argwhere(~observed)[0][0])
+        raise ValueError(
+            f"{name} is NaN in row {row}, and {type(site.factor).__name__.removesuffix('Factor')} misses no single "
+            "entries; write independent ones with graphs.Normal, or drop the row"
+        )
+    return part
+
+
+def _fields(site: Site) -> tuple[str, ...]:
+    """The names of the arrays that observe a site."""
+    if isinstance(site.factor, WordsFactor):
+        return f"{site.name}.ids", f"{site.name}.counts"
+    return (site.name,)
+
+
+def _flat(data: Mapping[str, Any], sites: tuple[Site, ...]) -> dict[str, Any]:
+    """Returns documents as two arrays of one name each."""
+    flat = dict(data)
+    for site in sites:
+        if isinstance(site.factor, WordsFactor) and site.name in flat:
+            pair = flat.pop(site.name)
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TypeError(f"{site.name} is a {type(pair).__name__}; give a pair of arrays, (ids, counts)")
+            flat |= dict(zip(_fields(site), pair, strict=True))
+    return flat
+
+
+def _refuse_unknown(flat: Mapping[str, Any], known: list[str]) -> None:
+    """Raises a ValueError for a name that the program does not have."""
+    for name in flat:
+        if name not in (*known, "weight", "mask"):
+            raise ValueError(f"data has the unknown key {name!r}; {nearest(str(name), (*known, 'weight', 'mask'))}")
