@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from lamu.families import Gaussian
 from lamu.latent import (
@@ -25,6 +26,7 @@ from lamu.latent import (
     WarmUp,
 )
 from lamu.operators import Diagonal, Scalar
+from lamu.scores import annealed_importance
 from tests.laws import bounds as linear_gaussian
 
 
@@ -54,7 +56,7 @@ def test_a_divergence_without_a_closed_form_is_estimated() -> None:
     found = np.asarray(jax.jit(jax.vmap(lambda key: ELBO().of_row(key, joint, belief)))(keys))
     grid = np.linspace(-8, 8, 4001)
     density = jax.jit(jax.vmap(lambda z: belief.log_prob(z[None])))(jnp.asarray(grid))
-    target = jax.vmap(lambda z: joint.log_likelihood(z[None]) + joint.log_prior(z[None]))(jnp.asarray(grid))
+    target = jax.vmap(lambda z: joint.likelihood(z[None]) + joint.log_prior(z[None]))(jnp.asarray(grid))
     expected = np.trapezoid(np.exp(density) * np.asarray(target - density), grid)
     assert abs(found.mean() - expected) < 4 * found.std() / np.sqrt(found.size)
 
@@ -92,7 +94,7 @@ def test_what_cannot_be_a_bound() -> None:
 class Blind(Joint):
     """A joint density whose divergence is not known."""
 
-    def log_likelihood(self, z):
+    def log_likelihood(self, z, key):
         return -jnp.sum(z)
 
     def log_prior(self, z):
@@ -102,3 +104,23 @@ class Blind(Joint):
 def test_free_bits_need_a_divergence() -> None:
     with pytest.raises(TypeError, match="FreeBits needs the divergence of Gaussian"):
         FreeBits(0.1).of_row(jax.random.key(0), Blind(), Gaussian(jnp.zeros(1), Scalar(1.0)))
+
+
+def test_annealing_finds_the_log_density() -> None:
+    """Three rows of a linear-Gaussian model: within 4 standard errors and 0.02 nats; fixed keys, 1 in 16,000 fails."""
+    prior = Gaussian(jnp.zeros(2), Scalar(jnp.asarray(1.0)))
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
+    rows = np.random.default_rng(1).normal(size=(3, 5)) * 2.0
+    covariance = np.asarray(weights @ weights.T) + 0.25 * np.eye(5)
+    for number, y in enumerate(rows):
+        likelihood = Gaussian(jnp.asarray(y), Scalar(jnp.asarray(4.0)))
+        joint = RowJoint(prior, lambda z, likelihood=likelihood: likelihood.log_prob(weights @ z))
+        found = annealed_importance(joint, prior, jax.random.key(number), temperatures=150, chains=16)
+        expected = stats.multivariate_normal(np.zeros(5), covariance).logpdf(y)
+        assert abs(found.value - expected) < 4 * found.error + 0.02
+        assert found.error < 0.3
+
+
+def test_annealing_says_what_it_needs() -> None:
+    with pytest.raises(ValueError, match="chains=1 cannot anneal; give at least 2"):
+        annealed_importance(Blind(), Gaussian(jnp.zeros(1), Scalar(1.0)), jax.random.key(0), chains=1)

@@ -201,7 +201,7 @@ class Broken(ELBO):
 
     def of_row(self, key: Any, joint: Any, belief: Any, weight: Any = 1.0) -> Any:
         divergence = joint.divergences(belief).sum()
-        value = self.likelihood * joint.log_likelihood(belief.sample(key)) + self.constant
+        value = self.likelihood * joint.log_likelihood(belief.sample(key), None) + self.constant
         return value - (self.divergence * weight + self.always) * divergence
 
 
@@ -229,7 +229,7 @@ class HeldTwice(DoublyReparameterised):
     def of_row(self, key: Any, joint: Any, belief: Any, weight: Any = 1.0) -> Any:
         draws = jax.vmap(belief.sample)(jax.random.split(key, self.samples))
         held = jax.lax.stop_gradient(belief)
-        weights = jax.vmap(lambda z: joint.log_likelihood(z) + joint.log_prior(z) - held.log_prob(z))(draws)
+        weights = jax.vmap(lambda z: joint.log_likelihood(z, None) + joint.log_prior(z) - held.log_prob(z))(draws)
         return jax.nn.logsumexp(weights) - np.log(self.samples) + 0.0 * weight
 
 
@@ -239,7 +239,7 @@ class WithScore(ELBO):
 
     def of_row(self, key: Any, joint: Any, belief: Any, weight: Any = 1.0) -> Any:
         z = belief.sample(key)
-        return joint.log_likelihood(z) + weight * (joint.log_prior(z) - belief.log_prob(z))
+        return joint.log_likelihood(z, None) + weight * (joint.log_prior(z) - belief.log_prob(z))
 
 
 both = "its_mean_is_the_published_formula its_mean_gradient_is_that_of_the_integral"

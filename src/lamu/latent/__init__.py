@@ -13,12 +13,14 @@ from lamu.latent.bounds import (
     StickingTheLanding,
     WarmUp,
 )
+from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 
 __all__ = [
     "ELBO",
     "MADE",
     "NADE",
+    "BitsBack",
     "Bound",
     "Coupling",
     "DoublyReparameterised",
@@ -32,6 +34,7 @@ __all__ = [
     "Radial",
     "Renyi",
     "RowJoint",
+    "Stack",
     "StickingTheLanding",
     "WarmUp",
     "ancestral",

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.latent.bounds.interface import Bound, draw, drawn, require_samples
+from lamu.latent.bounds.interface import Bound, drawn, expected_log_likelihood, log_weight, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -52,11 +52,5 @@ class ELBO(Bound):
         """Returns the average log likelihood of the draws, less β times the divergence."""
         terms = joint.divergences(belief)
         if terms is not None:
-            values = drawn(key, self.samples, lambda k: joint.log_likelihood(belief.sample(k)))
-            return jnp.mean(values) - weight * jnp.sum(terms)
-
-        def of_draw(k: RandomKey) -> Array:
-            z, log_q = draw(k, belief)
-            return joint.log_likelihood(z) + weight * (joint.log_prior(z) - log_q)
-
-        return jnp.mean(drawn(key, self.samples, of_draw))
+            return expected_log_likelihood(key, joint, belief, self.samples) - weight * jnp.sum(terms)
+        return jnp.mean(drawn(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.latent.bounds.interface import Bound, drawn, require_samples
+from lamu.latent.bounds.interface import Bound, expected_log_likelihood, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -60,5 +60,5 @@ class FreeBits(Bound):
                 f"FreeBits needs the divergence of {type(belief).__name__} from the prior in closed form; use a "
                 "Gaussian belief with a Gaussian prior, or WarmUp(ELBO(), steps)"
             )
-        values = drawn(key, self.samples, lambda k: joint.log_likelihood(belief.sample(k)))
-        return jnp.mean(values) - weight * jnp.sum(jnp.maximum(terms, self.nats))
+        value = expected_log_likelihood(key, joint, belief, self.samples)
+        return value - weight * jnp.sum(jnp.maximum(terms, self.nats))

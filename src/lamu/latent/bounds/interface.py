@@ -13,7 +13,7 @@ from lamu.latent.bounds.joint import Joint
 from lamu.latent.flows import Flowed
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Bound", "draw", "drawn", "require_samples"]
+__all__ = ["Bound", "draw", "drawn", "expected_log_likelihood", "log_weight", "require_samples"]
 
 
 class Bound(ABC):
@@ -81,6 +81,58 @@ def draw(key: RandomKey, belief: Any) -> tuple[Params, Array]:
         return belief.draw(key)
     z = belief.sample(key)
     return z, belief.log_prob(z)
+
+
+def log_weight(key: RandomKey, joint: Joint, belief: Any, weight: Number) -> Array:
+    r"""Returns \(\log p(y \mid z) + \beta\,(\log p(z) - \log q(z))\) at one draw z of q, in nats.
+
+    Args:
+        key: a random key.
+        joint: p(y, z).
+        belief: q.
+        weight: β.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.latent import RowJoint
+        >>> from lamu.latent.bounds.interface import log_weight
+        >>> from lamu.operators import Scalar
+        >>> prior = Gaussian(jnp.zeros(2), Scalar(1.0))
+        >>> float(log_weight(jax.random.key(0), RowJoint(prior, lambda z: jnp.asarray(-2.0)), prior, 1.0))
+        -2.0
+    """
+    of_draw, of_rest = jax.random.split(key)
+    z, log_q = draw(of_draw, belief)
+    return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - log_q)
+
+
+def expected_log_likelihood(key: RandomKey, joint: Joint, belief: Any, samples: int) -> Array:
+    r"""Returns the average of \(\log p(y \mid z)\) over draws of q, in nats.
+
+    Args:
+        key: a random key.
+        joint: p(y, z).
+        belief: q.
+        samples: how many draws.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.latent import RowJoint
+        >>> from lamu.latent.bounds.interface import expected_log_likelihood
+        >>> from lamu.operators import Scalar
+        >>> prior = Gaussian(jnp.zeros(2), Scalar(1.0))
+        >>> joint = RowJoint(prior, lambda z: jnp.asarray(-2.0))
+        >>> float(expected_log_likelihood(jax.random.key(0), joint, prior, 4))
+        -2.0
+    """
+
+    def of_draw(key: RandomKey) -> Array:
+        of_draw, of_rest = jax.random.split(key)
+        return joint.log_likelihood(belief.sample(of_draw), of_rest)
+
+    return jnp.mean(drawn(key, samples, of_draw))
 
 
 def drawn(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Array]) -> Array:

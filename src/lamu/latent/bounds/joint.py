@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.families import ExponentialFamily, Gaussian
 from lamu.operators import Diagonal
 from lamu.record import given, record
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Joint", "RowJoint", "gaussian_divergences"]
 
@@ -24,11 +24,12 @@ class Joint(ABC):
     """
 
     @abstractmethod
-    def log_likelihood(self, z: Params) -> Array:
-        """Returns log p(y | z).
+    def log_likelihood(self, z: Params, key: RandomKey | None) -> Array:
+        """Returns log p(y | z), or an unbiased estimate of a bound of it.
 
         Args:
             z: the latents of the row.
+            key: for what is random in an estimate; None where nothing is.
         """
 
     @abstractmethod
@@ -72,7 +73,7 @@ class RowJoint(Joint):
     prior: Any
     likelihood: Callable[[Params], Array] = given()
 
-    def log_likelihood(self, z: Params) -> Array:
+    def log_likelihood(self, z: Params, key: RandomKey | None) -> Array:
         """Returns log p(y | z)."""
         return self.likelihood(z)
 

@@ -54,7 +54,8 @@ class StickingTheLanding(Bound):
         held = jax.lax.stop_gradient(belief)
 
         def of_draw(k: RandomKey) -> Array:
-            z = belief.sample(k)
-            return joint.log_likelihood(z) + weight * (joint.log_prior(z) - held.log_prob(z))
+            of_draw, of_rest = jax.random.split(k)
+            z = belief.sample(of_draw)
+            return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - held.log_prob(z))
 
         return jnp.mean(drawn(key, self.samples, of_draw))
