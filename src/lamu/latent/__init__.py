@@ -1,5 +1,6 @@
 r"""Deep latent-variable models: bounds on the density of a row, flows, autoregressive networks, and coding."""
 
+from lamu.latent import models
 from lamu.latent.autoregressive import MADE, NADE, ancestral
 from lamu.latent.bounds import (
     ELBO,
@@ -15,21 +16,28 @@ from lamu.latent.bounds import (
 )
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
+from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField
 
 __all__ = [
     "ELBO",
     "MADE",
     "NADE",
+    "Amortised",
+    "BeliefFamily",
     "BitsBack",
     "Bound",
     "Coupling",
+    "Delta",
     "DoublyReparameterised",
+    "Enumerated",
     "Flow",
     "Flowed",
+    "Flows",
     "FreeBits",
     "Importance",
     "InverseAutoregressive",
     "Joint",
+    "MeanField",
     "Planar",
     "Radial",
     "Renyi",
@@ -38,4 +46,5 @@ __all__ = [
     "StickingTheLanding",
     "WarmUp",
     "ancestral",
+    "models",
 ]
