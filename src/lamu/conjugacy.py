@@ -119,7 +119,7 @@ class ConjugateModel(ConjugateTarget):
         """Returns μ."""
         return mu
 
-    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0) -> Array:
+    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
         """Returns the expected log likelihood of every row over T: a row has no latents."""
         return self.observation.log_likelihood(statistics, batch.y) / temperature
 
@@ -127,13 +127,12 @@ class ConjugateModel(ConjugateTarget):
         """Returns zero: the prior enters the belief exactly."""
         return jnp.zeros((), jnp.result_type(*jax.tree.leaves(statistics)))
 
-    def row_log_prob(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
         r"""Returns \(\log E_q[p(y_i \mid \theta)]\): exact for a belief of the prior's family, else over draws."""
         network = belief.factors["network"] if isinstance(belief, Product) else None
         if isinstance(network, self.observation.family):
-            return self.observation.log_prob_under(network, jnp.asarray(rows.y))
-        theta, batch = belief.draws(key, samples), rows.full()
-        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], theta)
+            return self.observation.log_prob_under(network, jnp.asarray(batch.y))
+        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
         return jax.nn.logsumexp(values, axis=0) - jnp.log(float(len(values)))
 
     @property

@@ -49,13 +49,14 @@ class ConjugateTarget(Target):
         """
 
     @abstractmethod
-    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0) -> Array:
+    def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
         r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats.
 
         Args:
             statistics: T(θ) or μ.
             batch: the rows.
             temperature: T.
+            key: for rows whose latents are drawn.
         """
 
     @abstractmethod

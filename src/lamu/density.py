@@ -18,11 +18,11 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.constraints import Constraints, Image
+from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
-from lamu.families import Draws, Product
+from lamu.families.transformed import transformed
 from lamu.priors import Prior
 from lamu.record import record, static
 from lamu.target import Target
@@ -220,20 +220,8 @@ class Density(Target):
         """
         if not posterior.model.constraints.table:
             return posterior
-        belief, constraints = posterior.belief, posterior.model.constraints
-        if isinstance(belief, Draws):
-            mapped: Any = replace(belief, samples=_constrained(constraints, belief.samples))
-        elif isinstance(belief, Product):
-            mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
-        else:
-            mapped = Image(belief, constraints, part="network")
         model = replace(posterior.model, constraints=Constraints(), start=None)
-        return replace(posterior, model=model, belief=mapped)
-
-
-@jax.jit
-def _constrained(constraints: Constraints, samples: Params) -> Params:
-    return {**samples, "network": constraints.constrain(samples["network"])[0]}
+        return replace(posterior, model=model, belief=transformed(posterior.belief, posterior.model.constraints))
 
 
 def nothing() -> tuple[np.ndarray, np.ndarray]:

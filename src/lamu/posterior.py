@@ -126,7 +126,7 @@ class Posterior:
             TypeError: for a network, whose targets `predict` is about.
         """
         key = jax.random.clone(self.key) if key is None else key
-        return self.model.row_log_prob(self.belief, self.model.rows(rows), samples, key)
+        return self.model.row_log_prob(self.belief, self.model.rows(rows).full(), samples, key)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""

@@ -228,13 +228,19 @@ class Target(ABC):
         del belief, rows, samples, key
         raise self._without_rows("local")
 
-    def row_log_prob(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
-        r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`; arguments as `completed`.
+    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+        r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`; other arguments as `completed`.
+
+        Args:
+            belief: q.
+            batch: the rows.
+            samples: draws of a belief without closed forms.
+            key: for those.
 
         Raises:
             TypeError: where the density is that of targets at inputs.
         """
-        del belief, rows, samples, key
+        del belief, batch, samples, key
         raise self._without_rows("log_prob")
 
     def _without_rows(self, asked: str) -> TypeError:

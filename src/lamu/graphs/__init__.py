@@ -16,12 +16,15 @@ from lamu.graphs.half_cauchy import HalfCauchy
 from lamu.graphs.local import Coordinate, Exact, Local
 from lamu.graphs.markov import Markov
 from lamu.graphs.multivariate_normal import MultivariateNormal
+from lamu.graphs.network import exp
 from lamu.graphs.normal import Normal
 from lamu.graphs.poisson import Poisson
+from lamu.graphs.potential import AtMean, Potential, Quadrature
 from lamu.graphs.program import Program
 from lamu.graphs.words import Words
 
 __all__ = [
+    "AtMean",
     "Bernoulli",
     "Categorical",
     "Coordinate",
@@ -38,7 +41,10 @@ __all__ = [
     "MultivariateNormal",
     "Normal",
     "Poisson",
+    "Potential",
     "Program",
+    "Quadrature",
     "Words",
+    "exp",
     "models",
 ]

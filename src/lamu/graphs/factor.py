@@ -25,11 +25,18 @@ class Factor(ABC):
         affine: whether the log density is affine in the statistics of every argument; where it is not, latents of a row
             that are arguments iterate.
         misses: whether entries of a value may be missing one by one.
+        exact: whether x may be a variable with messages of its own; else it is observed, or left out.
     """
 
     kind: type[Statistics] | Any
     affine: ClassVar[bool] = True
     misses: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+
+    @property
+    def neutral(self) -> Any:
+        """A value that stands in the place of a missing one."""
+        return self.kind.neutral
 
     @property
     @abstractmethod
@@ -50,6 +57,10 @@ class Factor(ABC):
             at: the statistics of the arguments.
             observed: whether each entry is there, of the shape of x; None where all are.
         """
+
+    def at_values(self) -> Factor:
+        """Returns the factor for arguments whose values are known, at T(θ)."""
+        return self
 
     def evaluated(self, x: Any, at: Environment) -> Factor:
         """Returns the factor with all that does not depend on a row's latents computed, for an iteration over them.

@@ -8,40 +8,36 @@ a loss (`lamu.graphs.Local`). Algorithms in λ work with \(E_q\) of the same fun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lamu import tree
-from lamu.conjugate_target import ConjugateTarget
-from lamu.constraints import Constraints, Image
+from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.spelling import nearest
-from lamu.dtype_policy import lenient
-from lamu.families import Draws, Product
-from lamu.graphs.expressions import Environment
+from lamu.families import Product
+from lamu.families.transformed import transformed
+from lamu.graphs.elimination import require_summed
 from lamu.graphs.graph_prior import GraphPrior, supports
-from lamu.graphs.groups import independent_groups
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint
-from lamu.graphs.local import Coordinate, Exact, Local
-from lamu.graphs.program import Site, written
+from lamu.graphs.joint import Row
+from lamu.graphs.messages import GraphMessages
+from lamu.graphs.network import NetworkSite
+from lamu.graphs.parameters import first_parameters, likelihoods_of
+from lamu.graphs.program import written
 from lamu.graphs.queries import completed, expected_statistics, local_beliefs, row_log_prob
 from lamu.graphs.reading import read
-from lamu.graphs.start import first_beliefs
+from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Graph", "graph_of"]
 
-G = TypeVar("G", bound="Graph")
-
 
 @record
-class Graph(ConjugateTarget):
+class Graph(GraphMessages):
     r"""Variables with conjugate factors, written as a program.
 
     The program is a function of `m` (`lamu.graphs.Program`), which is run once. Variables that all rows share have a
@@ -49,14 +45,22 @@ class Graph(ConjugateTarget):
     inside `with m.rows():` every row has its own. What the data name is observed, the rest is latent. NaN is a missing
     entry, where a factor can miss one.
 
+    Networks (`m.network`) have their weights beside the variables at `params["network"]`, by name, and what locals
+    learn is at `params["network"]["local"]`. Where there are networks, gradients move all of it, or `blocks` of it.
+
     Attributes:
         sites: the program; kept as its sites.
-        local: how the latents of a row leave that meet in a factor: a mapping with a `lamu.graphs.Coordinate` by the
-            name of the latent, or None for `Coordinate()`.
+        local: how latents of a row leave that have no closed form or meet in a factor: a mapping with a
+            `lamu.graphs.Local` by the name of the latent, each of which leaves the rest to the next; None for
+            `Coordinate()`, turns.
+        prior: of the networks' weights, below their names (`lamu.priors.ByPath({"decode/*": ...})`); kept as the
+            density of all that rows share.
         columns: the names of the inputs, as the program asks for them.
+        networks: the networks, as the program makes them.
         constraints: how the parameters come of the real numbers that samplers see.
         frozen: coordinates held at given values, or None.
         start: parameters that every run starts from, or None.
+        given: statistics under a belief, by name, of variables that are held; `blocks` sets them.
 
     Raises:
         TypeError: for a pair of variable and factor that has no closed form.
@@ -82,18 +86,26 @@ class Graph(ConjugateTarget):
 
     sites: Any
     local: Any = None
+    prior: Any = Normal(1.0)
     columns: tuple[str, ...] = static(default=())
+    networks: tuple[NetworkSite, ...] = ()
     constraints: Constraints | None = None
     frozen: Params | None = None
     start: Any = None
+    given: Any = None
 
     def __post_init__(self) -> None:
         if callable(self.sites):
-            sites, inputs = written(self.sites)
-            object.__setattr__(self, "sites", sites)
-            object.__setattr__(self, "columns", inputs)
+            program = written(self.sites)
+            object.__setattr__(self, "sites", program.sites)
+            object.__setattr__(self, "columns", program.inputs)
+            object.__setattr__(self, "networks", program.networks)
         if self.constraints is None:
             object.__setattr__(self, "constraints", Constraints(supports(self.shared)))
+        weights = self.prior.weights if isinstance(self.prior, GraphPrior) else self.prior
+        names = tuple(network.name for network in self.networks)
+        whole = GraphPrior(self.shared, self.constraints or Constraints(), weights, names, self.frozen, self.given)
+        object.__setattr__(self, "prior", whole)
         for name in self.local or {}:
             latents = [site.name for site in self.in_rows]
             if name not in latents:
@@ -105,16 +117,6 @@ class Graph(ConjugateTarget):
         return "a graph"
 
     @property
-    def shared(self) -> tuple[Site, ...]:
-        """The sites of what all rows share."""
-        return tuple(site for site in self.sites if not site.in_rows)
-
-    @property
-    def in_rows(self) -> tuple[Site, ...]:
-        """The sites of a row."""
-        return tuple(site for site in self.sites if site.in_rows)
-
-    @property
     def transforms(self) -> bool:
         """Whether some variable is constrained."""
         return bool(self.constraints and self.constraints.table)
@@ -124,120 +126,24 @@ class Graph(ConjugateTarget):
         """No: the members of a plate may change places."""
         return False
 
-    @property
-    def prior(self) -> GraphPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The density of what all rows share, in the coordinates that samplers see."""
-        return GraphPrior(self.shared, self.constraints or Constraints())
-
-    # F at statistics: what algorithms in λ differentiate.
-
-    def row_bounds(self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0) -> Array:
-        r"""Returns the log density of every row with its latents gone, in nats, `[batch]`.
-
-        At T(θ) it is \(\log p(x_i \mid \theta)\), or its bound where latents meet; at μ the best bound of the belief,
-        \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\).
-
-        Args:
-            statistics: T or μ of every shared variable, by name.
-            batch: the rows.
-            temperature: T.
-        """
-        return self._eliminated(statistics, batch.y, temperature)[0]
-
-    def row_latents(
-        self, statistics: Mapping[str, Any], data: Mapping[str, Any], temperature: Any = 1.0
-    ) -> dict[str, Any]:
-        """Returns the natural parameters of every row's latents by name, with a leading axis of rows.
-
-        Args:
-            statistics: T or μ of every shared variable, by name.
-            data: arrays by name, `[rows, ...]`.
-            temperature: T.
-        """
-        return self._eliminated(statistics, data, temperature)[1]
-
-    def _eliminated(self, statistics: Mapping[str, Any], data: Any, temperature: Any) -> tuple[Array, dict[str, Any]]:
-        at, dtype = Environment(dict(statistics), temperature=temperature), dtype_of(statistics)
-        sites = in_dtype(self.in_rows, dtype)
-
-        def one(data: Mapping[str, Any]) -> tuple[Array, dict[str, Any]]:
-            row = Row.of(sites, self.columns, data, temperature, dtype)
-            return self.elimination(row).eliminated(row, at)
-
-        return jax.vmap(one)(data)
-
-    def elimination(self, row: Row) -> Local:
-        """Returns how the latents of a row leave.
-
-        Args:
-            row: the row.
-        """
-        if not row.coupled:
-            return Exact()
-        return next(iter((self.local or {}).values()), Coordinate())
-
-    def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
-        """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior.
-
-        Args:
-            statistics: T or μ of every shared variable, by name.
-        """
-        return log_joint(in_dtype(self.shared, dtype_of(statistics)), Environment(dict(statistics)))
-
-    @property
-    def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The shared variables in groups that no factor brings together, in the order of the program."""
-        return independent_groups(self.sites)
-
-    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns μ of beliefs about the shared variables, by name.
-
-        Args:
-            beliefs: a belief by name.
-        """
-        return {site.name: site.kind.under(beliefs[site.name]) for site in self.shared}
-
-    def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns T(θ) of values of the shared variables, by name.
-
-        Args:
-            theta: a value by name.
-        """
-        with lenient():
-            return {site.name: site.kind.of(theta[site.name]) for site in self.shared}
-
-    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
-        """Returns beliefs about the shared variables to start from, by name: after one update from random latents.
-
-        Args:
-            key: a random key.
-            batch: some rows.
-            temperature: T.
-        """
-        shared, in_rows = in_dtype((self.shared, self.in_rows), batch.weight.dtype)
-        return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature)
-
-    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random latents."""
-        return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
-
-    def natural_prior(self, belief: Any, temperature: Any) -> Any:
-        """Returns zeros: the priors are factors of the graph."""
-        return tree.zeros_like(belief.to_natural())
-
-    def statistics(self, mu: Any) -> dict[str, Any]:
-        """Returns μ by name, in records."""
-        return {site.name: site.kind(*jax.tree.leaves(mu[site.name])) for site in self.shared}
-
-    # A target.
-
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
-        """Returns the shared variables at the mean of the first beliefs, as real numbers, and the empty state."""
-        beliefs = self.first_beliefs(key, batch)
-        theta = {
-            name: jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), belief.mean) for name, belief in beliefs.items()
-        }
-        return self.started(self.unconstrained({"network": theta, "likelihood": {}}), {})
+        """Returns the shared variables at the mean of the first beliefs, as real numbers, and the empty state.
+
+        Networks and what locals learn start as they say, and dispersions as their likelihoods say.
+        """
+        params = first_parameters(self, key, batch)
+        self.prior.check(params["network"])
+        return self.started(params, {})
+
+    def dispersion_log_prior(self, dispersions: Params) -> Array:
+        """Returns the sum of the log densities of the likelihoods' dispersions."""
+        own = likelihoods_of(self.in_rows)
+        return sum((own[name].log_prior(part) for name, part in dispersions.items()), jnp.zeros(()))
+
+    def dispersion_information(self, dispersions: Params) -> Params:
+        """Returns the Fisher information of a row about each dispersion."""
+        own = likelihoods_of(self.in_rows)
+        return {name: own[name].dispersion_information(part) for name, part in dispersions.items()}
 
     def theta(self, params: Params) -> Params:
         """Returns the shared variables by name, of coordinates.
@@ -247,22 +153,29 @@ class Graph(ConjugateTarget):
         """
         return (self.constraints or Constraints()).constrain(self.complete(params["network"]))[0]
 
+    def values_of(self, params: Params) -> dict[str, Any]:
+        """Returns T(θ) by name with all that is learned beside it: weights, what locals learn, dispersions.
+
+        Args:
+            params: the free parameters, variables as themselves.
+        """
+        return {**self.values(self.complete(params["network"])), "likelihood": params["likelihood"]}
+
     def log_likelihood(
         self, params: Params, state: Any, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
         r"""Returns \(\log p(x_i \mid \theta)\) of every row with its latents summed out, `[batch]` in nats.
 
+        Where locals draw latents it is an estimate of their bound, by the key.
+
         Raises:
             TypeError: where latents of a row meet, so that only a bound is known.
         """
-        row = Row.of(self.in_rows, self.columns, jax.tree.map(lambda leaf: leaf[0], batch.y), 1.0, float)
-        if row.coupled and row.latent:
-            names = ", ".join(site.name for site in row.latent)
-            raise TypeError(
-                f"the latents {names} of a row meet, and their sum has no closed form at a point; use vmp(), svi() or "
-                "em(), or observe one of them"
-            )
-        return self.row_bounds(self.values(self.theta(params)), batch), state
+        first = jax.tree.map(lambda leaf: leaf[0], batch.y)
+        require_summed(self.local or {}, Row.of(self.in_rows, self.columns, first, 1.0, float))
+        return self.at_values().row_bounds(
+            {**self.values(self.theta(params)), "likelihood": params["likelihood"]}, batch, key=key
+        ), state
 
     def log_volume(self, params: Params) -> Array:
         """Returns the log of the determinant of the Jacobian of θ in the coordinates, in nats."""
@@ -274,21 +187,16 @@ class Graph(ConjugateTarget):
 
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
-        belief, constraints = posterior.belief, posterior.model.constraints
-        if not constraints.table or _about_theta(belief):
+        constraints, belief = posterior.model.constraints, posterior.belief
+        network = belief.factors.get("network") if isinstance(belief, Product) else None
+        if not constraints.table or isinstance(network, Product):  # as algorithms in λ make it
             return posterior
-        if isinstance(belief, Draws):
-            network = jax.jit(lambda u: constraints.constrain(u)[0])(belief.samples["network"])
-            mapped: Any = replace(belief, samples={**belief.samples, "network": network})
-        elif isinstance(belief, Product):
-            mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
-        else:
-            mapped = Image(belief, constraints, part="network")
-        return replace(posterior, model=posterior.model.of_theta(), belief=mapped)
+        return replace(posterior, model=posterior.model.of_theta(), belief=transformed(belief, constraints))
 
     def of_theta(self) -> Graph:
         """Returns the graph whose coordinates are θ itself, for a posterior about θ."""
-        return replace(self, constraints=Constraints(), start=None)
+        frozen = None if self.frozen is None else (self.constraints or Constraints()).constrain(self.frozen)[0]
+        return replace(self, constraints=Constraints(), frozen=frozen, start=None)
 
     def read(self, data: Any) -> Arrays:
         """Returns the data, arrays by name, as rows.
@@ -321,15 +229,15 @@ class Graph(ConjugateTarget):
 
     def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
         """Returns means and variances of rows given what they hold, by name."""
-        return completed(self, expected_statistics(self, belief, samples, key), rows)
+        return completed(self, expected_statistics(self, belief, samples, key), rows, key)
 
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
         return local_beliefs(self, belief, rows, samples, key)
 
-    def row_log_prob(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws; a bound where latents meet."""
-        return row_log_prob(self, belief, rows, samples, key)
+        return row_log_prob(self, belief, batch, samples, key)
 
 
 def graph_of(target: Any) -> Graph:
@@ -352,9 +260,3 @@ def graph_of(target: Any) -> Graph:
     if isinstance(target, Graph):
         return target
     raise TypeError(f"exact messages between variables need a lamu.Graph, and not {target.name}; use ivon() or nuts()")
-
-
-def _about_theta(belief: Any) -> bool:
-    """Whether a belief is one of the variables themselves, as algorithms in λ make it."""
-    network = belief.factors.get("network") if isinstance(belief, Product) else None
-    return isinstance(network, Product)

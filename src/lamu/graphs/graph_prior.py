@@ -5,26 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from lamu import tree
 from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import dtype_of, in_dtype, log_joint
 from lamu.graphs.program import Site
-from lamu.priors import Prior
-from lamu.record import record
+from lamu.priors import Normal, Prior
+from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["GraphPrior", "supports"]
+__all__ = ["GraphPrior", "completed", "supports"]
 
 
 @record
 class GraphPrior(Prior):
     """The density of what all rows share, of real coordinates.
 
+    Networks have a prior of their own, and what encoders learn has none. Coordinates that are held at a value are put
+    beside the free ones, so that variables that depend on them keep their priors.
+
     Attributes:
         sites: the shared sites.
         constraints: how the variables come of the coordinates.
+        weights: the prior of the networks' weights.
+        networks: their names.
+        frozen: coordinates that are held, or None.
+        given: statistics under a belief of variables that are held, by name, or None.
 
     Examples:
         >>> from lamu.constraints import Constraints
@@ -39,14 +48,52 @@ class GraphPrior(Prior):
 
     sites: Any
     constraints: Constraints
+    weights: Prior = Normal(1.0)
+    networks: tuple[str, ...] = static(default=())
+    frozen: Any = None
+    given: Any = None
+
+    def check(self, params: Params) -> None:
+        """Raises what the prior of the networks' weights raises."""
+        if self.networks:
+            self.weights.check(self._of_networks(params))
 
     def log_prob(self, params: Params) -> Array:
         """Returns log p(θ) with the Jacobian, in nats."""
-        theta, volume = self.constraints.constrain(params)
+        value, volume = self.of_variables(params), self._volume(params)
+        free = self._of_networks(params)
+        beside = self.weights.log_prob(free) if jax.tree.leaves(free) else jnp.zeros(())
+        return value + beside.astype(value.dtype) + volume.astype(value.dtype)
+
+    def of_variables(self, params: Params) -> Array:
+        """Returns the log density of the shared variables in nats, without Jacobian and networks.
+
+        Args:
+            params: the free coordinates.
+        """
+        theta = self.constraints.constrain(completed(params, self.frozen))[0]
         with lenient():
-            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites}
-        value = log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
-        return value + volume.astype(value.dtype)
+            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.given or {})
+        return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
+
+    def gaussian(self, params: Params) -> tuple[Params, Params] | None:
+        """Returns mean and precision of networks' weights, where no other prior is in play and theirs is Gaussian.
+
+        Precisions of what encoders learn are zero: they have no prior.
+        """
+        free = {name: part for name, part in params.items() if jax.tree.leaves(part)}
+        known = self.weights.gaussian(self._of_networks(params)) if set(free) <= {*self.networks, "local"} else None
+        if known is None:
+            return None
+        zeros = {name: tree.zeros_like(part) for name, part in params.items() if name not in self.networks}
+        return {**known[0], **zeros}, {**known[1], **zeros}
+
+    def _of_networks(self, params: Params) -> Params:
+        return {name: params[name] for name in self.networks}
+
+    def _volume(self, params: Params) -> Array:
+        variables = [site.name for site in self.sites]
+        return self.constraints.constrain({name: params[name] for name in variables})[1]
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, variable after variable, as coordinates."""
@@ -60,7 +107,21 @@ class GraphPrior(Prior):
             drawn[site.name] = slope(zero).belief().sample(jax.random.fold_in(key, number))
             with lenient():
                 at = Environment({**at.statistics, site.name: site.kind.of(drawn[site.name])})
-        return self.constraints.unconstrain(drawn)
+        own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
+        beside = {name: part for name, part in params.items() if name not in drawn}
+        return {**beside, **self.constraints.unconstrain(drawn), **(own if self.networks else {})}
+
+
+def completed(free: Params, frozen: Params | None) -> Params:
+    """Returns free coordinates and those that are held in one tree.
+
+    Args:
+        free: with None where a coordinate is held.
+        frozen: with None where one is free; None where all are.
+    """
+    if frozen is None:
+        return free
+    return jax.tree.map(lambda a, b: b if a is None else a, free, frozen, is_leaf=lambda leaf: leaf is None)
 
 
 def supports(sites: tuple[Site, ...]) -> tuple[tuple[str, Any], ...]:

@@ -14,9 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.data.incomplete import Incomplete
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
+from lamu.graphs.network import applications
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import Categories
 from lamu.record import record
@@ -60,6 +62,7 @@ class Row:
         inputs: the inputs by name.
         evidence: by name, what is added to the natural parameters of a category that is missing in some rows only.
         temperature: T.
+        data: what is observed as it came, by name, some value of the support where an entry is missing.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -77,6 +80,7 @@ class Row:
     inputs: Any
     evidence: Any
     temperature: Any = 1.0
+    data: Any = None
 
     @classmethod
     def of(
@@ -96,14 +100,16 @@ class Row:
             temperature: T.
             dtype: of statistics.
         """
-        known, observed, evidence = {}, {}, {}
+        known, observed, evidence, raw = {}, {}, {}, {}
         needed = frozenset().union(*(site.factor.names for site in sites))
+        sites = tuple(site for site in sites if site.factor.exact or value_of(data, site.name)[0] is not None)
         for site in sites:
             value, mask = value_of(data, site.name)
             if value is None:
                 continue
             if mask is not None:
-                value = jnp.where(mask, value, jnp.asarray(site.factor.kind.neutral, value.dtype))
+                value = jnp.where(mask, value, jnp.asarray(site.factor.neutral, value.dtype))
+            raw[site.name] = value
             with lenient():
                 known[site.name] = in_dtype(site.factor.statistics(value), dtype)
             if mask is None:
@@ -116,7 +122,7 @@ class Row:
             else:
                 observed[site.name] = mask
         given = in_dtype({name: data[name] for name in inputs}, dtype)
-        return cls(sites, known, observed, given, evidence, temperature)
+        return cls(sites, known, observed, given, evidence, temperature, raw)
 
     @property
     def latent(self) -> tuple[Site, ...]:
@@ -125,13 +131,27 @@ class Row:
 
     @property
     def coupled(self) -> bool:
-        """Whether two latents meet in a factor, or one in a factor that is not affine in it."""
+        """Whether two latents meet in a factor, or one in a factor or a network that is not affine in it."""
         names = {site.name for site in self.latent}
         for site in self.sites:
             meeting = names & {site.name, *site.factor.names}
-            if len(meeting) > 1 or (meeting - {site.name} and not site.factor.affine):
+            called = any(names & call.names for call in applications(site.factor))
+            if len(meeting) > 1 or called or (meeting - {site.name} and not site.factor.affine):
                 return True
         return False
+
+    def given(self, name: str, value: Any) -> Row:
+        """Returns the row in which a latent has a value, for locals that draw it.
+
+        Args:
+            name: the latent.
+            value: of the support; of a category a one-hot vector.
+        """
+        site = next(site for site in self.latent if site.name == name)
+        with lenient():
+            statistics = in_dtype(site.kind.of(value), dtype_of(self.known, value))
+        known = {**self.known, name: statistics}
+        return replace(self, known=known)
 
     def zeros(self, at: Environment) -> dict[str, Any]:
         """Returns the zero statistics of the latents.
@@ -173,7 +193,10 @@ class Row:
             at: the statistics of what all rows share.
             latent: those of the latents.
         """
-        return log_joint(self.sites, self.environment(at, latent), self.observed)
+        F = log_joint(self.sites, self.environment(at, latent), self.observed)
+        # What a row knows of a category that has been given a value is one factor more.
+        tied = [tree.dot(part, self.known[name]) for name, part in self.evidence.items() if name in self.known]
+        return sum((part.astype(F.dtype) for part in tied), F)
 
 
 def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:

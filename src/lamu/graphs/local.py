@@ -13,7 +13,8 @@ no such line and take turns. The temperature divides log p, never the entropy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +23,59 @@ from lamu import tree
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, log_joint
+from lamu.graphs.network import applications
 from lamu.record import record, static
-from lamu.typing import Array
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Coordinate", "Exact", "Local"]
+__all__ = ["Coordinate", "Eliminated", "Exact", "Local", "Rest"]
+
+Eliminated = tuple[Array, dict[str, Any]]
+Rest = Callable[[Row, Environment, Any], Eliminated]
 
 
 class Local(ABC):
-    """How the latents of a row leave."""
+    r"""How a latent of a row leaves: in closed form, by turns, or by draws of a belief of its own.
 
-    @abstractmethod
-    def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
-        """Returns the row's log density, or the best bound of it, in nats, and λ of every latent by name.
+    A local takes its latent z out of the row. What is left once z has a value is for `rest`, so that locals nest:
+
+    \[ \max_q \tfrac1T E_q[\log p(x, z)] + H(q) \ge
+       E_{q(z)}\big[ \mathrm{rest}(x, z) - \log q(z) \big] \]
+
+    A local of one's own is a record with `eliminated`; one with a network defines `init` too.
+
+    Attributes:
+        random: whether a row's bound is a function of a key.
+    """
+
+    random: ClassVar[bool] = False
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        """Returns parameters of the local's own, at `params["network"]["local"][name]`; none by default.
+
+        They have no prior, and belong in a block of an optimiser.
 
         Args:
-            row: the row.
+            key: a random key.
+            name: the latent.
+            row: a row, for shapes.
             at: the statistics of what all rows share.
+        """
+        del key, name, row, at
+        return {}
+
+    @abstractmethod
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the row's log density, or a bound of it, in nats, and λ of every latent that left, by name.
+
+        Args:
+            name: the latent.
+            own: the local's parameters.
+            row: the row: `row.known` has the statistics of what is observed, `row.data` the values as they came,
+                `row.observed` which entries are there, where some are missing; `row.given(name, value)` is the row with
+                a value for the latent.
+            at: the statistics of what all rows share.
+            key: a random key of the row, to be split between the local's draws and `rest`; None where nothing is drawn.
+            rest: what takes the other latents out of a row, a function of row, statistics and key with the same result.
         """
 
 
@@ -51,8 +89,8 @@ class Exact(Local):
         Exact()
     """
 
-    def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
-        """Returns the log density, exact at T(θ), and λ of every latent."""
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log density, exact at T(θ), and λ of every latent: all leave at once."""
         value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
         natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
         with lenient():
@@ -88,8 +126,13 @@ class Coordinate(Local):
         if self.sweeps < 1:
             raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
 
-    def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
-        """Returns the bound, and λ of every latent."""
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the bound, and λ of every latent: all take turns.
+
+        Raises:
+            TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
+        """
+        _require_closed(row)
         held, row_held = jax.lax.stop_gradient((at, row))
         natural = self._settled(row_held.evaluated(held), held)
         moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
@@ -139,6 +182,20 @@ class Coordinate(Local):
             natural[site.name] = _tied({site.name: one}, row)[site.name]
             moments[site.name] = site.kind.under(natural[site.name].belief())
         return natural, moments
+
+
+def _require_closed(row: Row) -> None:
+    """Raises a TypeError where a latent is an argument of what no message goes through."""
+    latents = {site.name for site in row.latent}
+    for site in row.sites:
+        called = frozenset().union(*(call.names for call in applications(site.factor)))
+        open_to = latents & (called if site.factor.exact else site.factor.names)
+        if open_to:
+            name = sorted(open_to)[0]
+            raise TypeError(
+                f"the best belief about {name!r} has no closed form, because {site.name!r} depends on it through a "
+                f"network or a likelihood; name a local that draws it, Graph(program, local={{{name!r}: ...}})"
+            )
 
 
 def _tied(natural: dict[str, Any], row: Row) -> dict[str, Any]:

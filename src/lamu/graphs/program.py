@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,11 +14,18 @@ from lamu.graphs.expressions import Expression, Input, Scale, Times, Variable
 from lamu.graphs.factor import Factor
 from lamu.graphs.half_cauchy import HalfCauchy
 from lamu.graphs.multivariate_normal import MultivariateNormalFactor
+from lamu.graphs.network import NetworkSite
+from lamu.graphs.potential import Potential
 from lamu.graphs.prior import Known
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
+from lamu.likelihoods.given import LikelihoodOf
+from lamu.networks.adapted import adapted
 from lamu.record import record, static
 
 __all__ = ["Program", "Site", "written"]
+
+# At `params["network"]` and beside it: what encoders learn, and dispersions.
+_RESERVED = ("local", "likelihood")
 
 
 @record
@@ -80,6 +88,7 @@ class Program:
     def __init__(self) -> None:
         self._sites: list[Site] = []
         self._inputs: list[str] = []
+        self._networks: list[NetworkSite] = []
         self._in_rows = False
 
     def sample(self, name: str, distribution: Any, plate: int | tuple[int, ...] = ()) -> Any:
@@ -94,10 +103,7 @@ class Program:
             ValueError: for a name that is taken, an empty plate, or an argument that belongs to another row.
             TypeError: for something that is no distribution.
         """
-        if name in {site.name for site in self._sites} | set(self._inputs):
-            raise ValueError(f"the name {name!r} is taken; a program gives every variable a name of its own")
-        if not name or "/" in name or "*" in name:
-            raise ValueError(f"the name {name!r} cannot be part of a path; give one without / and *")
+        self._require_free(name)
         axes = (plate,) if isinstance(plate, int) else tuple(plate)
         if any(size < 1 for size in axes):
             raise ValueError(f"plate={plate!r} of {name!r} has no members; give at least one")
@@ -111,14 +117,51 @@ class Program:
                     f"give it a factor, for instance graphs.{type(distribution).__name__}"
                 )
             distribution = Known(distribution).repeated(axes)
-        elif not isinstance(distribution, Factor):
+        elif isinstance(distribution, LikelihoodOf):
+            distribution = Potential(distribution.likelihood, distribution.outputs)
+        if isinstance(distribution, Potential):
+            distribution = self._named(name, distribution, axes)
+        if not isinstance(distribution, Factor):
             raise TypeError(
-                f"{name!r} is sampled from {distribution!r}; give a belief of lamu.families or a factor of lamu.graphs"
+                f"{name!r} is sampled from {distribution!r}; give a belief of lamu.families, a factor of lamu.graphs, "
+                "or a likelihood of outputs, for instance Bernoulli()(decode(z))"
             )
         site = Site(name, distribution, axes, self._in_rows)
         self._require_in_order(site)
         self._sites.append(site)
         return Variable(name, site.kind.__name__, site.shape)
+
+    def network(self, name: str, network: Any, outputs: int | tuple[int, ...]) -> NetworkSite:
+        """Returns a network to call with variables, inputs of rows, and other expressions.
+
+        Its weights stand at `params["network"][name]`, with the prior of the graph (`lamu.Graph(..., prior=)`).
+
+        Args:
+            name: its name.
+            network: a network of `lamu.networks`, or an object with `init` and `apply`.
+            outputs: how many numbers it returns; several numbers for outputs that come apart, in a tuple.
+
+        Raises:
+            ValueError: for a name that is taken, or outputs that are no positive numbers.
+
+        Examples:
+            >>> import jax.numpy as jnp, lamu
+            >>> from lamu import graphs
+            >>> m = graphs.Program()
+            >>> decode = m.network("decode", lamu.networks.MLP((16,)), outputs=4)
+            >>> with m.rows():
+            ...     z = m.sample("z", graphs.Normal(jnp.zeros(2), 1.0))
+            ...     y = m.sample("y", lamu.likelihoods.Bernoulli()(decode(z)))
+            >>> [site.name for site in m.sites]
+            ['z', 'y']
+        """
+        self._require_free(name)
+        widths = (outputs,) if isinstance(outputs, int) else tuple(outputs)
+        if not widths or any(not isinstance(width, int) or width < 1 for width in widths):
+            raise ValueError(f"outputs={outputs!r} of {name!r} are no positive numbers; give for instance 784")
+        site = NetworkSite(name, adapted(network), widths)
+        self._networks.append(site)
+        return site
 
     def data(self, name: str) -> Input:
         """Returns an input: an array of the data that is not modelled.
@@ -154,10 +197,31 @@ class Program:
         return tuple(self._inputs)
 
     @property
+    def networks(self) -> tuple[NetworkSite, ...]:
+        """The networks."""
+        return tuple(self._networks)
+
+    @property
     def sites(self) -> tuple[Site, ...]:
         """All sites in the order of the program."""
         meeting = frozenset().union(*(_in_products(site.factor) for site in self._sites))
         return tuple(_joined(s) if s.factor.kind is Numbers and s.name in meeting else s for s in self._sites)
+
+    def _named(self, name: str, potential: Potential, axes: tuple[int, ...]) -> Potential:
+        if axes:
+            raise TypeError(f"{name!r} has plate={axes!r}; a likelihood has as many targets as it has outputs")
+        if not self._in_rows:
+            raise TypeError(f"{name!r} has a likelihood, whose targets are data; sample it inside `with m.rows():`")
+        return replace(potential, name=name)
+
+    def _require_free(self, name: str) -> None:
+        taken = {site.name for site in self._sites} | set(self._inputs) | {site.name for site in self._networks}
+        if name in taken:
+            raise ValueError(f"the name {name!r} is taken; a program gives every variable a name of its own")
+        if not name or "/" in name or "*" in name:
+            raise ValueError(f"the name {name!r} cannot be part of a path; give one without / and *")
+        if name in _RESERVED:
+            raise ValueError(f"the name {name!r} has a meaning among the parameters of a graph; choose another one")
 
     def _require_in_order(self, site: Site) -> None:
         rows = {known.name for known in self._sites if known.in_rows}
@@ -190,8 +254,8 @@ def _in_products(node: Any) -> frozenset[str]:
     return frozenset().union(*(_in_products(part) for part in below))
 
 
-def written(program: Callable[[Program], Any]) -> tuple[tuple[Site, ...], tuple[str, ...]]:
-    """Runs a program once, and returns its sites and the names of its inputs.
+def written(program: Callable[[Program], Any]) -> Program:
+    """Runs a program once, and returns it with its sites, inputs and networks.
 
     Args:
         program: a function of a `Program`.
@@ -207,11 +271,11 @@ def written(program: Callable[[Program], Any]) -> tuple[tuple[Site, ...], tuple[
         ...     p = m.sample("p", Beta(1.0, 1.0))
         ...     with m.rows():
         ...         m.sample("y", graphs.Bernoulli(p))
-        >>> [site.in_rows for site in written(coin)[0]]
+        >>> [site.in_rows for site in written(coin).sites]
         [False, True]
     """
     m = Program()
     program(m)
     if not any(site.in_rows for site in m.sites):
         raise ValueError("the program has no rows; sample what the data hold inside `with m.rows():`")
-    return m.sites, m.inputs
+    return m

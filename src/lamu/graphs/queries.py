@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Point, Product
 from lamu.graphs.expressions import Environment
@@ -42,11 +43,11 @@ def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: Rand
         >>> found["x"].mean.tolist()
         [3.0]
     """
-    natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y)
+    natural = _latents(graph, expected_statistics(graph, belief, samples, key), rows.y, key)
     return {name: part.belief() for name, part in natural.items()}
 
 
-def row_log_prob(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> Array:
+def row_log_prob(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`.
 
     Where latents of a row meet, each density is its best bound.
@@ -54,7 +55,7 @@ def row_log_prob(graph: Any, belief: Any, rows: Arrays, samples: int, key: Rando
     Args:
         graph: the graph.
         belief: about the shared variables.
-        rows: the rows.
+        batch: the rows.
         samples: S.
         key: for the draws.
 
@@ -67,13 +68,15 @@ def row_log_prob(graph: Any, belief: Any, rows: Arrays, samples: int, key: Rando
         ...         m.sample("y", graphs.Normal(0.0, precision=1.0))
         >>> graph = lamu.Graph(fixed)
         >>> nothing = lamu.families.Point({"network": {}, "likelihood": {}})
-        >>> round(float(row_log_prob(graph, nothing, graph.read({"y": jnp.zeros(1)}), 1, jax.random.key(0))[0]), 4)
+        >>> batch = graph.read({"y": jnp.zeros(1)}).full()
+        >>> round(float(row_log_prob(graph, nothing, batch, 1, jax.random.key(0))[0]), 4)
         -0.9189
     """
-    theta = _draws(graph, belief, samples, key)
+    theta = belief.draws(key, samples)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     at = lambda i: jax.tree.map(lambda leaf: leaf[i], theta)
-    one = jax.jit(lambda i: graph.row_bounds(graph.values(at(i)), rows.full()))
+    values = graph.at_values()
+    one = jax.jit(lambda i: values.row_bounds(graph.values_of(at(i)), batch, key=jax.random.fold_in(key, i)))
     return jax.nn.logsumexp(jax.lax.map(one, jnp.arange(count)), axis=0) - jnp.log(float(count))
 
 
@@ -87,7 +90,7 @@ def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -
         key: for those.
 
     Examples:
-        >>> import lamu
+        >>> import jax, lamu
         >>> from lamu import graphs
         >>> from lamu.graphs.queries import expected_statistics
         >>> def fixed(m):
@@ -95,54 +98,52 @@ def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -
         ...     with m.rows():
         ...         m.sample("y", graphs.Poisson(rate))
         >>> at = lamu.families.Point({"network": {"rate": 2.0}, "likelihood": {}})
-        >>> expected_statistics(lamu.Graph(fixed), at, 1, None)["rate"].value
+        >>> expected_statistics(lamu.Graph(fixed), at, 1, jax.random.key(0))["rate"].value
         2.0
     """
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
         return graph.moments(network.factors)
     if isinstance(belief, Point):
-        return graph.values(belief.mean["network"])
-    values = jax.vmap(graph.values)(_draws(graph, belief, samples, key))
+        return graph.values_of(belief.mean)
+    values = jax.vmap(graph.values_of)(belief.draws(key, samples))
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
 
 
-def _draws(graph: Any, belief: Any, samples: int, key: RandomKey) -> Any:
-    return belief.draws(key, samples)["network"]
+@jax.jit
+def _latents(graph: Any, statistics: Any, y: Any, key: RandomKey) -> dict[str, Any]:
+    return graph.row_latents(statistics, y, key=key)
 
 
 @jax.jit
-def _latents(graph: Any, statistics: Any, y: Any) -> dict[str, Any]:
-    return graph.row_latents(statistics, y)
-
-
-@jax.jit
-def completed(graph: Any, statistics: Any, rows: Arrays) -> tuple[Any, Any]:
+def completed(graph: Any, statistics: Any, rows: Arrays, key: RandomKey) -> tuple[Any, Any]:
     """Returns means and variances of the rows given what they hold: by name, or the arrays alone where there is one.
 
     Args:
         graph: the graph.
         statistics: of the shared variables by name.
         rows: the rows; what is observed comes back with variance zero.
+        key: for locals that draw.
 
     Examples:
-        >>> import jax.numpy as jnp, lamu
+        >>> import jax, jax.numpy as jnp, lamu
         >>> from lamu import graphs
         >>> from lamu.graphs.queries import completed
         >>> def fixed(m):
         ...     with m.rows():
         ...         m.sample("y", graphs.Normal(0.0, precision=0.25))
         >>> graph = lamu.Graph(fixed)
-        >>> mean, variance = completed(graph, {}, graph.read({"y": jnp.array([1.0, jnp.nan])}))
+        >>> mean, variance = completed(graph, {}, graph.read({"y": jnp.array([1.0, jnp.nan])}), jax.random.key(0))
         >>> mean.tolist(), variance.tolist()
         ([1.0, 0.0], [0.0, 4.0])
     """
     at, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
 
-    def one(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    natural = graph.row_latents(statistics, rows.y, key=key)
+
+    def one(data: Any, natural: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
-        natural = graph.elimination(row).eliminated(row, at)[1]
         beliefs = {name: part.belief() for name, part in natural.items()}
         moments: dict[str, Any] = {site.name: site.kind.under(beliefs[site.name]) for site in row.latent}
         means, variances = {}, {}
@@ -162,7 +163,7 @@ def completed(graph: Any, statistics: Any, rows: Arrays) -> tuple[Any, Any]:
         return means, variances
 
     with lenient():
-        means, variances = jax.vmap(one)(rows.y)
+        means, variances = jax.vmap(one)(rows.y, natural)
     return (*means.values(), *variances.values()) if len(means) == 1 else (means, variances)
 
 

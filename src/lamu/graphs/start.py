@@ -27,6 +27,7 @@ def first_beliefs(
     blocks: tuple[tuple[str, ...], ...],
     batch: Batch,
     temperature: Any,
+    given: dict[str, Any],
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents.
 
@@ -41,16 +42,19 @@ def first_beliefs(
         blocks: the shared variables in the order of their updates.
         batch: some rows.
         temperature: T.
+        given: the statistics of networks, and of other variables that have a value.
     """
     local_key, shared_key = jax.random.split(key)
-    statistics = _priors(shared_key, shared, batch.weight.dtype, temperature)
+    statistics = _priors(shared_key, shared, batch.weight.dtype, temperature, given)
     count = batch.mask.shape[0]
     order = jax.random.permutation(local_key, count)
     keys = jax.random.split(jax.random.fold_in(local_key, 1), count)
     by_name = {site.name: site for site in shared}
 
     def one(statistics: dict[str, Any], data: Any, place: Any, key: RandomKey) -> Any:
-        row = Row.of(in_rows, inputs, data, temperature, batch.weight.dtype)
+        # A factor without messages says nothing that a first belief could take in.
+        exact = tuple(site for site in in_rows if site.factor.exact)
+        row = Row.of(exact, inputs, data, temperature, batch.weight.dtype)
         at = Environment(statistics, temperature=temperature)
         return row.log_joint(at, _random_latents(key, row, place, jax.lax.stop_gradient(at)))
 
@@ -67,10 +71,14 @@ def first_beliefs(
     return beliefs
 
 
-def _priors(key: RandomKey, shared: tuple[Site, ...], dtype: Any, temperature: Any) -> dict[str, Any]:
+def _priors(
+    key: RandomKey, shared: tuple[Site, ...], dtype: Any, temperature: Any, given: dict[str, Any]
+) -> dict[str, Any]:
     """Returns μ of the priors one after the other; of numbers and vectors T of a draw."""
-    statistics: dict[str, Any] = {}
+    statistics: dict[str, Any] = dict(given)
     for number, site in enumerate(shared):
+        if site.name in given:
+            continue
         natural = _own(site, Environment(statistics), dtype, temperature)
         belief = natural.belief()
         if site.kind in (Numbers, Vectors):

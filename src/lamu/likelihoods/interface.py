@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
+from lamu.likelihoods.given import LikelihoodOf
 from lamu.likelihoods.incomplete import cdf_of_count
 from lamu.supports import Classes, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
@@ -71,6 +72,14 @@ class Likelihood:
     quadratic: bool | Any = False
     logits: bool | Any = False
     takes_trials: bool | Any = False
+
+    def __call__(self, outputs: Any) -> LikelihoodOf:
+        r"""Returns \(p(y \mid f)\) of outputs that a `lamu.Graph` computes, `m.sample("y", Bernoulli()(decode(z)))`.
+
+        Args:
+            outputs: f: what a network returns, or another expression of the program.
+        """
+        return LikelihoodOf(self, outputs)
 
     # What a likelihood must define: the first, or the second and the third.
 

@@ -54,17 +54,18 @@ class ConjugateLoss:
 
     def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the expected mean loss in nats a row, and the target's state."""
-        return self.at(conjugate_target(self.objective.model).statistics(values_of(mu))), self.network_state
+        return self.at(conjugate_target(self.objective.model).statistics(values_of(mu)), key), self.network_state
 
-    def at(self, statistics: Any) -> Array:
+    def at(self, statistics: Any, key: RandomKey | None = None) -> Array:
         """Returns the mean loss at statistics, T(θ) or μ.
 
         Args:
             statistics: as the target takes them; of a graph by name.
+            key: for rows whose latents are drawn.
         """
         target, objective = conjugate_target(self.objective.model), self.objective
         T, power = objective.temperature, objective.likelihood_power
-        rows = self.batch.total(target.row_bounds(statistics, self.batch, T / power))
+        rows = self.batch.total(target.row_bounds(statistics, self.batch, T / power, key))
         shared = target.shared_log_joint(statistics)
         count = jnp.maximum(self.batch.count, 1).astype(rows.dtype)
         return -T * rows / count - (shared / objective.data_size).astype(rows.dtype)

@@ -79,7 +79,10 @@ def posterior_nll(posterior: Any, held: Arrays) -> float:
         posterior: the posterior.
         held: the rows set aside.
     """
-    log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
+    if posterior.model.completes:
+        log_prob = np.asarray(posterior.log_prob(held), float)
+    else:
+        log_prob = np.asarray(posterior.predict(held.x, offset=held.offset).log_prob(held.y), float)
     return -float(np.average(log_prob, weights=np.asarray(held.weight, float)))
 
 
@@ -87,6 +90,10 @@ def posterior_nll(posterior: Any, held: Arrays) -> float:
 def _batch_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, batch: Any) -> tuple[Array, Array]:
     posterior = runnable(opened(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
+    if posterior.model.completes:
+        posterior = posterior.model.constrained(posterior)
+        log_prob = posterior.model.row_log_prob(posterior.belief, batch, _DRAWS, draws)
+        return -batch.total(log_prob), jnp.sum(batch.mask * batch.weight)
     pred = posterior.rule.predict(posterior.model, posterior.belief, posterior.network_state, batch.x, _DRAWS, draws)
     return -batch.total(pred.log_prob(batch.y)), jnp.sum(batch.mask * batch.weight)
 

@@ -1,0 +1,44 @@
+"""A belief about real coordinates as one about the constrained parameters that they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from lamu.constraints import Constraints, Image
+from lamu.families.draws import Draws
+from lamu.families.product import Product
+from lamu.typing import Params
+
+__all__ = ["transformed"]
+
+
+def transformed(belief: Any, constraints: Constraints) -> Any:
+    """Returns the belief about θ = g(u) of one about u, which stands at `network`; draws become draws.
+
+    Args:
+        belief: about all parameters.
+        constraints: g.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.constraints import Constraints
+        >>> from lamu.families import Point
+        >>> from lamu.families.transformed import transformed
+        >>> constraints = Constraints.of({"sigma": "positive"}, {"sigma": 1.0})
+        >>> point = Point({"network": {"sigma": jnp.zeros(())}, "likelihood": {}})
+        >>> float(transformed(point, constraints).mean["network"]["sigma"])
+        1.0
+    """
+    if isinstance(belief, Draws):
+        return replace(belief, samples=_constrained(constraints, belief.samples))
+    if isinstance(belief, Product):
+        return Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
+    return Image(belief, constraints, part="network")
+
+
+@jax.jit
+def _constrained(constraints: Constraints, samples: Params) -> Params:
+    return {**samples, "network": constraints.constrain(samples["network"])[0]}

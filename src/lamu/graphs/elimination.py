@@ -1,0 +1,90 @@
+r"""The latents of a row leave, one local after the other, before the row is a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, shape_of
+from lamu.graphs.local import Coordinate, Eliminated, Exact, Local
+
+__all__ = ["eliminated", "require_key", "require_summed"]
+
+
+def eliminated(local: Mapping[str, Local], row: Row, at: Environment, key: Any) -> Eliminated:
+    """Returns the row's log density or bound in nats, and λ of every latent by name.
+
+    The locals that the program's user named come first, in their order, and each leaves what remains to the next; the
+    last is exact where the latents that are left do not meet, and lets them take turns where they do.
+
+    Args:
+        local: a local by the name of a latent.
+        row: the row.
+        at: the statistics of what all rows share.
+        key: for locals that draw; None where there are none.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.elimination import eliminated
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import Row, shape_of
+        >>> from lamu.graphs.program import Site
+        >>> sites = (Site("z", graphs.Normal(0.0, 1.0), (), True),)
+        >>> bound, natural = eliminated({}, Row.of(sites, (), {}, 1.0, float), Environment({}), None)
+        >>> round(abs(float(bound)), 6), list(natural)
+        (0.0, ['z'])
+    """
+    latents = [site.name for site in row.latent]
+    names = list(local)
+    # One whose latents meet nothing has a closed form, whatever its turns.
+    name = next((name for name in names if name in latents and (row.coupled or local[name].random)), None)
+    if name is None:
+        last = Coordinate() if row.coupled else Exact()
+        return last.eliminated("", {}, row, at, key, _nothing_left)
+    others = {other: local[other] for other in names[names.index(name) + 1 :]}
+    own = at.statistics.get("local", {}).get(name, {})
+    return local[name].eliminated(name, own, row, at, key, partial(eliminated, others))
+
+
+def require_key(local: Mapping[str, Local], key: Any) -> Any:
+    """Returns the key, or where it is None a fixed one for locals that draw, which makes a fixed function of the bound.
+
+    Args:
+        local: a local by the name of a latent.
+        key: a random key, or None.
+
+    Examples:
+        >>> from lamu.graphs.elimination import require_key
+        >>> require_key({}, None)
+    """
+    if not any(each.random for each in local.values()):
+        return None
+    return jax.random.key(0) if key is None else key
+
+
+def require_summed(local: Mapping[str, Local], row: Row) -> None:
+    """Raises a TypeError where latents of a row meet that take turns, so that at a point only a bound is known.
+
+    Args:
+        local: a local by the name of a latent.
+        row: a row.
+    """
+    for name, taken in local.items():
+        site = next((site for site in row.latent if site.name == name), None)
+        if site is not None and not isinstance(taken, Coordinate):
+            row = row.given(name, jnp.ones(shape_of(site)))
+    if row.coupled and row.latent:
+        names = ", ".join(site.name for site in row.latent)
+        raise TypeError(
+            f"the latents {names} of a row meet, and their sum has no closed form at a point; use vmp(), svi() or "
+            "em(), observe one of them, or name a local that draws one, Graph(program, local={...})"
+        )
+
+
+def _nothing_left(row: Row, at: Environment, key: Any) -> Eliminated:
+    raise AssertionError("no latent is left")

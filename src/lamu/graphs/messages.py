@@ -1,0 +1,191 @@
+"""A graph as a function F of statistics: the log joint at T(θ), its expectation at μ, and by gradients its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.conjugate_target import ConjugateTarget
+from lamu.constraints import Constraints
+from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
+from lamu.families import Product
+from lamu.graphs.elimination import eliminated, require_key
+from lamu.graphs.expressions import Environment
+from lamu.graphs.groups import independent_groups
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint
+from lamu.graphs.local import Eliminated
+from lamu.graphs.network import NetworkSite
+from lamu.graphs.program import Site
+from lamu.graphs.start import first_beliefs
+from lamu.typing import Array, RandomKey
+
+__all__ = ["GraphMessages"]
+
+G = TypeVar("G", bound="GraphMessages")
+
+
+class GraphMessages(ConjugateTarget):
+    """What a `lamu.Graph` says at statistics of what all rows share.
+
+    Attributes:
+        sites: the program's sites.
+        local: a local by the name of a latent, or None.
+        columns: the names of the inputs.
+        networks: the networks.
+        constraints: how the parameters come of coordinates.
+        given: statistics under a belief, by name, of variables that are held.
+    """
+
+    sites: Any
+    local: Any
+    columns: tuple[str, ...]
+    networks: tuple[NetworkSite, ...]
+    constraints: Constraints | None
+    given: Any
+
+    @property
+    def shared(self) -> tuple[Site, ...]:
+        """The sites of what all rows share."""
+        return tuple(site for site in self.sites if not site.in_rows)
+
+    @property
+    def in_rows(self) -> tuple[Site, ...]:
+        """The sites of a row."""
+        return tuple(site for site in self.sites if site.in_rows)
+
+    @property
+    def learned(self) -> tuple[Site, ...]:
+        """The sites of the shared variables that are not held."""
+        held = set() if self.frozen is None else {name for name, part in self.frozen.items() if jax.tree.leaves(part)}
+        return tuple(site for site in self.shared if site.name not in held)
+
+    def row_bounds(
+        self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+    ) -> Array:
+        r"""Returns the log density of every row with its latents gone, in nats, `[batch]`.
+
+        At T(θ) it is \(\log p(x_i \mid \theta)\), or its bound where latents meet; at μ the best bound of the belief,
+        \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\).
+
+        Args:
+            statistics: T or μ of every shared variable, by name; of networks their weights.
+            batch: the rows.
+            temperature: T.
+            key: for locals that draw; a fixed one where None.
+        """
+        return self._eliminated(statistics, batch.y, temperature, key)[0]
+
+    def row_latents(
+        self,
+        statistics: Mapping[str, Any],
+        data: Mapping[str, Any],
+        temperature: Any = 1.0,
+        key: RandomKey | None = None,
+    ) -> dict[str, Any]:
+        """Returns the natural parameters of every row's latents by name, with a leading axis of rows.
+
+        Args:
+            statistics: T or μ of every shared variable, by name.
+            data: arrays by name, `[rows, ...]`.
+            temperature: T.
+            key: for locals that draw; a fixed one where None.
+        """
+        return self._eliminated(statistics, data, temperature, key)[1]
+
+    def _eliminated(self, statistics: Mapping[str, Any], data: Any, temperature: Any, key: Any) -> Eliminated:
+        at, dtype = Environment(dict(statistics), temperature=temperature), dtype_of(statistics)
+        sites, local = in_dtype(self.in_rows, dtype), self.local or {}
+
+        def one(data: Mapping[str, Any], key: Any) -> Eliminated:
+            return eliminated(local, Row.of(sites, self.columns, data, temperature, dtype), at, key)
+
+        key = require_key(local, key)
+        if key is None:
+            return jax.vmap(lambda data: one(data, None))(data)
+        count = len(jax.tree.leaves(data)[0])
+        return jax.vmap(one)(data, jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count)))
+
+    def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
+        """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior.
+
+        Args:
+            statistics: T or μ of every shared variable, by name.
+        """
+        return log_joint(in_dtype(self.shared, dtype_of(statistics)), Environment(dict(statistics)))
+
+    @property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """The shared variables in groups that no factor brings together, in the order of the program."""
+        names = {site.name for site in self.learned}
+        groups = (tuple(name for name in group if name in names) for group in independent_groups(self.sites))
+        return tuple(group for group in groups if group)
+
+    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns μ of beliefs about the shared variables, by name, and the statistics of what is held.
+
+        Args:
+            beliefs: a belief by name.
+        """
+        return {**self.held(), **{site.name: site.kind.under(beliefs[site.name]) for site in self.learned}}
+
+    def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns T(θ) of values of the shared variables, by name; of networks and locals their weights.
+
+        Args:
+            theta: a value by name.
+        """
+        with lenient():
+            known = {site.name: site.kind.of(theta[site.name]) for site in self.shared if site.name in theta}
+        return {**theta, **known, **(self.given or {})}
+
+    def held(self) -> dict[str, Any]:
+        """Returns the statistics of what is held, by name.
+
+        Raises:
+            TypeError: for a network that is not held: no belief about its weights has a closed form.
+        """
+        frozen = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
+        free = [network.name for network in self.networks if network.name not in frozen]
+        if free:
+            raise TypeError(
+                f"no belief about the weights of the network {free[0]!r} has a closed form; learn them by another "
+                f'algorithm beside this one, blocks({{"{free[0]}/*": ivon(), "*": svi()}}), or all by adam() or ivon()'
+            )
+        return self.values((self.constraints or Constraints()).constrain(frozen)[0])
+
+    def first_beliefs(
+        self, key: RandomKey, batch: Batch, temperature: Any = 1.0, given: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns beliefs about the shared variables to start from, by name: after one update from random latents.
+
+        Args:
+            key: a random key.
+            batch: some rows.
+            temperature: T.
+            given: the statistics of what is no part of the belief; of what is held where None.
+        """
+        known = self.held() if given is None else dict(given)
+        shared, in_rows, known = in_dtype((self.shared, self.in_rows, known), batch.weight.dtype)
+        return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
+
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
+        """Returns beliefs after one update from random latents."""
+        return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
+
+    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+        """Returns zeros: the priors are factors of the graph."""
+        return tree.zeros_like(belief.to_natural())
+
+    def statistics(self, mu: Any) -> dict[str, Any]:
+        """Returns μ by name, in records, and the statistics of what is held."""
+        return {**self.held(), **{site.name: site.kind(*jax.tree.leaves(mu[site.name])) for site in self.learned}}
+
+    def at_values(self: G) -> G:
+        """Returns the graph for shared variables whose values are known: no likelihood's expectation is taken."""
+        return replace(self, sites=tuple(replace(site, factor=site.factor.at_values()) for site in self.sites))

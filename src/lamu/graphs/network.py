@@ -1,0 +1,255 @@
+r"""Networks inside a program: a variable of all rows whose value is a function, and what it returns.
+
+The weights stand at `params["network"][name]`, and are their own statistics: a belief about them has no closed form,
+and enters by draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.graphs.expressions import Environment, Expression, Variable, lifted
+from lamu.graphs.statistics import Categories, Chance, Numbers, Positive, Series, Simplex, Statistics, Vectors
+from lamu.networks.interface import outputs
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Applied", "Exp", "NetworkSite", "applications", "exp", "first_weights"]
+
+
+@record
+class NetworkSite:
+    """A network of a program, which is called with expressions.
+
+    Attributes:
+        name: where its weights stand.
+        network: the network.
+        widths: the numbers of its outputs: one, or several that come apart.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.graphs.network import NetworkSite
+        >>> mean, log_precision = NetworkSite("up", lamu.networks.MLP((8,)), (3, 3))([0.5, 1.0])
+        >>> mean.shape
+        (3,)
+    """
+
+    name: str = static()
+    network: Any
+    widths: tuple[int, ...] = static()
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Returns the outputs for some inputs; where there are several widths, a tuple of expressions.
+
+        Args:
+            *inputs: variables, inputs of rows and other expressions. Several are laid side by side as one vector.
+        """
+        if not inputs:
+            raise TypeError(f"the network {self.name!r} is called without inputs; give what it is a function of")
+        whole = Applied(self, tuple(lifted(part) for part in inputs))
+        if len(self.widths) == 1:
+            return whole
+        ends = [sum(self.widths[: i + 1]) for i in range(len(self.widths))]
+        return tuple(whole[end - width : end] for end, width in zip(ends, self.widths, strict=True))
+
+
+@record
+class Applied(Expression):
+    r"""What a network returns, \(f(w, x)\), at values of its inputs.
+
+    A network is not affine in anything: for a belief about an input whose statistics are no value's, this is f at the
+    expected input. A latent of a row that it depends on needs a `Local` that draws it.
+
+    Attributes:
+        of: the network.
+        inputs: x.
+    """
+
+    of: Any
+    inputs: Any
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The network's, and those of the inputs."""
+        return frozenset({self.of.name}).union(*(part.names for part in self.inputs))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As many numbers as there are outputs."""
+        return (sum(self.of.widths),)
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns none: it is the mean of a Normal, the outputs of a likelihood, or, by `exp`, a precision."""
+        return ()
+
+    def of_kind(self, kind: Any, at: Environment) -> Any:
+        """Returns T of the outputs."""
+        return kind.of(self.first(at))
+
+    def first(self, at: Environment) -> Array:
+        """Returns the outputs."""
+        weights = at.statistics[self.of.name]
+        return outputs(self.of.network, weights, {}, self.arguments(at)[None], None, False, None)[0][0]
+
+    def quadratic(self, weight: Array, at: Environment) -> Array:
+        """Returns the weighted sum of the squares."""
+        return jnp.sum(weight * self.first(at) ** 2)
+
+    def arguments(self, at: Environment) -> Array:
+        """Returns x: one input as it is, several as one vector.
+
+        Args:
+            at: where.
+        """
+        parts = [_value(part, at) for part in self.inputs]
+        return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
+
+
+@record
+class Exp(Expression):
+    r"""\(e^f\) of a network's outputs: precisions, whose logarithm is the network's.
+
+    Attributes:
+        of: f.
+    """
+
+    of: Any
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of f."""
+        return self.of.names
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """That of f."""
+        return self.of.shape
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns those of precisions."""
+        return (Positive,)
+
+    def of_kind(self, kind: Any, at: Environment) -> Any:
+        """Returns (f, exp f)."""
+        f = self.of.first(at)
+        return Positive(f, jnp.exp(f))
+
+
+def exp(f: Any) -> Exp:
+    """Returns the exponential of what a network returns, for a precision.
+
+    Args:
+        f: a network's outputs, or some of them.
+
+    Raises:
+        TypeError: for something else, whose exponential has no closed form.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu import graphs
+        >>> m = graphs.Program()
+        >>> up = m.network("up", lamu.networks.MLP((8,)), outputs=(2, 2))
+        >>> with m.rows():
+        ...     mean, log_precision = up(m.data("x"))
+        ...     z = m.sample("z", graphs.Normal(mean, precision=graphs.exp(log_precision)))
+        >>> z.shape
+        (2,)
+    """
+    if not next(applications(f), None) or f.kinds():
+        raise TypeError(f"exp takes what a network returns, and was given {f!r}; call a network of m.network")
+    return Exp(f)
+
+
+def applications(node: Any) -> Iterator[Applied]:
+    """Yields every call of a network below a node, inner ones first.
+
+    Args:
+        node: a site, a factor, an expression, or a tree of them.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.graphs.network import NetworkSite, applications
+        >>> up = NetworkSite("up", lamu.networks.MLP((8,)), (2,))
+        >>> [call.of.name for call in applications(up([1.0]))]
+        ['up']
+    """
+    for call in jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Applied)):
+        if isinstance(call, Applied):
+            yield from applications(call.inputs)
+            yield call
+
+
+def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], at: Environment) -> dict[str, Params]:
+    """Returns fresh weights of every network by name, for inputs as large as its first call has them.
+
+    Args:
+        key: a random key.
+        sites: the sites of the program.
+        networks: its networks.
+        at: statistics of everything else in one row, for shapes.
+
+    Raises:
+        ValueError: for a network that nothing calls, or one with a state (batch statistics).
+
+    Examples:
+        >>> import jax, lamu
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.network import NetworkSite, first_weights
+        >>> up = NetworkSite("up", lamu.networks.Linear(), (2,))
+        >>> weights = first_weights(jax.random.key(0), up([1.0, 2.0, 3.0]), (up,), Environment({}))
+        >>> weights["up"]["layers"][0]["kernel"].shape
+        (3, 2)
+    """
+    weights: dict[str, Params] = {}
+    numbers = {network.name: number for number, network in enumerate(networks)}
+    for call in applications(sites):
+        name, site = call.of.name, call.of
+        if name in weights:
+            continue
+        here = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
+        x = jnp.zeros_like(call.arguments(here))[None]
+        weights[name], state = site.network.init(jax.random.fold_in(key, numbers[name]), x, sum(site.widths))
+        if jax.tree.leaves(state):
+            raise ValueError(
+                f"the network {name!r} has a state beside its weights, and the rows of a graph are seen one by one; "
+                "use a normaliser without batch statistics, such as GroupNorm()"
+            )
+    for network in networks:
+        if network.name not in weights:
+            raise ValueError(f"nothing calls the network {network.name!r}; call it, or leave it out")
+    return weights
+
+
+def _value(of: Expression, at: Environment) -> Array:
+    """Returns the value of an expression, of a category the one-hot vector."""
+    if isinstance(of, Variable):
+        return _entries(at.statistics[of.name])
+    kind = next(iter(of.kinds()), Numbers)
+    return (
+        jnp.asarray(of.first(at)) if kind in (Numbers, Vectors, Series, Statistics) else _entries(of.of_kind(kind, at))
+    )
+
+
+def _entries(statistics: Any) -> Array:
+    entries = _ENTRIES.get(type(statistics))
+    if entries is None:
+        raise TypeError(
+            f"a network takes {', '.join(kind.words for kind in _ENTRIES)}, and was given {type(statistics).words}"
+        )
+    return entries(statistics)
+
+
+# The value x of T(x), for the kinds that are one array.
+_ENTRIES: dict[Any, Any] = {
+    Numbers: lambda T: T.first,
+    Vectors: lambda T: T.first,
+    Series: lambda T: T.first,
+    Categories: lambda T: T.probabilities,
+    Positive: lambda T: T.value,
+    Simplex: lambda T: jnp.exp(T.log),
+    Chance: lambda T: jnp.exp(T.log),
+}

@@ -1,0 +1,227 @@
+r"""A factor that is affine in nothing: a likelihood of outputs that expressions or networks compute.
+
+\[ E_q[\log p(y \mid f)] \approx \sum_k w_k \log p(y \mid f_k) \]
+
+where the outputs f have a mean and a variance under the belief, each entry by itself, or are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.expressions import Environment, Expression, lifted
+from lamu.graphs.factor import Factor, summed
+from lamu.graphs.statistics import Statistics
+from lamu.likelihoods import Likelihood
+from lamu.record import record, static
+from lamu.typing import Array, Params
+
+__all__ = ["AtMean", "Observed", "Potential", "Quadrature"]
+
+
+@record
+class Observed(Statistics):
+    """A value that is always in the data, as it is.
+
+    Attributes:
+        value: y.
+    """
+
+    value: Any
+
+    words = "targets of a likelihood"
+
+    @classmethod
+    def of(cls, value: Any) -> Observed:
+        """Returns y."""
+        return cls(value)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Observed:
+        """Raises a TypeError: targets have no belief."""
+        raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
+
+    def belief(self) -> Any:
+        """Raises a TypeError: targets have no belief."""
+        raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
+
+    def mode(self) -> Any:
+        """Raises a TypeError: targets have no belief."""
+        raise TypeError("a target of a likelihood is in the data, or left out; it has no belief of its own")
+
+
+@record
+class AtMean:
+    r"""\(\log p(y \mid E_q f)\), the delta method; exact where f is known, at draws.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs import AtMean
+        >>> float(AtMean().expected(lambda f: jnp.sum(f**2), jnp.array([2.0]), jnp.array([9.0])))
+        4.0
+    """
+
+    def expected(self, log_density: Callable[[Array], Array], mean: Array, variance: Array) -> Array:
+        """Returns the log density at the mean.
+
+        Args:
+            log_density: a function of f, a sum over entries.
+            mean: E f.
+            variance: Var f of every entry.
+        """
+        del variance
+        return log_density(mean)
+
+
+@record
+class Quadrature:
+    r"""\(\sum_k w_k \log p(y \mid m + \sqrt{2v}\, x_k)\), Gauss–Hermite in each entry of f, which is Gaussian under q.
+
+    Exact for polynomials of degree 2K − 1, and for log densities that are sums over entries of f.
+
+    Attributes:
+        nodes: K.
+
+    Raises:
+        ValueError: for fewer than one node.
+
+    Source: Knowles & Minka (2011), section 4.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs import Quadrature
+        >>> round(float(Quadrature(8).expected(lambda f: jnp.sum(f**2), jnp.array([2.0]), jnp.array([9.0]))), 4)
+        13.0
+    """
+
+    nodes: int = static(default=20)
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ValueError(f"nodes={self.nodes!r} cannot be summed; ask for at least one")
+
+    def expected(self, log_density: Callable[[Array], Array], mean: Array, variance: Array) -> Array:
+        """Returns the weighted sum; arguments as those of `AtMean`."""
+        nodes, weights = (np.asarray(part, mean.dtype) for part in np.polynomial.hermite.hermgauss(self.nodes))
+        # At a value the variance is zero up to rounding, where a root has no derivative.
+        spread = variance > 0
+        root = jnp.where(spread, jnp.sqrt(jnp.where(spread, 2.0 * variance, jnp.ones_like(variance))), 0.0)
+        values = jax.vmap(lambda node: log_density(mean + root.astype(mean.dtype) * node))(nodes)
+        return values @ (weights / np.sqrt(np.asarray(np.pi, mean.dtype)))
+
+
+@record
+class Potential(Factor):
+    r"""The targets of a likelihood, \(p(y \mid f)\), with f of any expressions: no message through it is exact.
+
+    `m.sample("y", lamu.likelihoods.Bernoulli()(f))` makes one. Its targets are observed; where the data lack them it is
+    left out. A latent of a row that a network in f depends on needs a `Local` that draws it. Dispersions that the
+    likelihood learns stand at `params["likelihood"]` by the name of the target, a point.
+
+    Attributes:
+        likelihood: p(y | f).
+        outputs: f: entries one by one where the likelihood has one output (a plate of them), else `[..., outputs]`.
+        expectation: how \(E_q[\log p(y \mid f)]\) is taken of an f that has a variance under the belief: `Quadrature()`
+            or `AtMean()`; where None the first for a plate of targets with one output each, the second for any other.
+        name: of the targets; filled in by the program.
+
+    Source: Knowles & Minka (2011); Khan & Lin (2017), section 3.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu import graphs
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.potential import Observed
+        >>> factor = graphs.Potential(lamu.likelihoods.Bernoulli(), [0.0, 0.0, 0.0])
+        >>> import jax.numpy as jnp
+        >>> round(float(factor.log_density(Observed(jnp.ones(3)), Environment({}))), 4)
+        -2.0794
+    """
+
+    likelihood: Any
+    outputs: Any
+    expectation: Any = None
+    name: str = static(default="")
+
+    kind = Observed
+    affine: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.likelihood, Likelihood):
+            raise TypeError(f"the likelihood is {self.likelihood!r}; give one of lamu.likelihoods")
+        object.__setattr__(self, "outputs", lifted(self.outputs))
+        if self.expectation is None:
+            object.__setattr__(self, "expectation", Quadrature() if self._width == 1 else AtMean())
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        """The outputs."""
+        return {"outputs": self.outputs}
+
+    @property
+    def shape(self) -> None:
+        """As the data have it."""
+        return None
+
+    @property
+    def neutral(self) -> Any:
+        """Some value of the support."""
+        return self.likelihood.support.zeros(1)[0]
+
+    @property
+    def _width(self) -> int:
+        """How many outputs one target has."""
+        return self.likelihood.outputs(self.likelihood.support.zeros(1))
+
+    def at_values(self) -> Potential:
+        """Returns the potential of outputs that are known."""
+        return replace(self, expectation=AtMean())
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns log p(y | f), or its expectation."""
+        mean = jnp.asarray(self.outputs.first(at))
+        dispersions = self._dispersions(at)
+        if isinstance(self.expectation, AtMean):
+            return self._of_row(dispersions, mean, x.value, observed)
+        square = jax.grad(lambda weight: self.outputs.quadratic(weight, at))(jnp.ones_like(mean))
+        of_row = lambda f: self._of_row(dispersions, f, x.value, observed)
+        return self.expectation.expected(of_row, mean, square - mean**2)
+
+    def _of_row(self, dispersions: Params, f: Array, y: Any, observed: Any) -> Array:
+        """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""
+        together = jnp.ndim(y) < 2 and self.likelihood.outputs(jnp.asarray(y)[None]) == f.size
+        if together and (observed is None or jnp.ndim(observed) == 0):
+            value = self.likelihood.log_prob(dispersions, jnp.reshape(f, (1, -1)), jnp.asarray(y)[None])[0]
+            return value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))
+        rows = jnp.reshape(f, (-1, self._width))
+        y = jnp.broadcast_to(y, (len(rows),)) if jnp.ndim(y) == 0 else jnp.reshape(y, (len(rows),))
+        # Of a plate each target has the dispersion of its own column, where there is one a column.
+        own = jax.tree.map(
+            lambda leaf: (
+                leaf[:, None] if jnp.shape(leaf) == (len(rows),) else jnp.broadcast_to(leaf, (len(rows), *leaf.shape))
+            ),
+            dispersions,
+        )
+        values = jax.vmap(lambda part, f, y: self.likelihood.log_prob(part, f[None], y[None])[0])(own, rows, y)
+        return summed(values, None if observed is None else jnp.reshape(observed, (len(rows),)))
+
+    def _dispersions(self, at: Environment) -> Params:
+        return at.statistics.get("likelihood", {}).get(self.name, {})
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for targets that the likelihood cannot have."""
+        self.likelihood.support.check(value[observed], f"{name}, of {self.likelihood.name},")
+
+    def predicted(self, at: Environment) -> tuple[Array, Array]:
+        """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
+        f, dispersions = jnp.asarray(self.outputs.first(at)), self._dispersions(at)
+        rows = jnp.reshape(f, (-1, self._width))
+        mean, variance = self.likelihood.mean(dispersions, rows), self.likelihood.variance(dispersions, rows)
+        return jnp.reshape(mean, f.shape), jnp.reshape(variance, f.shape)
