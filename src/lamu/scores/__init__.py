@@ -13,6 +13,7 @@ posterior comes to a reference (`fidelity`).
 """
 
 from lamu.scores.agreements import agreement, total_variation
+from lamu.scores.annealed import annealed_importance
 from lamu.scores.bounds import elbo, evidence
 from lamu.scores.calibration import Reliability, coverage, ece, reliability
 from lamu.scores.decisions import (
@@ -44,6 +45,7 @@ __all__ = [
     "RiskCoverage",
     "accuracy",
     "agreement",
+    "annealed_importance",
     "aurc",
     "auroc",
     "brier",

@@ -1,0 +1,50 @@
+r"""Deep latent-variable models: bounds on the density of a row, flows, autoregressive networks, and coding."""
+
+from lamu.latent import models
+from lamu.latent.autoregressive import MADE, NADE, ancestral
+from lamu.latent.bounds import (
+    ELBO,
+    Bound,
+    DoublyReparameterised,
+    FreeBits,
+    Importance,
+    Joint,
+    Renyi,
+    RowJoint,
+    StickingTheLanding,
+    WarmUp,
+)
+from lamu.latent.coding import BitsBack, Stack
+from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
+from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField
+
+__all__ = [
+    "ELBO",
+    "MADE",
+    "NADE",
+    "Amortised",
+    "BeliefFamily",
+    "BitsBack",
+    "Bound",
+    "Coupling",
+    "Delta",
+    "DoublyReparameterised",
+    "Enumerated",
+    "Flow",
+    "Flowed",
+    "Flows",
+    "FreeBits",
+    "Importance",
+    "InverseAutoregressive",
+    "Joint",
+    "MeanField",
+    "Planar",
+    "Radial",
+    "Renyi",
+    "RowJoint",
+    "Stack",
+    "StickingTheLanding",
+    "WarmUp",
+    "ancestral",
+    "models",
+]

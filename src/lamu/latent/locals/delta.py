@@ -1,0 +1,58 @@
+"""A latent that is a function of the row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, shape_of
+from lamu.graphs.local import Eliminated, Local, Rest
+from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.networks.adapted import adapted
+from lamu.record import record
+from lamu.typing import Params, RandomKey
+
+__all__ = ["Delta"]
+
+
+@record
+class Delta(Local):
+    r"""A latent \(z = f(y)\) that a network computes of the row: an autoencoder's code.
+
+    A row counts \(\log p(y \mid z) + \log p(z)\) at that z, the log joint density. It is neither the row's density nor
+    a bound of it: a point has no entropy.
+
+    Attributes:
+        network: the encoder f.
+
+    Source: Rumelhart, Hinton & Williams (1986); Vincent, Larochelle, Bengio & Manzagol (2008) for the picture.
+
+    Examples:
+        >>> from lamu.latent import Delta
+        >>> from lamu.networks import MLP
+        >>> Delta(MLP((16,))).random
+        False
+    """
+
+    network: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", adapted(self.network))
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        """Returns fresh weights of the encoder."""
+        site = next(site for site in row.latent if site.name == name)
+        return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log joint density at the code, and λ of a narrow belief around it."""
+        site = next(site for site in row.latent if site.name == name)
+        code = jnp.reshape(encoded(self.network, own, name, (), row, at), shape_of(site))
+        bound, others = rest(row.given(name, code), at, key)
+        precision = jnp.asarray(1 / jnp.finfo(code.dtype).eps, code.dtype)
+        statistics = site.kind.of(code)
+        first, second = (precision * statistics.first, jnp.full_like(code, -precision / 2))
+        return bound, {**others, name: type(statistics)(first, second)}

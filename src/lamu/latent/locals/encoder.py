@@ -1,0 +1,84 @@
+"""A network that reads what a row holds, beside latents that have been drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.graphs.expressions import Constant, Environment, Variable
+from lamu.graphs.joint import Row, dtype_of
+from lamu.graphs.network import Applied, NetworkSite
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["encoded", "first_encoder"]
+
+
+def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...], row: Row, outputs: int) -> Params:
+    """Returns fresh weights of an encoder.
+
+    Args:
+        network: the network.
+        key: a random key.
+        name: the latent.
+        given: the latents that it reads beside the data.
+        row: a row, for shapes.
+        outputs: how many outputs it has.
+
+    Raises:
+        ValueError: for a given latent that the row lacks, or a network with a state (batch statistics).
+    """
+    latents = {site.name: site for site in row.latent}
+    for other in given:
+        if other not in latents or other == name:
+            known = ", ".join(n for n in latents if n != name) or "none"
+            raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
+    dtype = dtype_of(row.known)
+    zeros = {n: site.kind.zeros(site.shape, dtype) for n, site in latents.items()}
+    x = _inputs(network, name, given, row, Environment(zeros), dtype)
+    weights, state = network.init(key, jnp.zeros_like(x)[None], outputs)
+    if state:
+        raise ValueError(
+            f"the encoder of {name!r} has a state beside its weights, and the rows of a graph are seen one by one; use "
+            "a normaliser without batch statistics, such as GroupNorm()"
+        )
+    return weights
+
+
+def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
+    """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero.
+
+    Args:
+        network: the network.
+        weights: its weights.
+        name: the latent.
+        given: the latents that it reads beside the data, which have values by now.
+        row: the row.
+        at: the statistics of what all rows share.
+
+    Raises:
+        ValueError: for a given latent that has no value yet.
+    """
+    for other in given:
+        if other not in row.known:
+            raise ValueError(
+                f"the local of {name!r} is given {other!r}, which has no value yet; put {other!r} before {name!r} in "
+                "Graph(local=...)"
+            )
+    x = _inputs(network, name, given, row, at, dtype_of(weights))
+    return network.apply(weights, {}, x[None], None, False)[0][0]
+
+
+def _inputs(network: Any, name: str, given: tuple[str, ...], row: Row, at: Environment, dtype: Any) -> Array:
+    """Returns the row's data and the given latents: one array as it is, several side by side."""
+    data: list[Any] = []
+    for site in row.sites:
+        # A label that is there in some rows only is a latent.
+        if site.name in row.data and site.name not in row.evidence:
+            value = jnp.asarray(row.data[site.name], dtype)
+            observed = row.observed.get(site.name)
+            data.append(Constant(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
+    sites = {site.name: site for site in row.sites}
+    latents = [Variable(other, sites[other].kind.__name__, sites[other].shape) for other in given]
+    call = Applied(NetworkSite(f"{name}.encoder", network, (1,)), (*data, *latents))
+    return call.arguments(row.environment(at, {})).astype(dtype)

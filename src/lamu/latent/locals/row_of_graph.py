@@ -1,0 +1,98 @@
+"""The joint density of a graph's row as a function of one latent."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.dtype_policy import lenient
+from lamu.families import Gaussian
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, log_joint
+from lamu.graphs.local import Rest
+from lamu.graphs.program import Site
+from lamu.graphs.statistics import Numbers, Vectors
+from lamu.latent.bounds import Joint
+from lamu.operators import Diagonal
+from lamu.typing import Array, RandomKey
+
+__all__ = ["RowOfGraph", "moments", "natural"]
+
+
+class RowOfGraph(Joint):
+    r"""\(\log p(x, z)/T\) of a row and one of its latents, the others gone by `rest`.
+
+    The prior of the latent is its factor where that depends on no latent without a value; else the factor is a part of
+    what is left, and the prior is flat.
+
+    Args:
+        name: the latent.
+        row: the row.
+        at: the statistics of what all rows share.
+        rest: what takes the other latents out.
+    """
+
+    def __init__(self, name: str, row: Row, at: Environment, rest: Rest) -> None:
+        self.site: Site = next(site for site in row.latent if site.name == name)
+        self.row, self.at, self.rest = row, at, rest
+        self.known_prior = not self.site.factor.names & {site.name for site in row.latent}
+
+    def log_likelihood(self, z: Array, key: RandomKey | None) -> Array:
+        """Returns what the rest of the row makes of z, less the prior, over T."""
+        given = self.row.given(self.site.name, jnp.reshape(z, self.site.shape or ()))
+        return self.rest(given, self.at, key)[0] - self.log_prior(z)
+
+    def log_prior(self, z: Array) -> Array:
+        """Returns log p(z)/T, or zero where the prior waits for other latents."""
+        with lenient():
+            return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
+
+    def divergences(self, belief: Any) -> Array | None:
+        """Returns \\(-H(q) - E_q[\\log p(z)]/T\\) by the coordinates of a mean-field Gaussian; None of another belief."""
+        if not isinstance(belief, Gaussian) or not isinstance(belief.precision, Diagonal):
+            return None
+        entropies = (1 + math.log(2 * math.pi) - jnp.log(belief.precision.values)) / 2
+        expected = moments(self.site, belief)
+        if self.site.kind is not Numbers or not self.known_prior:
+            return -(jnp.sum(entropies) + self._expected(expected)).reshape(1)
+        shape = self.site.shape or ()
+        masks = jnp.eye(entropies.size, dtype=bool).reshape(-1, *shape)
+        return -(entropies + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
+
+    def _expected(self, statistics: Any, observed: Any = None) -> Array:
+        """Returns the prior's F at statistics of z, over T."""
+        if not self.known_prior:
+            return jnp.zeros((), jax.tree.leaves(statistics)[0].dtype)
+        here = self.row.environment(self.at, {self.site.name: statistics})
+        mask = {} if observed is None else {self.site.name: observed}
+        return log_joint((self.site,), here, mask) / self.row.temperature
+
+
+def moments(site: Site, belief: Gaussian) -> Any:
+    """Returns E_q[T(z)] of a mean-field Gaussian.
+
+    Args:
+        site: z.
+        belief: q, about the vector of z's entries.
+    """
+    shape = site.shape or ()
+    mean, variance = belief.mean.reshape(shape), (1 / belief.precision.values).reshape(shape)
+    if site.kind is Numbers:
+        return Numbers(mean, variance + mean**2)
+    return Vectors(mean, mean[:, None] * mean[None, :] + jnp.diag(variance))
+
+
+def natural(site: Site, belief: Gaussian) -> Any:
+    """Returns λ of a mean-field Gaussian, as the statistics of z.
+
+    Args:
+        site: z.
+        belief: q, about the vector of z's entries.
+    """
+    shape = site.shape or ()
+    precision = belief.precision.values.reshape(shape)
+    first = precision * belief.mean.reshape(shape)
+    return Numbers(first, -precision / 2) if site.kind is Numbers else Vectors(first, jnp.diag(-precision / 2))

@@ -1,0 +1,7 @@
+"""Ready models with amortised latents: functions that return a `lamu.Graph`."""
+
+from lamu.latent.models.autoencoders import VAE, AutoEncoder
+from lamu.latent.models.hierarchies import DeepLatentGaussian
+from lamu.latent.models.semi_supervised import SemiSupervised
+
+__all__ = ["VAE", "AutoEncoder", "DeepLatentGaussian", "SemiSupervised"]

@@ -1,0 +1,92 @@
+"""Autoencoders: a code of every row, as a point or with a belief."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.graphs.graph import Graph
+from lamu.graphs.normal import Normal
+from lamu.graphs.program import Program
+from lamu.latent.bounds import ELBO, Bound
+from lamu.latent.locals import Amortised, BeliefFamily, Delta, MeanField
+from lamu.likelihoods import Bernoulli, Likelihood
+from lamu.networks import MLP
+
+__all__ = ["VAE", "AutoEncoder"]
+
+
+def VAE(
+    latents: int,
+    outputs: int,
+    decoder: Any = MLP((400,)),
+    encoder: Any = MLP((400,)),
+    likelihood: Likelihood = Bernoulli(),
+    family: BeliefFamily = MeanField(),
+    bound: Bound = ELBO(),
+) -> Graph:
+    r"""Returns a variational autoencoder, \(z \sim N(0, I)\), \(y \mid z \sim p(y \mid f(z))\).
+
+    Data: `{"y": [N, outputs]}`, NaN where missing. Images `[N, height, width]` go to a convolutional encoder as they
+    are; outputs is the number of their pixels.
+
+    Args:
+        latents: numbers of z.
+        outputs: numbers that the decoder returns, one an entry of y for most likelihoods.
+        decoder: f.
+        encoder: the network of q(z | y).
+        likelihood: p(y | f), of one entry.
+        family: of q(z | y).
+        bound: what training maximises.
+
+    Source: Kingma & Welling (2014); Rezende, Mohamed & Wierstra (2014).
+
+    Examples:
+        >>> import lamu
+        >>> sorted(lamu.latent.models.VAE(2, 64).local)
+        ['z']
+    """
+
+    def program(m: Program) -> None:
+        decode = m.network("decode", decoder, outputs=outputs)
+        with m.rows():
+            z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
+            m.sample("y", likelihood(decode(z)))
+
+    return Graph(program, local={"z": Amortised(encoder, family, bound=bound)})
+
+
+def AutoEncoder(
+    latents: int,
+    outputs: int,
+    decoder: Any = MLP((400,)),
+    encoder: Any = MLP((400,)),
+    likelihood: Likelihood = Bernoulli(),
+) -> Graph:
+    r"""Returns an autoencoder, whose code \(z = f(y)\) is a point: a row counts \(\log p(y \mid z) + \log p(z)\).
+
+    Data: `{"y": [N, outputs]}`, NaN where missing.
+
+    Args:
+        latents: numbers of z.
+        outputs: numbers that the decoder returns.
+        decoder: the network of y given z.
+        encoder: f.
+        likelihood: p(y | f), of one entry.
+
+    Source: Rumelhart, Hinton & Williams (1986).
+
+    Examples:
+        >>> import lamu
+        >>> type(lamu.latent.models.AutoEncoder(2, 64).local["z"]).__name__
+        'Delta'
+    """
+
+    def program(m: Program) -> None:
+        decode = m.network("decode", decoder, outputs=outputs)
+        with m.rows():
+            z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
+            m.sample("y", likelihood(decode(z)))
+
+    return Graph(program, local={"z": Delta(encoder)})
