@@ -45,7 +45,19 @@ def test_a_second_command_compiles_less(tmp_path):
     environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
 
     def fit(out: str) -> float:
-        words = ["fit", "iris", "--algorithm", "laplace", "--epochs", "2", "--temperature", "1", "--json", "--out"]
+        words = [
+            "fit",
+            "iris",
+            "--algorithm",
+            "laplace",
+            "--epochs",
+            "2",
+            "--temperature",
+            "1",
+            "--no-report",
+            "--json",
+            "--out",
+        ]
         command = [sys.executable, "-c", "import sys; from lamu.cli import main; sys.exit(main())", *words, out]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
         return json.loads(done.stdout)["metrics"]["seconds_compiling"]

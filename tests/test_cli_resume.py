@@ -48,8 +48,8 @@ def interrupted(folder: Path, part: str, *words: str) -> str:
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ("scale-0.5-fold-0", ("fit", "iris", "--folds", "2", "--epochs", "300")),
-        ("scale-0.5", ("fit", "iris", "--algorithm", "ivon", "--epochs", "400", "--temperature", "1")),
+        ("scale-0.5-fold-0", ("fit", "iris", "--folds", "2", "--epochs", "300", "--no-report")),
+        ("scale-0.5", ("fit", "iris", "--algorithm", "ivon", "--epochs", "400", "--temperature", "1", "--no-report")),
     ],
 )
 def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, part, words):
@@ -69,7 +69,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, part, words
 
 def test_an_interrupted_run_is_neither_overwritten_nor_taken_for_another(lamu, tmp_path):
     (tmp_path / "run.unfinished").mkdir()
-    words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--epochs", "1")
+    words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--epochs", "1", "--no-report")
     assert_refused(lamu(*words), "'run.unfinished'", "--resume", "--force")
     assert_refused(lamu(*words, "--resume"), "no 'run.unfinished' of an interrupted run", "leave --resume out")
     assert lamu(*words, "--force").code == 0
@@ -82,7 +82,7 @@ def test_another_command_does_not_go_on_from_it(lamu, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lamu.cli.training.fit_prior_scale", stopped)
-    words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--temperature", "1")
+    words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--temperature", "1", "--no-report")
     assert lamu(*words, "--epochs", "1").code == 130
     assert_refused(lamu(*words, "--epochs", "2", "--resume"), "whose epochs was 1 and not 2", "give the same")
     assert (tmp_path / "run.unfinished" / "last").exists()

@@ -177,6 +177,7 @@ def _fit(
     censored: _Censored = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")] = True,
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen."""
@@ -205,7 +206,7 @@ def _fit(
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
-        train(request, out, algorithm, settings, as_json, force, resume)
+        train(request, out, algorithm, settings, as_json, force, resume, report)
 
 
 @app.command("predict")
@@ -264,6 +265,9 @@ def _compare(
     ] = None,
     temperature: _Temperature = None,
     likelihood: _Likelihood = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="An .html file to make, with baselines.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
@@ -285,7 +289,7 @@ def _compare(
         temperature=temperature,
         likelihood=likelihood,
     )
-    if not compare(request, algorithms, setting or (), splits, as_json, by, reference):
+    if not compare(request, algorithms, setting or (), splits, as_json, by, reference, report):
         raise typer.Exit(1)
 
 

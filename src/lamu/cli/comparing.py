@@ -16,10 +16,13 @@ import numpy as np
 
 from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closeness
 from lamu.cli.defaults import DEFAULT, likelihood_for
+from lamu.cli.output_dir import refuse_existing, refuse_unwritable
+from lamu.cli.predictions import estimates
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.target_choice import Chosen
 from lamu.cli.training import Request, learning_rows
+from lamu.cli.versions import package_versions
 from lamu.cli.worker import equal_budget
 from lamu.data import Arrays
 from lamu.data.spelling import nearest
@@ -40,6 +43,7 @@ def compare(
     as_json: bool = False,
     by: str | None = None,
     reference: str | None = None,
+    report: Path | None = None,
 ) -> bool:
     """Compares algorithms on the same rows and prints a table: scores, paired differences, time and memory.
 
@@ -52,6 +56,7 @@ def compare(
         as_json: whether to print one JSON document in place of a table.
         by: what to order the rows by, the best first: "nll" or "evidence"; None for the order of the names.
         reference: the name of an algorithm, a sampler most likely, whose posterior the others are to come close to.
+        report: an HTML file to make; None for none.
 
     Returns:
         Whether every algorithm came to an end; one that does not has a row that says why.
@@ -62,6 +67,11 @@ def compare(
     request.check()
     if splits < 1:
         raise ValueError(f"--splits is {splits}; give a whole number that is not below 1")
+    if report is not None:
+        if report.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"--report {str(report)!r} is no .html file, and the report is HTML; give FILE.html")
+        refuse_existing(report, option="--report")
+        refuse_unwritable(report)
     if by not in (None, *ORDERS):
         raise ValueError(f"--by is {by!r}; {nearest(str(by), ORDERS)}")
     chosen = _chosen(names if reference is None else _with_reference(names, reference), settings)
@@ -100,6 +110,12 @@ def compare(
     }
     if reference is not None:
         about["reference"] = {"algorithm": reference, "settings": chosen[reference], "floor": close.get(FLOOR)}
+    if report is not None:
+        from lamu.cli.reporting import report_of_comparison
+
+        baselines = _baselines(request, table, splits, answers[next(iter(chosen))])
+        legend = _legend(about, next(iter(chosen)), splits, answers)
+        report_of_comparison(report, about, [*rows, *baselines], next(iter(chosen)), legend, package_versions())
     if as_json:
         show_document({**about, "complete": complete, "algorithms": rows})
         return complete
@@ -110,6 +126,33 @@ def compare(
     if reference is not None:
         show_closeness(close, reference, chosen[reference])
     return complete
+
+
+def _baselines(request: Request, table: Table, splits: int, first: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each baseline, of the same splits."""
+    from lamu.cli.reporting import baseline_rows
+
+    answers: dict[str, dict[str, Any]] = {}
+    for seed in range(request.seed, request.seed + splits):
+        known, train, test = learning_rows(table, request, seed)
+        data = Arrays.of((known.x, known.y))
+        x, y, x_test, y_test = data.x[train], data.y[train], data.x[test], data.y[test]
+        name = request.likelihood_for(known.encoding, x, y, seed).name
+        whole = likelihood_for(known.encoding, name).support.discrete
+        for baseline, values in baseline_rows(x, y, x_test, y_test, known.encoding, whole).items():
+            scores = estimates(values)
+            answer = answers.setdefault(baseline, {"splits": [], "streams": 1, "memory": None})
+            answer["splits"].append(
+                {
+                    "scores": {score: each.value for score, each in scores.items()},
+                    "standard_errors": {score: each.error for score, each in scores.items()},
+                    "nll": values["nll"],
+                    "steps": None,
+                    "seconds": math.nan,
+                    "evidence": None,
+                }
+            )
+    return [_summary(name, answer, first) for name, answer in answers.items()]
 
 
 def _likelihood(request: Request, table: Table) -> Chosen:

@@ -18,7 +18,7 @@ __all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refu
 
 FORMAT = 2  # of config.json
 _ASKED = "asked.json"
-CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv")
+CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
 
 
 class Interrupted(Exception):
@@ -90,12 +90,13 @@ def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:
             )
 
 
-def refuse_existing(out: Path, force: bool = False) -> None:
+def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> None:
     """Raises an error of one sentence if `out` cannot be made.
 
     Args:
         out: a file or folder that is to be made.
         force: whether a folder that `lamu fit` made, and in which nothing else was put, may be replaced.
+        option: the option that named it, for the message.
 
     Raises:
         FileExistsError: if there is something at `out`.
@@ -114,7 +115,7 @@ def refuse_existing(out: Path, force: bool = False) -> None:
         if not force:
             remedy = "remove it" if foreign else "replace it with --force"
             raise FileExistsError(
-                f"{str(out)!r} exists already and is not overwritten; choose another --out or {remedy}"
+                f"{str(out)!r} exists already and is not overwritten; choose another {option} or {remedy}"
             )
     if not out.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(out.parent)!r} to put {out.name!r} in; make it first")

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import logging
 import math
-import platform
 import sys
 import time
 import warnings
@@ -28,7 +27,7 @@ from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_r
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.target_choice import Chosen, choose, told_beside
-from lamu.cli.versions import version
+from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
 from lamu.data.spelling import nearest
@@ -36,14 +35,13 @@ from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
 from lamu.folds import fit_folds
 from lamu.memory import parse as parse_size
+from lamu.plots.style import literal, shortened
 from lamu.prior_scale import fit_prior_scale
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.supports import value_of
 from lamu.temperatures import choose_temperature
 
 __all__ = ["Request", "fingerprint", "learning_rows", "table_fingerprint", "train"]
-
-_PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "pandas")
 
 
 @dataclass(frozen=True)
@@ -179,6 +177,7 @@ def train(
     as_json: bool = False,
     force: bool = False,
     resume: bool = False,
+    report: bool = True,
 ) -> None:
     """Fits a model to a table and writes the folder `out`; prints the scores on the test rows.
 
@@ -190,6 +189,7 @@ def train(
         as_json: whether to print one JSON document in place of a table.
         force: whether a folder that `lamu fit` made before may be replaced.
         resume: whether to go on with the same command, which was interrupted.
+        report: whether `report.html` is written.
 
     Raises:
         ValueError: for data, a name or a setting that cannot be used.
@@ -285,12 +285,24 @@ def train(
                 "posterior": fingerprint(folder / "posterior"),
                 "table": table_fingerprint(table),
                 "rows": metrics["rows"],
-                "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+                "versions": package_versions(),
             }
             (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             _write_csv(folder / "predictions.csv", predictions)
             figure.savefig(folder / "calibration.png")
+            if report:
+                from lamu.cli.reporting import NAME, report_of_fit
+
+                histories = [each.history for each in fits]
+                rows = train_rows, test_rows
+                (folder / NAME).write_text(
+                    report_of_fit(
+                        fitted, histories, pred, predictions, encoding, data, rows, figure, config, seconds,
+                        request.prediction(), out,
+                    ),
+                    encoding="utf-8",
+                )  # fmt: skip
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
@@ -308,7 +320,7 @@ def train(
     show_scores(f"{len(test_rows)} test rows", found)
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
-    show_line(f"written to {out}")
+    show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
 
 
 def _compilation(seconds: float) -> str:
@@ -360,7 +372,7 @@ def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     if encoding.task == "regression":
         return plots.coverage(pred, y)
-    event = f"{encoding.target} = {encoding.labels[1]}" if encoding.task == "binary" else None
+    event = literal(shortened(f"{encoding.target} = {encoding.labels[1]}", 40)) if encoding.task == "binary" else None
     return plots.reliability(pred, y, event=event)
 
 

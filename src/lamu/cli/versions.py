@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
-__all__ = ["version"]
+__all__ = ["package_versions", "version"]
+
+_PACKAGES = ("lamu", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "pandas")
 
 
 def version(package: str) -> str:
@@ -20,3 +23,14 @@ def version(package: str) -> str:
         return installed(package)
     except PackageNotFoundError:
         return "unknown"
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that a result depends on.
+
+    Examples:
+        >>> from lamu.cli.versions import package_versions
+        >>> list(package_versions())[:2]
+        ['python', 'lamu']
+    """
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}

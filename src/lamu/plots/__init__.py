@@ -4,14 +4,25 @@ A function returns a figure, or, where it takes axes, the axes that it drew on. 
 `figure.savefig(path)` and `axes.figure.savefig(path)` write them.
 """
 
+from lamu.plots.abstention import risk_coverage
 from lamu.plots.boundaries import decision_boundary
 from lamu.plots.classes import reliability
+from lamu.plots.comparisons import forest
 from lamu.plots.entropies import entropy_map
 from lamu.plots.intervals import coverage
 from lamu.plots.prior_draws import prior_functions
-
-__all__ = ["coverage", "decision_boundary", "entropy_map", "reliability"]
-__all__ = ["coverage", "prior_functions", "reliability"]
 from lamu.plots.rows import influence
+from lamu.plots.training import training_curve, validation_curve
 
-__all__ = ["coverage", "influence", "reliability"]
+__all__ = [
+    "coverage",
+    "decision_boundary",
+    "entropy_map",
+    "forest",
+    "influence",
+    "prior_functions",
+    "reliability",
+    "risk_coverage",
+    "training_curve",
+    "validation_curve",
+]

@@ -6,7 +6,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ACCENT", "GREY", "INK", "IN_RANGE", "MARGIN", "PALE", "canvas", "head", "likely_range", "tidy"]
+__all__ = [
+    "ACCENT",
+    "GREY",
+    "INK",
+    "IN_RANGE",
+    "MARGIN",
+    "PALE",
+    "canvas",
+    "head",
+    "likely_range",
+    "literal",
+    "shortened",
+    "tidy",
+]
 
 INK, GREY, PALE, ACCENT = "#1f2933", "#8a94a0", "#e1e6eb", "#1b6ca8"
 MARGIN = 0.04
@@ -70,3 +83,26 @@ def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any,
     probability, count = np.clip(np.asarray(probability, float), 0.0, 1.0), np.asarray(count)
     lower, upper = (binom.ppf(q, count, probability) / count for q in ((1 - level) / 2, (1 + level) / 2))
     return np.maximum(lower, 0.0), upper
+
+
+def literal(text: Any) -> str:
+    r"""Returns text in which matplotlib finds no formula: names of columns may hold dollars.
+
+    Examples:
+        >>> from lamu.plots.style import literal
+        >>> print(literal("US$ a month"))
+        US\$ a month
+    """
+    return str(text).replace("$", r"\$")
+
+
+def shortened(text: Any, most: int) -> str:
+    """Returns text of so many characters at most; an ellipsis stands for what was cut.
+
+    Examples:
+        >>> from lamu.plots.style import shortened
+        >>> shortened("a very long name", 8)
+        'a very …'
+    """
+    text = str(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

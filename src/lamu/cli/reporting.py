@@ -1,0 +1,127 @@
+"""The reports of the commands: what they measured beside the baselines, handed to `lamu.report`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lamu import scores
+from lamu.cli.output_dir import draft
+from lamu.cli.predictions import LEVEL, MEANING, estimates, score_rows
+from lamu.data import Encoding
+from lamu.report import Run, baselines, comparison_report, fit_report
+from lamu.scores.sampling import estimate
+
+__all__ = ["NAME", "baseline_rows", "report_of_comparison", "report_of_fit"]
+
+NAME = "report.html"
+
+
+def baseline_rows(
+    x: Any, y: Any, x_test: Any, y_test: Any, encoding: Encoding, whole: bool
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns what the scores of each baseline are made of, row by row, in the original units.
+
+    Args:
+        x: the training inputs.
+        y: the training targets.
+        x_test: the test inputs.
+        y_test: the test targets.
+        encoding: the meaning of the numbers.
+        whole: whether the model beside them predicts whole numbers, whose probabilities are no densities.
+    """
+    found = {}
+    for baseline in baselines(x, y, x_test, y_test, encoding, whole):
+        surprise = encoding.log_unit - baseline.log_prob
+        found[baseline.name] = score_rows(baseline.pred, y_test, encoding) | {"nll": surprise}
+    return found
+
+
+def report_of_fit(
+    fitted: Any,
+    histories: Sequence[Any],
+    pred: Any,
+    predictions: Mapping[str, np.ndarray],
+    encoding: Encoding,
+    data: Any,
+    split: tuple[Any, Any],
+    calibration: Any,
+    config: Mapping[str, Any],
+    seconds: float,
+    prediction: Mapping[str, Any],
+    out: Path,
+) -> str:
+    """Returns the report of a fit as the text of an HTML file.
+
+    Args:
+        fitted: what was fitted, with its posterior.
+        histories: of each run that is part of it.
+        pred: the prediction of the test rows.
+        predictions: the same as columns.
+        encoding: what the columns and the target are.
+        data: the arrays of all rows.
+        split: the numbers of the training rows and of the test rows.
+        calibration: the figure that is written beside the report.
+        config: what was asked and chosen.
+        seconds: of the fit.
+        prediction: the options of a prediction.
+        out: the folder.
+    """
+    train, test = (np.asarray(rows) for rows in split)
+    x, y = np.asarray(data.x), np.asarray(data.y)
+    own = score_rows(pred, y[test], encoding)
+    others = baseline_rows(x[train], y[train], x[test], y[test], encoding, pred.support.discrete)
+    # Two of one name would be one row of the table.
+    name = config["algorithm"] if config["algorithm"] not in others else f"lamu's {config['algorithm']}"
+    return fit_report(
+        Run(
+            posterior=fitted.posterior,
+            pred=pred,
+            predictions=predictions,
+            encoding=encoding,
+            x=x,
+            train=train,
+            test=test,
+            y_test=y[test],
+            histories=histories,
+            scores={name: estimates(own), **{other: estimates(rows) for other, rows in others.items()}},
+            differences={
+                other: estimate(scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float))
+                for other, rows in others.items()
+            },
+            meaning=MEANING,
+            level=LEVEL,
+            calibration=calibration,
+            convergence=fitted.posterior.convergence,
+            config=config,
+            seconds=seconds,
+            prediction=prediction,
+            out=str(out),
+        )
+    )
+
+
+def report_of_comparison(
+    path: Path,
+    about: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    first: str,
+    legend: Sequence[str],
+    versions: Mapping[str, str],
+) -> None:
+    """Writes the report of a comparison to a file.
+
+    Args:
+        path: the file to make.
+        about: what was compared.
+        rows: the algorithms, with their scores.
+        first: the algorithm that the others are compared with.
+        legend: how the tables are read.
+        versions: of what ran.
+    """
+    text = comparison_report(about, rows, first, MEANING, legend, versions)
+    with draft(path) as file:
+        file.write_text(text, encoding="utf-8")

@@ -1,0 +1,11 @@
+"""The reports of `lamu fit` and `lamu compare`: one HTML file each, with all it shows inside.
+
+`fit_report` and `comparison_report` return the text of the file. Every value is escaped (`markup`), pictures are inline
+SVG that follows the reader's light or dark scheme (`figures`), and a content security policy forbids to load anything.
+"""
+
+from lamu.report.baselines import Baseline, baselines
+from lamu.report.comparison import comparison_report
+from lamu.report.fitted import Run, fit_report
+
+__all__ = ["Baseline", "Run", "baselines", "comparison_report", "fit_report"]

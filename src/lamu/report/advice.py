@@ -1,0 +1,105 @@
+"""What to do next: each finding of a run that calls for something, with the command or the option that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lamu.scores import Estimate
+
+__all__ = ["advice", "epistemic_share"]
+
+_SURE = 2.0  # standard errors
+_FEW_TEST_ROWS = 100
+_LARGE_SHARE = 0.25
+_BINS = 15  # of lamu.scores.ece
+
+
+def advice(
+    scores: Mapping[str, Estimate],
+    differences: Mapping[str, Estimate],
+    level: float,
+    converged: bool | None,
+    epistemic_share: float,
+    test_rows: int,
+    words: Mapping[str, str],
+) -> list[str]:
+    """Returns sentences, the most urgent first.
+
+    Args:
+        scores: of the test rows, by name.
+        differences: how much larger the nll of each baseline is than the model's, row by row.
+        level: the probability of the intervals whose coverage is among the scores.
+        converged: the verdict on convergence; None where it was not measured.
+        epistemic_share: the part of the predictive uncertainty that is about the weights, 0 to 1.
+        test_rows: how many there are.
+        words: the `data`, the `target`, the `algorithm` and the `out` folder, for the commands.
+
+    Examples:
+        >>> from lamu.report.advice import advice
+        >>> from lamu.scores import Estimate
+        >>> words = {"data": "a.csv", "target": "y", "algorithm": "ivon", "out": "run"}
+        >>> found = advice({"nll": Estimate(1.0, 0.1)}, {}, 0.9, False, 0.0, 500, words)
+        >>> found[0][:26]
+        'The run has not converged:'
+    """
+    found = []
+    if converged is False:
+        found.append(
+            "The run has not converged: give it more --epochs, or leave --epochs out and let it run to its end."
+        )
+    for name, difference in differences.items():
+        if difference.value < -_SURE * difference.error:
+            found.append(
+                f"The {name} predicts these rows better by {_nats(-difference.value)} a row. Compare algorithms "
+                f"(lamu compare {words['data']} --target {words['target']} --algorithms default,{words['algorithm']}), "
+                "or look for features that the network sees badly: skewed numbers, rare words."
+            )
+            break
+    coverage = scores.get("coverage")
+    if coverage is not None and abs(coverage.value - level) > _SURE * max(coverage.error, 1 / max(test_rows, 1)):
+        narrow = coverage.value < level
+        found.append(
+            f"The {100 * level:.0f} % intervals hold {100 * coverage.value:.0f} % of the targets: they are too "
+            f"{'narrow' if narrow else 'wide'}. Try --likelihood student_t or heteroscedastic, or calibrate the "
+            "intervals (lamu.calibration)."
+        )
+    ece = scores.get("ece")
+    if ece is not None and ece.value > _ece_of_noise(test_rows) + _SURE * ece.error:
+        found.append(
+            f"The probabilities are off by {ece.value:.2f} on average: calibrate them (lamu.calibration), or let "
+            "training rows choose the temperature by leaving --temperature out."
+        )
+    if epistemic_share > _LARGE_SHARE:
+        found.append(
+            f"{100 * epistemic_share:.0f} % of the predictive uncertainty is about the weights: more rows like these "
+            "would reduce it."
+        )
+    else:
+        found.append(
+            f"{100 * (1 - epistemic_share):.0f} % of the predictive uncertainty is noise of the target given these "
+            "features: more rows would hardly reduce it, further features might."
+        )
+    if test_rows < _FEW_TEST_ROWS:
+        found.append(
+            f"{test_rows} test rows leave wide errors: lamu compare --splits 10 repeats the comparison on other splits."
+        )
+    found.append(f"Predict new rows with lamu predict {words['out']} FILE.csv.")
+    return found
+
+
+def epistemic_share(pred: Any) -> float:
+    """Returns the part of the predictive uncertainty that is about the weights, the ratio of the sums over rows."""
+    total = float(np.sum(np.asarray(pred.total, float)))
+    return float(np.sum(np.asarray(pred.epistemic, float))) / total if total > 0.0 else 0.0
+
+
+def _ece_of_noise(rows: int) -> float:
+    """Returns the most that calibrated probabilities show: bins of equal size, each with the error of a fair coin."""
+    return float(np.sqrt(2 / np.pi) * 0.5 * np.sqrt(_BINS / max(rows, 1)))
+
+
+def _nats(value: float) -> str:
+    return f"{value:.3g} nats"

@@ -1,0 +1,180 @@
+r"""The effect of each feature on the prediction: partial dependence with a band for the uncertainty of the weights.
+
+\[ \bar f_j(v) = \frac1B \sum_{b=1}^B E[y \mid x_b,\, x_{bj} = v] \]
+
+over B training rows \(x_b\) whose feature j takes the value v (Friedman 2001). The band is \(\pm 1.645\) times the
+posterior standard deviation of the mean, from draws of the weights where the prediction has them; elsewhere it is the
+mean over the rows of that of \(E[y \mid x, \theta]\), which is at least as large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu.data import Encoding
+from lamu.plots.plane import COLOURS
+from lamu.plots.style import ACCENT, INK, canvas, head, literal, shortened, tidy
+from lamu.predictives import Mixture, Predictive
+
+__all__ = ["Effect", "draw", "effects"]
+
+_POINTS, _ROWS = 12, 24
+_MOST_PREDICTIONS = 40_000
+_MOST_CURVES = 4  # classes in one picture
+_NORMAL_90 = 1.645
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of one feature.
+
+    Attributes:
+        name: the feature.
+        values: where it was set, numbers or words, `[points]`.
+        mean: the mean prediction, `[points, curves]`: in the target's units, or probabilities.
+        deviation: the posterior standard deviation, in the shape of the mean.
+        curves: what each curve is of: labels, or nothing for a regression.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.report.effects import Effect
+        >>> Effect("age", np.array([1.0, 2.0]), np.array([[0.0], [3.0]]), np.ones((2, 1)), ()).size
+        3.0
+    """
+
+    name: str
+    values: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    curves: tuple[str, ...]
+
+    @property
+    def size(self) -> float:
+        """The largest change of the mean prediction over the feature's values."""
+        return float(np.max(np.ptp(self.mean, axis=0)))
+
+
+def effects(posterior: Any, x: Any, encoding: Encoding, seed: int, **options: Any) -> list[Effect]:
+    """Returns the effect of each feature, the largest first; nothing for a table of too many columns.
+
+    Args:
+        posterior: what predicts.
+        x: the training inputs, `[rows, columns]`.
+        encoding: what the columns and the target are.
+        seed: of the rows that are taken.
+        **options: of the prediction.
+    """
+    x = np.asarray(x)
+    columns = [column for column in range(len(encoding.columns)) if len(np.unique(x[:, column])) > 1]
+    rows = min(len(x), _ROWS, _MOST_PREDICTIONS // (_POINTS * max(len(columns), 1)))
+    if not columns or rows < 1:
+        return []
+    background = x[np.random.default_rng(seed).choice(len(x), rows, replace=False)]
+    grids = [_grid(x[:, column], encoding.cardinalities[column] > 0) for column in columns]
+    blocks = []
+    for column, grid in zip(columns, grids, strict=True):
+        block = np.repeat(background[None], len(grid), axis=0)
+        block[:, :, column] = grid[:, None]
+        blocks.append(block.reshape(-1, x.shape[1]))
+    mean, deviation = _mean_and_deviation(posterior.predict(np.concatenate(blocks), **options), rows)
+    if encoding.task == "regression":
+        origin, unit = encoding.origin_and_unit(encoding.target)
+        mean, deviation = origin + unit * mean, unit * deviation
+    curves = _curves(encoding)
+    found, start = [], 0
+    for column, grid in zip(columns, grids, strict=True):
+        part = slice(start, start + len(grid))
+        start = part.stop
+        of_grid = (each[part][:, curves] for each in (mean, deviation))
+        labels = tuple(str(encoding.labels[k]) for k in curves) if encoding.labels else ()
+        found.append(Effect(encoding.columns[column], _shown(grid, column, encoding), *of_grid, labels))
+    return sorted(found, key=lambda effect: -effect.size)
+
+
+def draw(effect: Effect, target: str) -> Any:
+    """Returns a figure of an effect: curves with bands for a number, points with bars for words.
+
+    Args:
+        effect: what is drawn.
+        target: what the axis of a regression is called.
+    """
+    figure = canvas(3.2, 2.4)
+    axes = figure.subplots()
+    words = effect.values.dtype.kind not in "fiu"
+    places = np.arange(len(effect.values)) if words else effect.values
+    reach = _NORMAL_90 * effect.deviation
+    lowest, highest = (0.0, 1.0) if effect.curves else (-np.inf, np.inf)
+    several = effect.mean.shape[1] > 1
+    for k, (mean, half) in enumerate(zip(effect.mean.T, reach.T, strict=True)):
+        colour = tuple(COLOURS[k]) if several else ACCENT
+        label = literal(shortened(effect.curves[k], 20)) if several else None
+        ends = np.clip(mean - half, lowest, highest), np.clip(mean + half, lowest, highest)
+        if words:
+            place = places + 0.12 * (k - (effect.mean.shape[1] - 1) / 2)
+            axes.vlines(place, *ends, color=colour, linewidth=1.3)
+            axes.plot(place, mean, "o", color=colour, markersize=4, label=label)
+        else:
+            axes.fill_between(places, *ends, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(places, mean, color=colour, linewidth=1.6, label=label)
+    if words:
+        names = [literal(shortened(value, 14)) for value in effect.values]
+        crowded = sum(map(len, names)) > 24
+        axes.set_xticks(places, names, rotation=40 if crowded else 0, ha="right" if crowded else "center")
+    else:
+        axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="y", nbins=5)
+    axes.set_ylabel("probability" if several else literal(shortened(target, 22)))
+    if several:
+        axes.legend(loc="best", frameon=False, fontsize=6.5, labelcolor=INK, handlelength=1.2)
+    head(axes, literal(shortened(effect.name, 34)))
+    tidy(axes)
+    return figure
+
+
+def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean of E[y | x, θ] over blocks of rows, and its posterior standard deviation, `[N / rows, K]`."""
+
+    def over_rows(values: Any, *leading: int) -> np.ndarray:
+        values = np.asarray(values, float)
+        return values.reshape(*leading, values.shape[len(leading)] // rows, rows, -1).mean(axis=-2)
+
+    if isinstance(pred, Mixture):
+        draws = over_rows(jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f), len(pred.f))
+        weights = np.exp(np.asarray(pred.log_weights, float))
+        mean = np.tensordot(weights, draws, axes=1)
+        return mean, np.sqrt(np.tensordot(weights, (draws - mean[None]) ** 2, axes=1))
+    mean, epistemic = np.asarray(pred.mean, float), np.asarray(pred.epistemic, float)
+    if not pred.support.has_classes:
+        return over_rows(mean), over_rows(np.sqrt(epistemic))
+    # To second order the mutual information of a class is Var(p) / (2 p (1 − p)), and that of all classes is larger.
+    epistemic = epistemic.reshape(-1, *(1,) * (mean.ndim - 1))
+    return over_rows(mean), over_rows(np.sqrt(2.0 * mean * (1.0 - mean) * epistemic))
+
+
+def _grid(column: np.ndarray, words: bool) -> np.ndarray:
+    """Returns the values at which a feature is set: the most frequent words, or quantiles of a number."""
+    values, counts = np.unique(column, return_counts=True)
+    if words:
+        return values[np.sort(np.argsort(-counts, kind="stable")[:_POINTS])]
+    if len(values) <= _POINTS:
+        return values
+    return np.unique(np.quantile(column, np.linspace(0.02, 0.98, _POINTS)).astype(column.dtype))
+
+
+def _shown(grid: np.ndarray, column: int, encoding: Encoding) -> np.ndarray:
+    levels = encoding.levels[column]
+    if levels:
+        return np.asarray(["(unknown)", *levels], object)[grid.astype(int)]
+    origin, unit = encoding.origin_and_unit(encoding.columns[column])
+    return origin + unit * grid.astype(float)
+
+
+def _curves(encoding: Encoding) -> list[int]:
+    """Returns which outputs are drawn: that of a regression, the event of two classes, or the first classes."""
+    if encoding.task == "classes":
+        return list(range(min(len(encoding.labels), _MOST_CURVES)))
+    return [0]

@@ -1,0 +1,294 @@
+"""The report of `lamu fit`: what was fitted, how well, how far it can be trusted, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamu.data import Encoding
+from lamu.networks import Standardised
+from lamu.plots import risk_coverage, training_curve, validation_curve
+from lamu.report.advice import advice, epistemic_share
+from lamu.report.effects import Effect, draw, effects
+from lamu.report.figures import picture
+from lamu.report.markup import Markup, element, join, paragraph, table
+from lamu.report.page import Section, page
+from lamu.scores import Estimate
+
+__all__ = ["Run", "fit_report"]
+
+_ROWS = 8  # of a table of rows
+_MOST_EFFECTS = 12
+_MOST_FEATURES = 4  # that are shown of a row
+_SURE = 2.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a report is made of.
+
+    Attributes:
+        posterior: the posterior.
+        pred: its prediction of the test rows.
+        predictions: the same as named columns, as they are written to predictions.csv.
+        encoding: what the columns and the target are.
+        x: the inputs of all rows.
+        train: the numbers of the training rows.
+        test: the numbers of the test rows.
+        y_test: the test targets.
+        histories: of each run that is part of the posterior.
+        scores: the scores of the model and of each baseline by name, the model first.
+        differences: by baseline, how much larger its nll is than the model's, row by row.
+        meaning: by score, how it is read.
+        level: the probability of the intervals.
+        calibration: a figure.
+        convergence: how far the posterior is from its fixed point; None where it was not measured.
+        config: what was asked and chosen, as in config.json.
+        seconds: of the fit, with compilation.
+        prediction: the options of a prediction.
+        out: the folder, as the command named it.
+    """
+
+    posterior: Any
+    pred: Any
+    predictions: Mapping[str, np.ndarray]
+    encoding: Encoding
+    x: Any
+    train: np.ndarray
+    test: np.ndarray
+    y_test: Any
+    histories: Sequence[Mapping[str, np.ndarray]]
+    scores: Mapping[str, Mapping[str, Estimate]]
+    differences: Mapping[str, Estimate]
+    meaning: Mapping[str, str]
+    level: float
+    calibration: Any
+    convergence: Any
+    config: Mapping[str, Any]
+    seconds: float
+    prediction: Mapping[str, Any]
+    out: str
+
+    @property
+    def name(self) -> str:
+        """What the model is called beside the baselines: its algorithm."""
+        return next(iter(self.scores))
+
+
+def fit_report(run: Run) -> str:
+    """Returns the report of a fitted model as the text of an HTML file.
+
+    Args:
+        run: what the report is of.
+    """
+    config = run.config
+    found = effects(run.posterior, run.x[run.train], run.encoding, int(config["seed"]), **run.prediction)
+    sections = [
+        Section("fitted", "What was fitted", _fitted(run)),
+        Section("scores", "How well it predicts", _scored(run)),
+        Section("calibration", "Whether its uncertainty is right", _calibrated(run)),
+        Section("convergence", "Whether it has converged", _converged(run)),
+        Section("rows", "The most uncertain and the worst rows", _rows(run, found)),
+        Section("effects", "The effect of each feature", _effects(run, found)),
+        Section("next", "What to do next", [element("ul", *(element("li", each) for each in _next(run)))]),
+    ]
+    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
+    return page(f"{config['target']} of {config['data']}", _summary(run), sections, f"Made by {versions}.")
+
+
+def _summary(run: Run) -> Markup:
+    """Returns the answer in a paragraph: the first score, and whether it is better than the best baseline."""
+    score, estimate = next(iter(run.scores[run.name].items()))
+    best = min(run.differences, key=lambda name: run.differences[name].value)
+    return paragraph(
+        f"{run.name} has {score} {estimate} on {len(run.test):,} rows that it has not seen ({run.meaning[score]}). ",
+        _verdict(best, run.differences[best]),
+    )
+
+
+def _verdict(name: str, difference: Estimate) -> str:
+    """Returns whether the model predicts better than a baseline, by the paired difference of the nll."""
+    by = f"by {Estimate(abs(difference.value), difference.error)} nats a row"
+    if difference.value > _SURE * difference.error:
+        return f"It predicts better than the best of the baselines, the {name}, {by}."
+    if difference.value < -_SURE * difference.error:
+        return f"The {name} predicts better, {by}."
+    return f"These rows do not tell it from the {name} (nll differs {by})."
+
+
+def _fitted(run: Run) -> list[Any]:
+    config, encoding = run.config, run.encoding
+    words = sum(bool(levels) for levels in encoding.levels)
+    kinds = {
+        "regression": "regression",
+        "binary": f"two classes; probabilities are of {encoding.labels[1]}" if encoding.task == "binary" else "",
+        "classes": f"{len(encoding.labels)} classes",
+    }
+    folds = config["folds"]
+    facts = {
+        "Data": f"{config['data']}: {len(run.train):,} rows to learn from, {len(run.test):,} held out for the scores",
+        "Target": f"{config['target']}: {kinds[encoding.task]}",
+        "Features": f"{len(encoding.columns) - words} of numbers, {words} of words",
+        "Algorithm": f"{config['algorithm']}{f', an ensemble over {folds} folds' if folds else ''}",
+        "Settings": ", ".join(f"{name}={value}" for name, value in config["settings"].items() if value is not None),
+        "Network": _network(run.posterior.model.network),
+        "Likelihood": config["likelihood"] or run.posterior.model.likelihood.name,
+        "Prior": config["prior_as_used"],
+        "Temperature": f"{config['temperature']:g}",
+        "Seed": config["seed"],
+        "Time": f"{run.seconds:.1f} s, {config['steps']:,} steps",
+    }
+    pairs = [
+        part for name, value in facts.items() if value != "" for part in (element("dt", name), element("dd", value))
+    ]
+    notes = [element("li", note) for note in config["notes"]]
+    return [element("dl", *pairs), *([element("h3", "Notes"), element("ul", *notes)] if notes else [])]
+
+
+def _network(network: Any) -> str:
+    """Returns the network without the numbers by which its inputs are standardised."""
+    return f"{network.base!r}, its inputs standardised" if isinstance(network, Standardised) else repr(network)
+
+
+def _scored(run: Run) -> list[Any]:
+    names = list(run.scores[run.name])
+    heads = ("model", *names, f"nll − {run.name}'s")
+    rows = [
+        (model, *(str(found[name]) for name in names), _signed(run.differences.get(model)))
+        for model, found in run.scores.items()
+    ]
+    meanings = element("ul", *(element("li", f"{name}: {run.meaning[name]}") for name in names))
+    return [
+        table(f"Scores of {len(run.test):,} test rows ± one standard error", heads, rows),
+        meanings,
+        paragraph(
+            "The baselines are scikit-learn's with their default settings (histogram gradient boosting; a linear or "
+            "logistic model; the mean or the frequencies), fitted to the same training rows. In a regression each has "
+            "normal noise as wide as its errors on training rows held out in turn. Differences are taken row by row: "
+            "above zero, the baseline is worse.",
+            class_="aside",
+        ),
+    ]
+
+
+def _signed(difference: Estimate | None) -> str:
+    if difference is None:
+        return "-"
+    return str(difference) if difference.value < 0 else f"+{difference}"
+
+
+def _calibrated(run: Run) -> list[Any]:
+    scores = run.scores[run.name]
+    if "coverage" in scores:
+        says = f"Intervals of {100 * run.level:.0f} % hold {100 * scores['coverage'].value:.0f} % of the test targets."
+        shown = "coverage of central intervals against their level, and the histogram of the targets' ranks"
+    else:
+        says = f"Predicted probabilities differ from frequencies by {scores['ece']} on average (ECE)."
+        shown = "frequencies against predicted probabilities, with the number of rows in each bin"
+    return [
+        paragraph(says),
+        picture("calibration", run.calibration, shown, "Points or curves inside the pale range are as calibrated "
+                "predictions would be."),
+        paragraph("If the most uncertain rows are referred to an expert, the rows that are kept have this error:"),
+        picture(
+            "risk", risk_coverage(run.pred, run.y_test).figure, "error of the rows kept against their share",
+            "The dashed line is the error of all rows.",
+        ),
+    ]  # fmt: skip
+
+
+def _converged(run: Run) -> list[Any]:
+    convergence = run.convergence
+    if convergence is None:
+        verdict = "Distance from the fixed point of the rule was not measured for this kind of posterior."
+    elif convergence.converged:
+        verdict = "The run has converged: the rule would no longer move the belief beyond its limits."
+    else:
+        verdict = f"The run has not converged: {convergence.complaint}."
+    steps = [each for each in run.histories if len(each["loss"]) > 1]
+    if not steps:
+        return [paragraph(verdict)]
+    shown = [paragraph(verdict), picture("training", training_curve(steps).figure, "loss of the steps")]
+    if any("validation_nll" in each for each in steps):
+        shown.append(picture("validation", validation_curve(steps).figure, "negative log density of rows set aside"))
+    about = "The loss of a step is that of its batch of training rows and of the prior, in the units of the model."
+    return [*shown, paragraph(about, class_="aside")]
+
+
+def _rows(run: Run, found: Sequence[Effect]) -> list[Any]:
+    uncertain = np.argsort(-np.asarray(run.pred.total, float), kind="stable")[:_ROWS]
+    worst = np.argsort(run.predictions["log_prob"], kind="stable")[:_ROWS]
+    named = [effect.name for effect in found[:_MOST_FEATURES]] or list(run.encoding.columns[:_MOST_FEATURES])
+    return [
+        paragraph("Rows are counted from 0 in the data. The features shown are those of the largest effect."),
+        _table_of_rows("Predicted with the largest uncertainty", run, uncertain, named),
+        _table_of_rows("Targets that the prediction held least probable", run, worst, named),
+    ]
+
+
+def _table_of_rows(caption: str, run: Run, chosen: np.ndarray, named: Sequence[str]) -> Markup:
+    names = [name for name in run.predictions if name not in ("row", "target", "log_prob") and name[:2] != "p_"]
+    certain = None
+    if run.encoding.task != "regression":
+        certain = np.asarray(run.pred.probabilities).max(axis=1)
+    heads = ["row", "target", *names, *(["probability"] if certain is not None else []), "log density", *named]
+    rows = []
+    for index in chosen:
+        cells = [run.predictions["row"][index], *(_figure(run.predictions[name][index]) for name in ("target", *names))]
+        if certain is not None:
+            cells.append(f"{certain[index]:.2f}")
+        x = run.x[run.test[index]]
+        features = [_value(run.encoding, run.encoding.columns.index(name), x) for name in named]
+        rows.append([*cells, f"{run.predictions['log_prob'][index]:.2f}", *features])
+    return table(caption, heads, rows)
+
+
+def _figure(value: Any) -> str:
+    return f"{float(value):.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _value(encoding: Encoding, column: int, x: Any) -> str:
+    """Returns a feature of a row as it stands in the table."""
+    levels, value = encoding.levels[column], float(x[column])
+    if levels:
+        return ("(unknown)", *levels)[int(value)]
+    origin, unit = encoding.origin_and_unit(encoding.columns[column])
+    return f"{origin + unit * value:.6g}"
+
+
+def _effects(run: Run, found: Sequence[Effect]) -> list[Any]:
+    if not found:
+        return [paragraph("The table has too many columns, or none that varies.")]
+    target = str(run.encoding.target)
+    what = target if run.encoding.task == "regression" else f"P({target} = {run.encoding.labels[-1]})"
+    shown = found[:_MOST_EFFECTS]
+    pictures = [
+        picture(f"effect{k}", draw(effect, what), f"mean prediction against {effect.name}")
+        for k, effect in enumerate(shown)
+    ]
+    rest = len(found) - len(shown)
+    more = f" The {rest} features of smaller effect are not shown." if rest > 0 else ""
+    return [
+        paragraph(
+            "The mean prediction of some training rows in which one feature is set to each value and the others stay "
+            f"as they are, the largest change first. Bands hold 90 % of the belief about the mean.{more}"
+        ),
+        element("div", join(pictures), class_="panels"),
+        paragraph("These are effects on the prediction, not causes of the target.", class_="aside"),
+    ]
+
+
+def _next(run: Run) -> list[str]:
+    config = run.config
+    return advice(
+        run.scores[run.name],
+        run.differences,
+        run.level,
+        None if run.convergence is None else run.convergence.converged,
+        epistemic_share(run.pred),
+        len(run.test),
+        {"data": config["data"], "target": config["target"], "algorithm": config["algorithm"], "out": run.out},
+    )

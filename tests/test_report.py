@@ -1,0 +1,292 @@
+"""The reports: whole HTML with nothing in it but what was measured, and no value that becomes a tag."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lamu.cli.predictions import MEANING, columns, estimates, score_rows
+from lamu.convergence import Convergence
+from lamu.data import Encoding
+from lamu.likelihoods import Bernoulli, Gaussian
+from lamu.plots.style import INK, canvas
+from lamu.predictives import Mixture
+from lamu.report import Run, baselines, comparison_report, fit_report
+from lamu.report.advice import advice
+from lamu.report.effects import draw, effects
+from lamu.report.figures import picture
+from lamu.report.markup import element, table, text
+from lamu.scores import Estimate
+from tests.command_line import TASKS, fit_each_task, runner
+
+RANDOM = np.random.default_rng(0)
+VOID = {"meta", "br", "img", "link"}
+NASTY = ("<script>alert(1)</script>", 'a & "b" $x$ $', "it's <b>\x00\x85")
+
+
+class Page(HTMLParser):
+    """A parsed page: its elements, their attributes and its text; an unbalanced tag fails."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(source)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data) -> None:
+        if self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+
+def assert_self_contained(source: str) -> Page:
+    page = Page(source)
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "img", "link", "iframe", "object", "embed", "i", "b"}
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], attributes
+        for name in ("href", "xlink:href", "src"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+    assert source.count("url(") == source.count("url(#")
+    assert "@import" not in source
+    identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    targets = {str(attributes["href"])[1:] for tag, attributes in page.tags if tag == "a"}
+    assert targets <= set(identifiers)
+    assert len(source.encode()) < 2_000_000
+    return page
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory) -> Path:
+    return fit_each_task(tmp_path_factory)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_report_of_a_fit_is_one_whole_page(fitted, task) -> None:
+    page = assert_self_contained((fitted / task / "report.html").read_text(encoding="utf-8"))
+    metrics = json.loads((fitted / task / "metrics.json").read_text())
+    for name, value in metrics["scores"].items():
+        assert str(Estimate(value, metrics["standard_errors"][name])) in page.text
+    for words in ("gradient boosting", "linear model", "constant", "96 rows to learn from, 24 held out", "ivon"):
+        assert words in page.text
+    labels = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
+    features = len(json.loads((fitted / task / "config.json").read_text())["columns"])
+    assert len([label for label in labels if str(label).startswith("mean prediction against")]) == min(features, 12)
+    headings = [tag for tag, _ in page.tags if tag in ("h1", "h2")]
+    assert headings == ["h1", *["h2"] * 7]
+
+
+class Linear:
+    """A posterior of three draws of a slope on the first of some features; the others do nothing."""
+
+    slopes = jnp.array([1.0, 2.0, 3.0])
+
+    def __init__(self, likelihood) -> None:
+        self.likelihood = likelihood
+        self.model = SimpleNamespace(likelihood=likelihood, network="Linear()")
+
+    def predict(self, x) -> Mixture:
+        return Mixture.equal(self.likelihood, {}, self.slopes[:, None, None] * jnp.asarray(x)[None, :, :1], drawn=True)
+
+
+def test_an_effect_is_the_mean_prediction_with_the_spread_of_its_draws() -> None:
+    x = RANDOM.normal(size=(50, 2))
+    encoding = Encoding("y", "regression", (), ("a", "b"), units=(("y", 100.0, 10.0), ("a", 5.0, 2.0)))
+    first, second = effects(Linear(Gaussian(1.0)), x, encoding, seed=0)
+    assert (first.name, second.name) == ("a", "b")
+    value = (first.values - 5.0) / 2.0
+    np.testing.assert_allclose(first.mean[:, 0], 100.0 + 10.0 * 2.0 * value, rtol=1e-5)
+    np.testing.assert_allclose(first.deviation[:, 0], 10.0 * np.sqrt(2 / 3) * np.abs(value), rtol=1e-4, atol=1e-4)
+    assert second.size < 1e-3  # the draws of a mean over rows move together, not row by row
+
+
+def test_an_effect_of_words_is_at_its_levels() -> None:
+    x = np.stack([RANDOM.integers(1, 3, 40), RANDOM.normal(size=40)], axis=1)
+    encoding = Encoding("y", "binary", ("no", "yes"), ("kind", "b"), (("cat", "dog"), ()))
+    found = {effect.name: effect for effect in effects(Linear(Bernoulli()), x, encoding, seed=0)}
+    assert found["kind"].values.tolist() == ["cat", "dog"]
+    p = 1 / (1 + np.exp(-np.array([1.0, 2.0, 3.0])))
+    assert found["kind"].mean[0, 0] == pytest.approx(p.mean(), rel=1e-4)
+    labels = [label.get_text() for label in draw(found["kind"], "y").axes[0].get_xticklabels()]
+    assert labels == ["cat", "dog"]
+
+
+def nasty_run() -> Run:
+    """A run whose every name and label is HTML or a formula."""
+    encoding = Encoding("<img src=x onerror=alert(1)>", "binary", ("</td>no $", "<b>yes</b> $1$"), NASTY)
+    encoding = Encoding(**{**vars(encoding), "levels": ((), ("<i>red</i>", "$5"), ())})
+    x = np.stack([RANDOM.normal(size=60), RANDOM.integers(0, 3, 60), RANDOM.normal(size=60)], axis=1)
+    y = (RANDOM.uniform(size=60) < 1 / (1 + np.exp(-2 * x[:, 0]))).astype(np.int32)
+    posterior, train, test = Linear(Bernoulli()), np.arange(40), np.arange(40, 60)
+    pred = posterior.predict(x[test])
+    scores = estimates(score_rows(pred, y[test], encoding))
+    config = {
+        "data": "<data>.csv", "target": encoding.target, "algorithm": "<ivon>", "settings": {"a": "<1>"}, "folds": 0,
+        "likelihood": None, "prior_as_used": "Normal(<2>)", "temperature": 1.0, "seed": 0, "steps": 10,
+        "notes": ["<note> & more"], "versions": {"<python>": "3"},
+    }  # fmt: skip
+    return Run(
+        posterior, pred, columns(pred, test, y[test], encoding), encoding, x, train, test, y[test],
+        [{"loss": np.linspace(2, 1, 9), "validation_step": np.array([9]), "validation_nll": np.array([0.7])}],
+        {"<ivon>": scores, "constant": scores}, {"constant": Estimate(0.5, 0.1)}, MEANING, 0.9, canvas(3.0, 3.0),
+        Convergence(residual=3.0, dimension=4), config, 1.0, {}, "<out>",
+    )  # fmt: skip
+
+
+def test_no_value_becomes_a_tag() -> None:
+    page = assert_self_contained(fit_report(nasty_run()))
+    shown = page.text
+    for name in (*NASTY[:2], "it's <b>", "<img src=x onerror=alert(1)>", "</td>no $", "<b>yes</b> $1$", "<i>red</i>"):
+        assert name in shown
+    for words in ("<data>.csv", "<note> & more", "<python>", "lamu predict <out>", "It predicts better than"):
+        assert words in shown
+    assert "\x00" not in shown
+
+
+def test_elements_escape_what_they_hold() -> None:
+    assert element("td", "<b>", title='"&"') == '<td title="&quot;&amp;&quot;">&lt;b&gt;</td>'
+    assert element("p", element("b", 1)) == "<p><b>1</b></p>"
+    assert text("a\x08b\ud800") == "a�b�"
+    assert "&lt;1&gt;" in table("<1>", ("a",), [("b",)])
+
+
+def test_a_picture_has_the_colours_of_the_page_and_names_of_its_own() -> None:
+    def diagonal():
+        figure = canvas(3.0, 2.0)
+        figure.subplots().plot((0, 1), (0, 1), color=INK)
+        return figure
+
+    one, other, again = (picture(name, diagonal(), 'a "line"') for name in "aba")
+    assert INK not in one
+    assert "var(--ink)" in one
+    assert 'aria-label="a &quot;line&quot;"' in one
+    assert_self_contained(f"<html>{one}{other}</html>")
+    assert again == one  # no date, no random name
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_baselines_of_a_regression_are_what_they_say(whole) -> None:
+    x = RANDOM.normal(size=(300, 2))
+    y = np.round(3 * x[:, 0] + 2 * RANDOM.normal(size=300))
+    encoding = Encoding("y", "regression", (), ("a", "b"))
+    boosting, linear, constant = baselines(x[:200], y[:200], x[200:], y[200:], encoding, whole)
+    assert linear.log_prob.mean() > constant.log_prob.mean() + 0.2
+    assert linear.log_prob.mean() > boosting.log_prob.mean()  # the truth is linear
+    np.testing.assert_allclose(constant.pred.mean, y[:200].mean(), rtol=1e-5)
+    assert constant.pred.std[0] == pytest.approx(y[:200].std(), rel=0.05)
+    density = -0.5 * ((y[200:] - constant.pred.mean) / constant.pred.std) ** 2 - np.log(constant.pred.std * 2.50663)
+    np.testing.assert_allclose(constant.log_prob, density, atol=0.03 if whole else 1e-4)
+    assert (constant.log_prob < 0).all()
+
+
+def test_the_baselines_of_classes_know_words_and_classes_that_training_lacks() -> None:
+    kind = RANDOM.integers(1, 4, 300)
+    y = np.where(kind == 2, 0, 2)  # class 1 is never seen
+    x = np.stack([kind, RANDOM.normal(size=300)], axis=1)
+    encoding = Encoding("y", "classes", ("a", "b", "c"), ("kind", "b"), (("u", "v", "w"), ()))
+    for baseline in baselines(x[:200], y[:200], x[200:], y[200:], encoding, whole=False):
+        assert baseline.pred.mean.shape == (100, 3)
+        assert np.isfinite(baseline.log_prob).all()
+        np.testing.assert_allclose(baseline.pred.mean.sum(axis=1), 1.0, rtol=1e-5)
+        if baseline.name != "constant":  # codes in a line would not tell v from u and w
+            assert baseline.log_prob.mean() > -0.05
+
+
+WORDS = {"data": "a.csv", "target": "y", "algorithm": "ivon", "out": "run"}
+
+
+def test_advice_follows_what_was_found() -> None:
+    good = {"nll": Estimate(1.0, 0.1), "coverage": Estimate(0.9, 0.02)}
+    found = " ".join(advice(good, {"linear model": Estimate(0.3, 0.1)}, 0.9, True, 0.1, 500, WORDS))
+    assert "more rows would hardly reduce it" in found
+    for words in ("converged", "predicts these rows better", "too narrow", "too wide", "wide errors"):
+        assert words not in found
+    bad = good | {"coverage": Estimate(0.6, 0.02)}
+    found = advice(bad, {"linear model": Estimate(-0.3, 0.1)}, 0.9, False, 0.6, 50, WORDS)
+    for part, words in zip(found, ("not converged", "linear model predicts these rows better by 0.3 nats",
+                                   "too narrow", "more rows like these", "50 test rows", "lamu predict run"),
+                           strict=True):  # fmt: skip
+        assert words in part
+    assert "too wide" in " ".join(advice(good | {"coverage": Estimate(1.0, 0.0)}, {}, 0.9, None, 0.1, 500, WORDS))
+    noise = lambda rows: " ".join(advice({"ece": Estimate(0.2, 0.01)}, {}, 0.9, None, 0.1, rows, WORDS))
+    assert "calibrate them" in noise(2000)
+    assert "calibrate them" not in noise(50)  # as large as chance makes it
+
+
+def test_the_report_of_a_comparison_has_every_row() -> None:
+    row = lambda name, value: {
+        "algorithm": name, "scores": {"nll": value}, "standard_errors": {"nll": 0.1}, "evidence": None, "steps": None,
+        "seconds": float("nan"), "memory": None, "nll_difference": {"value": value - 1.0, "standard_error": 0.1},
+    }  # fmt: skip
+    about = {
+        "data": "<d>", "target": "<t>", "task": "binary", "rows": {"train": 10, "test": 5}, "splits": 1, "seed": 0,
+        "likelihood": None, "budget": {"batch_size": 64}, "notes": ["<n>"],
+    }  # fmt: skip
+    rows = [row("a", 1.0), row("b<", 0.5), row("c", 1.5), row("d", 1.01), {"algorithm": "e", "failure": "<why>"}]
+    page = assert_self_contained(comparison_report(about, rows, "a", MEANING, ["<legend>"], {"python": "3"}))
+    assert "Better than a by more than two standard errors of the nll: b<" in page.text
+    assert "Worse than a by more than two standard errors of the nll: c" in page.text
+    assert "do not tell from a: d" in page.text
+    for words in ("e: <why>", "<legend>", "<n>", "batch size 64"):
+        assert words in page.text
+
+
+def test_compare_writes_a_report_beside_its_table(capsys, tmp_path, monkeypatch) -> None:
+    lamu = runner(capsys, tmp_path, monkeypatch)
+    score = {"accuracy": 0.9, "nll": 0.3, "ece": 0.1}
+    split = {"scores": score, "standard_errors": score, "nll": [0.3] * 30, "steps": 4, "seconds": 1.0, "evidence": None}
+    answer = {"splits": [split], "streams": 1, "memory": None, "epochs": 4}
+    monkeypatch.setattr("lamu.cli.comparing.run", lambda task: answer)
+    words = ("compare", "iris", "--algorithms", "adam,ivon", "--epochs", "4", "--likelihood", "categorical")
+    ran = lamu(*words, "--report", "found.html")
+    assert ran.code == 0, ran.err
+    page = assert_self_contained((tmp_path / "found.html").read_text(encoding="utf-8"))
+    for name in ("adam", "ivon", "gradient boosting", "linear model", "constant"):
+        assert name in page.text
+    assert "gradient boosting" not in ran.out
+    again = lamu(*words, "--report", "found.html")
+    assert again.code == 2
+    assert "choose another --report" in again.err
+    assert "give FILE.html" in lamu(*words, "--report", "found.pdf").err
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("width", [390, 1100])
+def test_a_browser_shows_it_without_complaint(fitted, tmp_path, width) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("not run: no chromium")
+    (tmp_path / "nasty.html").write_text(fit_report(nasty_run()), encoding="utf-8")
+    for path in (*(fitted / task / "report.html" for task in TASKS), tmp_path / "nasty.html"):
+        words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+                 "--enable-logging=stderr", f"--window-size={width},2000", f"--screenshot={tmp_path / 'page.png'}",
+                 path.resolve().as_uri()]  # fmt: skip
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+        assert "CONSOLE" not in ran.stderr
+        assert (tmp_path / "page.png").stat().st_size > 10_000
