@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lamu.running.result import Diverged, Fit
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.sites import Site, site
+    from lamu.tabular import StackedFit, fit_table
     from lamu.target import Target
     from lamu.temperatures import TemperatureFit, fit_temperature
 
@@ -87,6 +88,7 @@ __all__ = [
     "Ranks",
     "Sensitivity",
     "Site",
+    "StackedFit",
     "Target",
     "TemperatureFit",
     "Unconverged",
@@ -106,6 +108,7 @@ __all__ = [
     "fit_evidence",
     "fit_folds",
     "fit_prior_scale",
+    "fit_table",
     "fit_temperature",
     "from_numpyro",
     "geometry",
@@ -152,6 +155,8 @@ _NAMES = {
     "fit": "lamu.loop",
     "FoldedFit": "lamu.folds",
     "fit_folds": "lamu.folds",
+    "StackedFit": "lamu.tabular",
+    "fit_table": "lamu.tabular",
     "absorb": "lamu.algorithms.post_hoc.neural_linear",
     "TemperatureFit": "lamu.temperatures",
     "fit_temperature": "lamu.temperatures",

@@ -26,6 +26,7 @@ from lamu.cli.outside import is_outside, likelihood_of
 from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
+from lamu.cli.stacked import described, is_stacked, stacked
 from lamu.cli.target_choice import Chosen, choose, told_beside
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
@@ -196,6 +197,7 @@ def train(
         Interrupted: at an interruption, where there is something to go on from.
         FileExistsError: if there is something at `out` that may not be replaced.
     """
+    begun = time.perf_counter()
     refuse_existing(out, force)
     request.check()
     recipe = find(default_algorithm() if algorithm is None else algorithm)
@@ -206,6 +208,7 @@ def train(
     data = Arrays.of((table.x, table.targets))
     training, test = data.take(train_rows), data.take(test_rows)
     x, y = training.x, training.y
+    seconds_reading, mixes = time.perf_counter() - begun, is_stacked(request, algorithm) and not settings
     chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
     model = model_for(encoding, x, y, chosen_likelihood.name)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
@@ -223,10 +226,14 @@ def train(
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
-            if folds:
+            mixture = None
+            if mixes:
+                fitted: Any = stacked(request, encoding, x, y, chosen_likelihood.name, request.seed)
+                mixture, fits, temperature, temperatures = fitted, (), 1.0, {}
+            elif folds:
                 temperature, temperatures = request.temperature or 1.0, {}
                 options = loop | {"temperature": temperature}
-                fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **options)
+                fitted = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **options)
                 fits = fitted.fits
             else:
                 temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
@@ -241,6 +248,7 @@ def train(
         convergence = fitted.posterior.convergence
         found = estimates(score_rows(pred, y_test, encoding))
         noise = float(pred.monte_carlo_error(y_test))
+        seconds_scoring = time.perf_counter() - start - seconds
         metrics = {
             "task": encoding.task,
             "rows": {"train": len(train_rows), "test": len(test_rows)},
@@ -251,6 +259,8 @@ def train(
             "convergence": None if convergence is None else convergence.describe(),
             "seconds": seconds,
             "seconds_compiling": seconds_compiling,
+            "seconds_reading": seconds_reading,
+            "seconds_scoring": seconds_scoring,
         }
         predictions = columns(pred, test_rows, y_test, encoding)
         known = test.take(known_rows(y_test))
@@ -262,24 +272,39 @@ def train(
             config = {
                 "format": FORMAT,
                 **encoding.describe(),
-                "algorithm": recipe.name,
-                "settings": {name: _plain(value) for name, value in {**_defaults(recipe), **chosen}.items()},
+                "algorithm": recipe.name if mixture is None else "fit_table",
+                "settings": (
+                    {name: _plain(value) for name, value in {**_defaults(recipe), **chosen}.items()}
+                    if mixture is None
+                    else {}
+                ),
                 **asdict(request),
                 "target": encoding.target,
                 "task": encoding.task,
                 "likelihood": chosen_likelihood.name,
                 "likelihoods_tried": {name: -mean for name, mean in chosen_likelihood.tried.items()},
-                "folds": folds,
-                **{name: loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
+                "folds": folds if mixture is None else mixture.folds,
+                "candidates": {} if mixture is None else mixture.weights,
+                "candidates_nll": (
+                    {} if mixture is None else {name: nll + encoding.log_unit for name, nll in mixture.nll.items()}
+                ),
+                **{
+                    name: None if mixture is not None else loop.get(name)
+                    for name in ("epochs", "batch_size", "validation", "stop")
+                },
                 "samples": request.samples or _default_samples(fitted.posterior),
-                "steps": sum(len(each.history["loss"]) for each in fits),
-                "network": repr(model.network),
-                "prior": repr(model.prior),
+                "steps": mixture.steps if mixture is not None else sum(len(each.history["loss"]) for each in fits),
+                "network": repr(fitted.posterior.model.network),
+                "prior": repr(fitted.posterior.model.prior if mixture is not None else model.prior),
                 "prior_as_used": repr(fitted.posterior.model.prior),
                 "precision": _precision(fitted.posterior),
                 "temperature": temperature,
                 "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
-                "prior_scales_tried": {f"{scale:g}": nll + encoding.log_unit for scale, nll in fitted.scales.items()},
+                "prior_scales_tried": (
+                    {}
+                    if mixture is not None
+                    else {f"{scale:g}": nll + encoding.log_unit for scale, nll in fitted.scales.items()}
+                ),
                 "standardised": True,
                 "notes": list(table.notes),
                 "posterior": fingerprint(folder / "posterior"),
@@ -306,10 +331,10 @@ def train(
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
-    show_line(
-        f"{recipe.name}{f' over {folds} folds' if folds else ''} on {request.data}: {_described(encoding)}; "
-        f"{len(train_rows)} rows fitted in {seconds:.1f} s"
-    )
+    ran = f"{recipe.name}{f' over {folds} folds' if folds else ''}" if mixture is None else "candidates over folds"
+    show_line(f"{ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s")
+    if mixture is not None:
+        show_line(described(mixture, encoding.log_unit))
     show_line(_compilation(seconds_compiling))
     if config["precision"] is not None:
         show_line(f"a Gaussian about the weights, its precision {config['precision']}")

@@ -25,6 +25,7 @@ from lamu.cli.defaults import (
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
+from lamu.cli.stacked import is_stacked, stacked
 from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
 from lamu.folds import epochs_of, fit_folds
@@ -64,15 +65,20 @@ def contest(
         table, train, test = learning_rows(whole, request, seed)
         data = Arrays.of((table.x, table.y))
         x, y = data.x[train], data.y[train]
-        model = model_for(table.encoding, x, y, request.likelihood_for(table.encoding, x, y, seed).name)
+        likelihood = request.likelihood_for(table.encoding, x, y, seed).name
+        model = model_for(table.encoding, x, y, likelihood)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()
         if keep is not None and isinstance(model.prior, LearnedNormal):
             model = replace(model, prior=model.prior.at(model.prior.start))
-        if folds:  # which choose no temperature, here as in `lamu fit`
+        mixes = algorithm == DEFAULT and is_stacked(request, None)
+        if mixes:
+            fitted: Any = stacked(request, table.encoding, x, y, likelihood, seed)
+            fits, temperature = (), 1.0
+        elif folds:  # which choose no temperature, here as in `lamu fit`
             temperature = request.temperature or 1.0
-            fitted: Any = fit_folds(model, (x, y), learner, folds=folds, seed=seed, temperature=temperature, **loop)
+            fitted = fit_folds(model, (x, y), learner, folds=folds, seed=seed, temperature=temperature, **loop)
             fits = fitted.fits
         else:
             temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
@@ -91,9 +97,11 @@ def contest(
                 "scores": {name: each.value for name, each in scores.items()},
                 "standard_errors": {name: each.error for name, each in scores.items()},
                 "nll": rows["nll"],
-                "steps": sum(len(each.history["loss"]) for each in fits),
+                "steps": fitted.steps if mixes else sum(len(each.history["loss"]) for each in fits),
                 "seconds": seconds,
-                "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in fitted.scales.items()},
+                "prior_scales_tried": (
+                    {} if mixes else {scale: nll + table.encoding.log_unit for scale, nll in fitted.scales.items()}
+                ),
                 "temperature": temperature,
                 "evidence": _evidence(fitted.posterior, (x, y), table.encoding.log_unit),
             }

@@ -1,4 +1,4 @@
-"""An ensemble: beliefs of one kind, side by side, none of which is more right than another."""
+"""An ensemble: beliefs of one kind, side by side, of equal weight unless weights are given."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ __all__ = ["Ensemble"]
 
 @record
 class Ensemble:
-    r"""An equal mixture of beliefs, \(q(\theta) = \frac1M \sum_k q_k(\theta)\).
+    r"""A mixture of beliefs, \(q(\theta) = \sum_k w_k q_k(\theta)\), with \(w_k = 1/M\) where no weights are given.
 
     Attributes:
         stacked: the members as one belief whose leaves have a leading axis of members.
+        log_weights: log w, `[M]`, normalised; None for equal weights.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -30,6 +31,7 @@ class Ensemble:
     """
 
     stacked: Family
+    log_weights: Any = None
 
     kind = "joint"
 
@@ -53,12 +55,27 @@ class Ensemble:
         return jax.tree.map(lambda leaf: leaf[index], self.stacked)
 
     def sample(self, key: RandomKey) -> Params:
-        """Returns a draw from a member that is drawn first, each with the same probability."""
+        """Returns a draw from a member that is drawn first, by its weight."""
         member_key, draw_key = jax.random.split(key)
-        return self.member(jax.random.randint(member_key, (), 0, self.count)).sample(draw_key)
+        if self.log_weights is None:
+            return self.member(jax.random.randint(member_key, (), 0, self.count)).sample(draw_key)
+        return self.member(jax.random.categorical(member_key, self.log_weights)).sample(draw_key)
 
     def draws(self, key: RandomKey, count: int) -> Params:
-        """Returns draws of every member, member after member; at least one of each, about `count` in all."""
+        """Returns draws of every member, member after member; at least one of each, about `count` in all.
+
+        Where there are weights, `count` draws of members that are chosen by systematic resampling.
+        """
+        if self.log_weights is not None:
+            return self._resampled(key, count)
         each = max(1, count // self.count)
         drawn = [member.draws(jax.random.fold_in(key, k), each) for k, member in enumerate(self.members)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *drawn)
+
+    def _resampled(self, key: RandomKey, count: int) -> Params:
+        place_key, draw_key = jax.random.split(key)
+        dtype = jnp.result_type(self.log_weights)
+        places = (jnp.arange(count, dtype=dtype) + jax.random.uniform(place_key, (), dtype)) / count
+        chosen = jnp.clip(jnp.searchsorted(jnp.cumsum(jnp.exp(self.log_weights)), places), 0, self.count - 1)
+        draw = lambda index, key: self.member(index).sample(key)
+        return jax.vmap(draw)(chosen, jax.random.split(draw_key, count))

@@ -2,6 +2,7 @@
 
 from lamu.networks.augmented import Augmented, InputNoise
 from lamu.networks.batch_norm import BatchNorm
+from lamu.networks.columns import Columns
 from lamu.networks.convolutional import ConvNet
 from lamu.networks.convolutions import holds_convolutions, loops_well
 from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
@@ -23,6 +24,7 @@ from lamu.networks.readouts import EveryStep, LastStep, MeanOfSteps, Readout
 from lamu.networks.residual import ResNet
 from lamu.networks.safetensors import read_safetensors, write_safetensors
 from lamu.networks.standardised import Standardised
+from lamu.networks.tabular import TableNetwork
 from lamu.networks.tokens import Tokens
 from lamu.networks.torch import Torch
 from lamu.networks.trained import Trained
@@ -37,6 +39,7 @@ __all__ = [
     "NNX",
     "Augmented",
     "BatchNorm",
+    "Columns",
     "ConvNet",
     "Dropout",
     "Embedded",
@@ -58,6 +61,7 @@ __all__ = [
     "Readout",
     "ResNet",
     "Standardised",
+    "TableNetwork",
     "Tokens",
     "Torch",
     "Trained",

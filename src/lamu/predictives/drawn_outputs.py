@@ -25,6 +25,7 @@ class DrawnOutputs:
         dispersion: the likelihood's parameters, `[S, ...]`.
         outputs: a compiled function of model, draws, x and offset that returns f, `[S, N, K]`.
         random: whether the draws are random, and not a point or points that stand for themselves.
+        log_weights: log w of each draw, `[S]`, normalised; None for equal weights.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -40,6 +41,7 @@ class DrawnOutputs:
     dispersion: Params
     outputs: Callable[..., Any] = static()
     random: bool = static(default=True)
+    log_weights: Any = None
 
     @property
     def support(self) -> Support:
@@ -49,4 +51,6 @@ class DrawnOutputs:
     def at(self, x: Rows, offset: Rows | None) -> Mixture:
         """Returns the predictive of these rows."""
         f = in_room(self.outputs, (self.model, *self.draws), (x, offset), axis=1)
-        return Mixture.equal(self.model.likelihood, self.dispersion, f, self.random)
+        if self.log_weights is None:
+            return Mixture.equal(self.model.likelihood, self.dispersion, f, self.random)
+        return Mixture(self.model.likelihood, self.dispersion, f, self.log_weights, self.random)

@@ -29,6 +29,7 @@ class Sampled(PredictiveRule):
 
     \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, x^*)), \qquad \theta_s \sim q \]
 
+    A weighted ensemble of points is summed exactly, each point with its weight.
 
     Examples:
         >>> from lamu.predictives import Sampled
@@ -38,6 +39,10 @@ class Sampled(PredictiveRule):
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
+        if isinstance(belief, Ensemble) and belief.log_weights is not None and _is_certain(belief):
+            points = belief.stacked.draws(key, 1)
+            one = jax.tree.map(lambda leaf: leaf[0], points)
+            return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
         require_room(belief, key, samples)
         # Draws may be on disk: as an argument of a compiled function all of them would be read.
         draws = belief.draws(key, samples) if isinstance(belief, Draws) else _draws(belief, key, samples)

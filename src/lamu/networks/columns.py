@@ -1,0 +1,161 @@
+"""The columns of a table as a network reads them: scaled, cut at quantiles, and categories apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["Columns"]
+
+_HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
+_LIMIT = 3.0  # where the robust scaling of such a column levels off
+_MOST_PIECES = 256  # of all columns together, unless each needs the fewest
+_FEWEST, _MOST = 4, 16
+
+
+@record
+class Columns:
+    r"""Two readings of the numbers x, both fixed before training: smooth ones z, and pieces p.
+
+    \[ z = \frac{u}{\sqrt{1 + (u/c)^2}}, \quad u = \frac{x - a}{b}, \qquad
+       p_t = 2 \operatorname{clip}\Big(\frac{x - q_t}{q_{t+1} - q_t}, 0, 1\Big) - m_t \]
+
+    a and b are mean and deviation; of a column with heavy tails median and interquartile range, and there alone c is
+    finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the mean. Categories become vectors of zeros with a
+    one among the smooth readings; an unknown one is all zeros.
+
+    Attributes:
+        levels: one integer a column: 0 for a number, K for codes 1 to K of categories.
+        shift: a of each number.
+        scale: b of each number.
+        limit: c of each number, infinity where the scaling is plain.
+        owner: the column of x that each piece cuts.
+        lower: \(q_t\) of each piece.
+        width: \(q_{t+1} - q_t\) of each piece.
+        centre: \(m_t\) of each piece.
+
+    Source: Gorishniy, Rubachev & Babenko (2022), equation 1; Holzmüller, Grinsztajn & Steinwart (2024), section 3, for
+    the robust scaling.
+
+    Examples:
+        >>> import numpy as np, jax.numpy as jnp
+        >>> from lamu.networks import Columns
+        >>> x = np.column_stack([np.arange(8.0), [1, 2, 1, 2, 1, 2, 1, 2]])
+        >>> columns = Columns.of(x, levels=(0, 2), pieces=2)
+        >>> smooth, pieces = columns.read(jnp.asarray(x[:2], jnp.float32))
+        >>> smooth.shape, pieces.shape
+        ((2, 3), (2, 2))
+    """
+
+    shift: Any
+    scale: Any
+    limit: Any
+    lower: Any
+    width: Any
+    centre: Any
+    levels: tuple[int, ...] = static()
+    owner: tuple[int, ...] = static()
+
+    @classmethod
+    def of(cls, x: Any, levels: tuple[int, ...] | None = None, pieces: int | None = None) -> Columns:
+        """Returns how the columns of training rows are read.
+
+        Args:
+            x: training inputs, `[N, D]`.
+            levels: one integer a column, 0 for a number; None where all are numbers.
+            pieces: of a column of numbers, at most; None for 4 to 16, fewer the more columns there are.
+
+        Raises:
+            ValueError: for inputs that are no matrix, or levels that do not fit them.
+        """
+        x = np.asarray(x, np.float64)
+        if x.ndim != 2:
+            raise ValueError(f"x has the shape {x.shape}; give one row of columns for each example")
+        known: tuple[int, ...] = (0,) * x.shape[1] if levels is None else tuple(int(count) for count in levels)
+        if len(known) != x.shape[1]:
+            raise ValueError(f"levels={known} are of {len(known)} columns and x has {x.shape[1]}; give one a column")
+        numbers = [column for column, count in enumerate(known) if not count]
+        if pieces is None:
+            pieces = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))
+        scaling = [_scaling(x[:, column]) for column in numbers]
+        cuts = [(column, *_cuts(x[:, column], pieces)) for column in numbers]
+        shift, scale, limit = np.array(scaling, np.float64).reshape(-1, 3).T
+        owner = [column for column, lower, _ in cuts for _ in lower]
+        lower, width = (np.concatenate([cut[part] for cut in cuts]) if cuts else np.zeros(0) for part in (1, 2))
+        found = np.clip((x[:, owner] - lower) / width, 0.0, 1.0) if owner else np.zeros((len(x), 0))
+        dtype = jax.dtypes.canonicalize_dtype(np.float64)
+        arrays = (part.astype(dtype) for part in (shift, scale, limit, lower, width, 2 * found.mean(axis=0)))
+        return cls(*arrays, levels=known, owner=tuple(owner))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The columns of numbers."""
+        return tuple(column for column, count in enumerate(self.levels) if not count)
+
+    @property
+    def smooth_width(self) -> int:
+        """How many smooth readings there are: one a number, and one a category."""
+        return len(self.numbers) + sum(self.levels)
+
+    @property
+    def piece_count(self) -> int:
+        """How many pieces there are."""
+        return len(self.owner)
+
+    @property
+    def numbers_with_pieces(self) -> int:
+        """How many columns are cut."""
+        return len(set(self.owner))
+
+    def read(self, x: Array) -> tuple[Array, Array]:
+        """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
+
+        Args:
+            x: inputs `[batch, D]`.
+
+        Raises:
+            ValueError: for another number of columns.
+        """
+        if x.shape[1:] != (len(self.levels),):
+            raise ValueError(f"inputs have the shape {x.shape[1:]} a row, the network was made for {len(self.levels)}")
+        fixed = [
+            jax.lax.stop_gradient(jnp.asarray(part, x.dtype))[None]
+            for part in (self.shift, self.scale, self.limit, self.lower, self.width, self.centre)
+        ]
+        shift, scale, limit, lower, width, centre = fixed
+        u = (x[:, np.array(self.numbers, int)] - shift) / scale
+        parts = [u / jnp.sqrt(1.0 + (u / limit) ** 2)]
+        for column, count in enumerate(self.levels):
+            if count:
+                parts.append((x[:, column, None] == jnp.arange(1, count + 1, dtype=x.dtype)[None]).astype(x.dtype))
+        pieces = 2.0 * jnp.clip((x[:, np.array(self.owner, int)] - lower) / width, 0.0, 1.0) - centre
+        return jnp.concatenate(parts, axis=1), pieces
+
+
+def _scaling(values: np.ndarray) -> tuple[float, float, float]:
+    """Shift, scale and limit of a column."""
+    mean, deviation = values.mean(), values.std()
+    if not deviation > 0:
+        return mean, 1.0, np.inf
+    if set(np.unique(values)) <= {0.0, 1.0}:
+        return mean, max(deviation, 0.25), np.inf  # scaled by a tiny deviation, the rare value would stand far out
+    if np.abs(values - mean).max() <= _HEAVY * deviation:
+        return mean, deviation, np.inf
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    spread = (high - low) / 1.349
+    return (median, spread, _LIMIT) if spread > 0 else (mean, deviation, _LIMIT)
+
+
+def _cuts(values: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lower ends and widths of the pieces of a column; none of one with two values, which a line separates."""
+    known = np.unique(values)
+    if len(known) < 3:
+        return np.zeros(0), np.zeros(0)
+    ends = known if len(known) <= pieces + 1 else np.unique(np.quantile(values, np.linspace(0, 1, pieces + 1)))
+    return (ends[:-1], np.diff(ends)) if len(ends) > 2 else (np.zeros(0), np.zeros(0))

@@ -1,0 +1,112 @@
+"""A network made for tables: a linear path, an additive path of piecewise-linear functions, and a perceptron."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.networks.activations import ACTIVATIONS, require_activation
+from lamu.networks.columns import Columns
+from lamu.networks.interface import Network
+from lamu.networks.multilayer import floating, require_widths
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["TableNetwork"]
+
+
+@record
+class TableNetwork(Network):
+    r"""The sum of a linear path, an additive path and a multilayer perceptron on the columns of a table.
+
+    \[ f(x) = b + W z(x) + A\, p(x) + V\, h_L, \qquad h_1 = a(U z(x) + P\, p(x) + c_1), \quad
+       h_{l+1} = a(W_l h_l + c_{l+1}) \]
+
+    with z the columns scaled and the categories as vectors of zeros with a one, and p the piecewise-linear encoding of
+    the numbers (`lamu.networks.Columns`). A linear model, a generalised additive model and a network are this function
+    with some of its weights at zero, so that they train in one compiled program and mix in one posterior.
+
+    Parameters stand at `linear/kernel`, `linear/bias`, `additive/kernel`, `hidden/smooth`, `hidden/pieces`,
+    `hidden/bias`, `layers/i/kernel`, `layers/i/bias` and `head/kernel`. The outputs' kernels start at zero, so that
+    every run starts from the same constant function; hidden kernels start as He normals.
+
+    Attributes:
+        columns: how columns are read; `Columns.of(x)` learns it from training rows.
+        widths: the widths of the hidden layers; none for the additive model alone.
+        activation: "relu", "tanh", "gelu", "silu" or "erf".
+
+    Raises:
+        ValueError: for a width that is not a positive integer, or an unknown activation.
+
+    Source: Gorishniy, Rubachev & Babenko (2022) for the encoding; Cheng et al. (2016) for the linear path.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> x, y = lamu.data.load("diabetes")
+        >>> network = lamu.networks.TableNetwork(lamu.networks.Columns.of(x, pieces=4), widths=(8,))
+        >>> params, state = network.init(jax.random.key(0), jnp.asarray(x), outputs=1)
+        >>> params["linear"]["kernel"].shape, params["additive"]["kernel"].shape, params["head"]["kernel"].shape
+        ((10, 1), (36, 1), (8, 1))
+        >>> network.apply(params, state, jnp.asarray(x), None, False)[0].shape
+        (442, 1)
+    """
+
+    columns: Columns
+    widths: tuple[int, ...] = static(default=(64, 64))
+    activation: str = static(default="relu")
+
+    linear = False
+    head = "head/*"
+    codes = ...
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(self.widths))
+        require_widths(self.widths)
+        require_activation(self.activation)
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns fresh parameters for inputs like `x`, and the empty state."""
+        dtype = floating(x)
+        smooth, pieces = self.columns.smooth_width, self.columns.piece_count
+        params: Params = {
+            "linear": {"kernel": jnp.zeros((smooth, outputs), dtype), "bias": jnp.zeros(outputs, dtype)},
+            "additive": {"kernel": jnp.zeros((pieces, outputs), dtype)},
+        }
+        if not self.widths:
+            return params, {}
+        he = lambda index, shape, inputs: (
+            jax.random.normal(jax.random.fold_in(key, index), shape, dtype) * (2.0 / inputs) ** 0.5
+        )
+        first, count = self.widths[0], smooth + self.columns.numbers_with_pieces
+        params["hidden"] = {
+            "smooth": he(0, (smooth, first), count),
+            "pieces": he(1, (pieces, first), 2 * count),
+            "bias": jnp.zeros(first, dtype),
+        }
+        params["layers"] = {
+            index: {"kernel": he(2 + index, (above, below), above), "bias": jnp.zeros(below, dtype)}
+            for index, (above, below) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True))
+        }
+        params["head"] = {"kernel": jnp.zeros((self.widths[-1], outputs), dtype)}
+        return params, {}
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns f(x) of shape `[batch, outputs]`, and the state unchanged."""
+        dtype = params["linear"]["kernel"].dtype
+        smooth, pieces = self.columns.read(x.astype(dtype))
+        f = smooth @ params["linear"]["kernel"] + pieces @ params["additive"]["kernel"]
+        if self.widths:
+            f = f + self._hidden(params, smooth, pieces) @ params["head"]["kernel"]
+        return f + params["linear"]["bias"][None], state
+
+    def _hidden(self, params: Params, smooth: Array, pieces: Array) -> Array:
+        activation, hidden = ACTIVATIONS[self.activation], params["hidden"]
+        h = activation(smooth @ hidden["smooth"] + pieces @ hidden["pieces"] + hidden["bias"][None])
+        for index in range(len(self.widths) - 1):
+            layer = params["layers"][index]
+            h = activation(h @ layer["kernel"] + layer["bias"][None])
+        return h

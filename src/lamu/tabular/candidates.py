@@ -1,0 +1,123 @@
+r"""The candidates for a table: which parts of a `TableNetwork` each one uses, and how far its prior lets them go.
+
+A candidate is the network with some of its parts at zero. The scale of a hidden part is relative to its inputs,
+\(g \sqrt{2 / \text{inputs}}\), so that one number suits tables of few and of many columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.networks import TableNetwork
+from lamu.priors import Normal
+from lamu.typing import Params
+
+__all__ = ["ADDITIVE", "NETWORKS", "Candidate", "candidates_for"]
+
+_INTERCEPT = 10.0  # a prior that is hardly felt
+_OUTPUTS = ("linear/kernel", "additive/kernel", "head/kernel")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A choice of parts, with the scales of their priors.
+
+    Attributes:
+        name: what it is called where candidates are listed.
+        additive: the scale of the additive path; zero leaves it out.
+        hidden: g, the scale of the perceptron relative to its inputs; zero leaves it out.
+        pieces: whether the perceptron reads the piecewise-linear encoding beside the smooth one.
+        varying: whether the noise of a regression depends on the row.
+        linear: the scale of the linear path.
+
+    Examples:
+        >>> from lamu.tabular.candidates import Candidate
+        >>> Candidate("linear").hidden
+        0.0
+    """
+
+    name: str
+    additive: float = 0.0
+    hidden: float = 0.0
+    pieces: bool = False
+    varying: bool = False
+    linear: float = 1.0
+
+    def scales(self, network: TableNetwork) -> dict[str, float]:
+        """Returns the scale of the prior of each part of a network, by path pattern; zero for a part left out.
+
+        Args:
+            network: the network.
+        """
+        scales = {"linear/kernel": self.linear, "linear/bias": _INTERCEPT, "additive/kernel": self.additive}
+        if not network.widths:
+            return scales
+        g, count = self.hidden, max(network.columns.smooth_width, 1)
+        scales |= {
+            "hidden/smooth": g * math.sqrt(2 / count),
+            "hidden/pieces": g * math.sqrt(1 / count) if self.pieces else 0.0,
+            "hidden/bias": float(g > 0),
+        }
+        for index, width in enumerate(network.widths[:-1]):
+            scales |= {f"layers/{index}/kernel": g * math.sqrt(2 / width), f"layers/{index}/bias": float(g > 0)}
+        return scales | {"head/kernel": 2 * g / math.sqrt(network.widths[-1])}
+
+    def prior(self, network: TableNetwork) -> Normal:
+        """Returns the prior; parts that are left out, which stay at zero, have the scale one.
+
+        Args:
+            network: the network.
+        """
+        return Normal({path: scale or 1.0 for path, scale in self.scales(network).items()})
+
+    def gates(self, network: TableNetwork, params: Params, means: int | None) -> Params:
+        """Returns ones for the weights that are free and zeros for the others, a tree like the network's parameters.
+
+        Args:
+            network: the network.
+            params: its parameters, of which shapes and dtypes count.
+            means: how many outputs are means; those behind them are of the noise. None where all are free.
+        """
+        scales = self.scales(network)
+
+        def leaf(name: str, weight: Any) -> Any:
+            gate = jnp.full(weight.shape, float(scales[name] > 0), weight.dtype)
+            if means is None or self.varying or name not in _OUTPUTS:
+                return gate
+            return gate.at[:, means:].set(0.0)
+
+        return tree.map_with_path(leaf, params)
+
+
+ADDITIVE = (Candidate("linear"), Candidate("additive", additive=0.3))
+NETWORKS = (
+    Candidate("network", hidden=1.0),
+    Candidate("wide-prior network", hidden=2.0),
+    Candidate("additive network", additive=1.0, hidden=1.0, pieces=True),
+    Candidate("wide-prior additive network", additive=1.0, hidden=2.0, pieces=True),
+)
+
+
+def candidates_for(varying: bool) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+    """Returns the candidates without and with hidden layers.
+
+    Args:
+        varying: whether the likelihood has a noise that may depend on the row; then the small ones come with and
+            without it, and networks with it.
+
+    Examples:
+        >>> from lamu.tabular.candidates import candidates_for
+        >>> [len(group) for group in candidates_for(varying=False)]
+        [2, 4]
+    """
+    if not varying:
+        return ADDITIVE, NETWORKS
+    with_noise = lambda each: Candidate(
+        f"{each.name}, varying noise", each.additive, each.hidden, each.pieces, True, each.linear
+    )
+    return (*ADDITIVE, *map(with_noise, ADDITIVE)), tuple(map(with_noise, NETWORKS))

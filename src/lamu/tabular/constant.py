@@ -1,0 +1,56 @@
+"""The best model without inputs, from which training starts: nobody should learn the mean by small steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from lamu.data.batch import Batch
+from lamu.likelihoods import Likelihood
+from lamu.typing import Array, Params
+
+__all__ = ["constant_of"]
+
+
+def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[Array, Params]:
+    r"""Returns the outputs, the same for every row, and the dispersions that make the targets most probable.
+
+    \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
+
+    Args:
+        likelihood: p(y | f).
+        batch: the rows.
+
+    Returns:
+        f, `[outputs]`, and the dispersions.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu.tabular.constant import constant_of
+        >>> batch = lamu.data.Batch.of(jnp.ones((4, 1)), jnp.array([1.0, 3.0, 2.0, 2.0]))
+        >>> constant_of(lamu.likelihoods.Poisson(), batch)[0].round(2).tolist()
+        [0.6...]
+    """
+    from scipy.optimize import minimize
+
+    first, unravel = ravel_pytree((jnp.zeros(likelihood.outputs(batch.y), batch.mask.dtype), likelihood.init(batch.y)))
+
+    def at(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = _loss(unravel(jnp.asarray(flat, first.dtype)), likelihood, batch)
+        return float(value), np.asarray(ravel_pytree(slope)[0], float)
+
+    found: Any = minimize(at, np.asarray(first, float), jac=True, method="L-BFGS-B", options={"maxiter": 50})
+    return unravel(jnp.asarray(found.x if np.isfinite(found.x).all() else first, first.dtype))
+
+
+@jax.jit
+@jax.value_and_grad
+def _loss(parts: tuple[Array, Params], likelihood: Likelihood, batch: Batch) -> Array:
+    intercept, dispersions = parts
+    f = jnp.broadcast_to(intercept[None], (batch.mask.shape[0], intercept.shape[0]))
+    total = batch.total(likelihood.log_prob(dispersions, f, batch.y)) + likelihood.log_prior(dispersions)
+    return (jnp.sum((intercept / 10) ** 2) / 2 - total) / batch.count

@@ -1,0 +1,167 @@
+r"""All candidates of one architecture, each over all folds, trained in one compiled program.
+
+Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
+
+\[ -\frac1{N_k} \log p_c(\theta) - \frac1{N_k} \sum_{i \notin k} \log p(y_i \mid x_i, \theta), \]
+
+by Adam under a rate that rises and falls. The run is cut into stretches, and the candidate's estimate after each is the
+average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better than its
+last point, and the best stretch is where the candidate stops. Candidates differ in arrays alone (the gates that hold
+some weights at zero, and the scales of the prior), so that one program serves all; minibatches are chosen beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
+from lamu.model import Model
+from lamu.objective import Objective
+from lamu.record import record, static
+from lamu.typing import Array, Params
+
+__all__ = ["Members", "Path", "order_of", "rows_padded", "train"]
+
+_WARMUP = 0.05  # of the steps
+
+
+@record
+class Members:
+    """What distinguishes the members, leaves with a leading axis of members.
+
+    Attributes:
+        params: where each starts.
+        gates: one for a free weight of the network and zero for one that stays at zero.
+        prior: the prior of each.
+        order: the numbers of the rows of every step, `[members, steps, batch]`.
+        held: the numbers of the rows that judge it, `[members, held]`.
+        data_size: how many rows each learns from.
+    """
+
+    params: Params
+    gates: Params
+    prior: Any
+    order: Array
+    held: Array
+    data_size: Array
+
+
+@dataclass(frozen=True)
+class Path:
+    """What training returns.
+
+    Attributes:
+        params: the averaged weights after every stretch, leaves `[members, stretches, ...]`.
+        log_density: of the rows that judge, `[members, stretches, held]`, in nats.
+    """
+
+    params: Params
+    log_density: np.ndarray
+
+
+@record
+class _Length:
+    steps: int = static()
+    stretches: int = static()
+    rate: float = static()
+
+
+def train(model: Model, members: Members, batch: Batch, stretches: int, rate: float) -> Path:
+    """Returns the path of every member.
+
+    Args:
+        model: network and likelihood; priors are the members' own.
+        members: what distinguishes them.
+        batch: all rows.
+        stretches: how many, a divisor of the steps.
+        rate: the largest learning rate.
+    """
+    length = _Length(members.order.shape[1], stretches, rate)
+    params, log_density = _train(length, model, members, batch)
+    return Path(params, np.asarray(log_density, float))
+
+
+@partial(jax.jit, static_argnums=0)
+def _train(length: _Length, model: Model, members: Members, batch: Batch) -> Any:
+    schedule = optax.cosine_onecycle_schedule(length.steps, length.rate, pct_start=_WARMUP)
+    optimiser = optax.adam(schedule)
+    each = length.steps // length.stretches
+
+    def member(own: Members) -> Any:
+        objective = Objective(replace(model, prior=own.prior), own.data_size)
+
+        def gated(params: Params) -> Params:
+            return {**params, "network": jax.tree.map(jnp.multiply, params["network"], own.gates)}
+
+        def loss(params: Params, rows: Array) -> Array:
+            return objective.mean_loss(gated(params), _taken(batch, rows), {}, train=True)[0]
+
+        def step(carry: Any, rows: Array) -> Any:
+            params, state, total = carry
+            gradient = jax.grad(loss)(params, rows)
+            with lenient():  # Optax counts steps in whole numbers
+                updates, state = optimiser.update(gradient, state)
+            params = jax.tree.map(jnp.add, params, updates)
+            return (params, state, jax.tree.map(jnp.add, total, params)), None
+
+        def stretch(carry: Any, rows: Array) -> Any:
+            params, state = carry
+            zero = jax.tree.map(jnp.zeros_like, params)
+            (params, state, total), _ = jax.lax.scan(step, (params, state, zero), rows)
+            average = gated(jax.tree.map(lambda leaf: leaf / each, total))
+            return (params, state), (average, model.log_likelihood(average, {}, _taken(batch, own.held))[0])
+
+        start = gated(own.params)
+        order = own.order.reshape(length.stretches, each, own.order.shape[1])
+        return jax.lax.scan(stretch, (start, optimiser.init(start)), order)[1]
+
+    return jax.vmap(member)(members)
+
+
+def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
+    """Returns the rows of every step, `[steps, batch]`: permutations of the rows, one after the other.
+
+    Args:
+        rows: the rows to learn from.
+        steps: how many steps.
+        batch: rows a step.
+        seed: of the permutations.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.tabular.training import order_of
+        >>> sorted(order_of(np.array([3, 5, 7, 9]), steps=2, batch=2, seed=0).ravel().tolist())
+        [3, 5, 7, 9]
+    """
+    random = np.random.default_rng(seed)
+    passes = -(-steps * batch // len(rows))
+    order = np.concatenate([random.permutation(rows) for _ in range(passes)])
+    return order[: steps * batch].reshape(steps, batch).astype(np.int32)
+
+
+def rows_padded(rows: int) -> int:
+    """Returns the number of rows that arrays are padded to, so that tables of nearly as many share a program.
+
+    Args:
+        rows: how many there are.
+
+    Examples:
+        >>> from lamu.tabular.training import rows_padded
+        >>> rows_padded(450), rows_padded(510), rows_padded(1000)
+        (512, 512, 1024)
+    """
+    step = max(8, 2 ** (max(rows, 1).bit_length() - 3))
+    return -(-rows // step) * step
+
+
+def _taken(batch: Batch, rows: Array) -> Batch:
+    take = lambda leaf: leaf[rows]
+    return Batch(take(batch.x), jax.tree.map(take, batch.y), take(batch.mask), take(batch.weight))

@@ -1,0 +1,131 @@
+"""A table's candidates: what is at zero stays, rows judge whom they did not teach, and weights follow the score."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu.families import Ensemble, Point
+from lamu.networks import Columns, TableNetwork
+from lamu.predictives import Sampled
+from lamu.tabular.candidates import ADDITIVE, NETWORKS, Candidate, candidates_for
+from lamu.tabular.constant import constant_of
+from lamu.tabular.training import order_of, rows_padded
+
+RANDOM = np.random.default_rng(0)
+X = np.column_stack(
+    [RANDOM.normal(size=60), RANDOM.standard_cauchy(60), RANDOM.integers(0, 2, 60), RANDOM.integers(0, 4, 60)]
+)
+LEVELS = (0, 0, 0, 3)
+COLUMNS = Columns.of(X, LEVELS, pieces=4)
+
+
+def test_pieces_interpolate_between_quantiles_and_categories_stand_apart():
+    columns = Columns.of(np.arange(9.0)[:, None], pieces=2)
+    _, pieces = columns.read(jnp.array([[-5.0], [2.0], [4.0], [100.0]]))
+    centred = np.asarray(pieces) + np.asarray(columns.centre)
+    np.testing.assert_allclose(centred, [[0, 0], [1, 0], [2, 0], [2, 2]], atol=1e-6)
+    smooth, cut = COLUMNS.read(jnp.asarray(X, jnp.float32))
+    assert smooth.shape == (60, 6)
+    assert cut.shape == (60, 8)
+    np.testing.assert_array_equal(smooth[:, 3:], X[:, 3, None] == np.arange(1, 4))
+    assert np.abs(smooth[:, 1]).max() < 3.0 < np.abs(X[:, 1]).max()  # the heavy tail is levelled
+    np.testing.assert_allclose(cut.mean(axis=0), 0.0, atol=1e-5)
+
+
+def test_columns_refuse_what_does_not_fit():
+    with pytest.raises(ValueError, match="4 columns and x has 3"):
+        Columns.of(X[:, :3], LEVELS)
+    with pytest.raises(ValueError, match="made for 4"):
+        COLUMNS.read(jnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize("candidate", [*ADDITIVE, *NETWORKS], ids=lambda each: each.name)
+def test_parts_that_a_candidate_lacks_stay_at_zero(candidate):
+    network = TableNetwork(COLUMNS, (5, 4))
+    params = network.init(jax.random.key(0), jnp.asarray(X, jnp.float32), 2)[0]
+    gates = candidate.gates(network, params, means=1)
+    candidate.prior(network).check(params)
+    assert bool(gates["additive"]["kernel"].any()) == (candidate.additive > 0)
+    assert bool(gates["head"]["kernel"][:, 0].all()) == (candidate.hidden > 0)
+    assert bool(gates["hidden"]["pieces"].all()) == candidate.pieces
+    # The noise is its own intercept unless it may vary, and that is free.
+    assert not np.any(gates["linear"]["kernel"][:, 1])
+    assert np.all(gates["linear"]["bias"])
+
+
+def test_order_takes_every_row_once_before_any_twice_and_none_that_is_held():
+    rows = np.arange(0, 40, 2)
+    order = order_of(rows, steps=10, batch=4, seed=1)
+    assert sorted(order[:5].ravel().tolist()) == rows.tolist() == sorted(order[5:].ravel().tolist())
+    assert rows_padded(8) == 8
+    assert rows_padded(1001) == rows_padded(1024) == 1024
+
+
+def test_constant_is_the_frequencies():
+    y = jnp.array([0, 0, 0, 1, 2, 2])
+    batch = lamu.data.Batch.of(jnp.ones((6, 1)), y)
+    intercept, _ = constant_of(lamu.likelihoods.Categorical(3), batch)
+    np.testing.assert_allclose(jax.nn.softmax(intercept), [0.5, 1 / 6, 1 / 3], atol=0.02)
+
+
+def test_weights_of_an_ensemble_reach_predictions_and_draws():
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+    stacked = {
+        "network": {"layers": {0: {"kernel": jnp.array([[[0.0]], [[4.0]]]), "bias": jnp.zeros((2, 1))}}},
+        "likelihood": {},
+    }
+    belief = Ensemble(Point(stacked), jnp.log(jnp.array([0.75, 0.25])))
+    pred = Sampled().predict(model, belief, {}, jnp.ones((1, 1)), 8, jax.random.key(0))
+    assert float(pred.mean[0]) == pytest.approx(1.0, abs=1e-6)
+    assert float(pred.variance[0]) == pytest.approx(1.0 + 0.75 * 1.0 + 0.25 * 9.0, abs=1e-5)
+    # Systematic resampling: exactly a quarter of the draws.
+    drawn = belief.draws(jax.random.key(1), 100)["network"]["layers"][0]["kernel"]
+    assert int((drawn > 2).sum()) == 25
+    one = jax.vmap(belief.sample)(jax.random.split(jax.random.key(2), 400))["network"]["layers"][0]["kernel"]
+    assert abs(int((one > 2).sum()) - 100) < 44  # five deviations of a binomial: failure rate 6e-7
+
+
+def test_stack_is_near_the_noise_of_a_line_and_saves(tmp_path):
+    x = RANDOM.normal(size=(80, 2))
+    y = x @ [1.0, -2.0] + 0.3 * RANDOM.normal(size=80) + 50.0
+    found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=2)
+    assert isinstance(found, lamu.StackedFit)
+    # Rows that judge are unseen: the stack is near the entropy of the noise, and no candidate far below it.
+    entropy = 0.5 * np.log(2 * np.pi * np.e * 0.09)
+    assert entropy - 0.3 < found.stacked_nll < entropy + 0.4
+    assert found.stacked_nll <= min(found.nll.values()) + 0.05
+    folder = found.posterior.save(tmp_path / "posterior")
+    x_new = x[:5] + 0.1
+    before, after = found.posterior.predict(x_new), lamu.load(folder).predict(x_new)
+    np.testing.assert_array_equal(before.mean, after.mean)
+    np.testing.assert_allclose(before.mean, x_new @ [1.0, -2.0] + 50.0, atol=0.5)
+
+
+def test_held_rows_do_not_teach():
+    # Targets that are noise: whoever learned from a row would predict it better than the noise allows.
+    x, y = RANDOM.normal(size=(60, 3)), RANDOM.normal(size=60)
+    found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=2, steps=300)
+    assert min(found.nll.values()) > 0.5 * np.log(2 * np.pi * y.var()) + 0.5 - 0.1
+
+
+def test_noise_may_vary_only_where_there_is_one():
+    assert all(not each.varying for group in candidates_for(False) for each in group)
+    assert [each.varying for each in candidates_for(True)[0]] == [False, False, True, True]
+    assert Candidate("linear").scales(TableNetwork(COLUMNS, ()))["additive/kernel"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 1}, "folds=1 cannot be made of 60"),
+        ({"folds": 61}, "folds=61"),
+        ({"steps": 3}, "steps=3 are too few"),
+    ],
+)
+def test_settings_that_cannot_be_meant(options, message):
+    with pytest.raises(ValueError, match=message):
+        lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), **options)
