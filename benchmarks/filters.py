@@ -1,6 +1,6 @@
 """Smooth filters against independent ones on 500 images: `python -m benchmarks.filters`.
 
-A ConvNet learns 500 images of Fashion-MNIST under a prior of independent normal weights and under `FilterGroups` for
+A ConvNet learns 500 images of Fashion-MNIST under independent normal weights and under `FilterGroups` for
 the convolutions, whose filters are smooth; everything else is the same. The belief is IVON's at a cold temperature: at
 T = 1 the bound of a mean field about 13,000 weights and 500 rows is greatest near the prior, and the independent run
 does not learn, under a scale of 1, of 0.3 or by fan-in, and with three times as many epochs. The temperature was chosen
