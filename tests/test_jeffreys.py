@@ -76,10 +76,14 @@ def test_a_last_layer_has_its_own_information() -> None:
     network, x = MLP((2,), "tanh"), jnp.asarray(rng.normal(size=(30, 2)))
     first, last = (network.init(jax.random.key(1), x, 1)[0]["layers"][i] for i in (0, 1))
     nothing = {"bias": None, "kernel": None}
-    prior = Jeffreys(network, Bernoulli(), x, frozen={"layers": {0: first, 1: nothing}})
+    model = lamu.Model(network, Bernoulli(), Jeffreys(network, Bernoulli(), x))
+    model = model.freeze({"network": {"layers": {0: first, 1: last}}}, "layers/0/*")
+    free = model.init(jax.random.key(0), lamu.data.Batch.of(x, jnp.zeros(30)))[0]["network"]
+    assert lamu.tree.paths(free) == ["layers/1/bias", "layers/1/kernel"]
     hidden = jnp.tanh(x @ first["kernel"] + first["bias"][None])
     expected = Jeffreys(Linear(), Bernoulli(), hidden).log_prob({"layers": {0: last}})
-    np.testing.assert_allclose(prior.log_prob({"layers": {0: nothing, 1: last}}), expected, rtol=1e-8)
+    params = {"network": {"layers": {0: nothing, 1: last}}, "likelihood": {}}
+    np.testing.assert_allclose(model.log_prior(params), expected, rtol=1e-8)
 
 
 def test_a_linear_network_of_gaussian_targets_has_a_flat_prior() -> None:

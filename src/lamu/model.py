@@ -92,7 +92,7 @@ class Model(Target):
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
         # On all weights, also those to be frozen: a pattern that is about frozen leaves alone is no mistake.
-        self.prior.check(weights)
+        self.free_prior.check(weights)
         return self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
 
     def _check_width(self, weights: Params, state: Any, batch: Batch) -> None:

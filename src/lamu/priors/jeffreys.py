@@ -2,6 +2,7 @@ r"""Jeffreys' prior: the root of the determinant of the Fisher information, whic
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -28,13 +29,13 @@ class Jeffreys(Prior):
     with Λ the Fisher information of the likelihood about f. Its density is unnormalised, and often improper: of a
     linear network with Gaussian targets it is flat. Logistic regression under it is Firth's, whose mode is finite where
     classes are separated. One evaluation takes \(N K D\) numbers and \(D^3\) operations, so it is for small networks,
-    or for a last layer with the others frozen (`Model.freeze`, and `frozen` here).
+    or for a last layer with the others frozen (`Model.freeze`): the information is then about the free weights.
 
     Attributes:
         network: f, without random layers and without a state.
         likelihood: p(y | f), without dispersions to learn.
         x: the inputs of the data, `[N, ...]`.
-        frozen: values of leaves that the model freezes, as `Model.frozen`; None where all are free.
+        frozen: values of leaves that are frozen, filled in by `given`; None where all are free.
 
     Raises:
         ValueError: where F is singular at the first parameters: some direction of the weights changes no output.
@@ -67,6 +68,10 @@ class Jeffreys(Prior):
                 f"the Fisher information of {tree.dimension(params)} weights at {jnp.shape(self.x)[0]} inputs is "
                 "singular: some direction changes no output; take a smaller network, or freeze all but a layer"
             )
+
+    def given(self, frozen: Params) -> Prior:
+        """Returns the prior of the free leaves, by their own Fisher information at the frozen ones."""
+        return replace(self, frozen=frozen)
 
     def log_prob(self, params: Params) -> Array:
         r"""Returns \(\frac12 \log\det F(\theta)\), a scalar; NaN or very low where F is singular."""
