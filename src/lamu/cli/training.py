@@ -23,6 +23,7 @@ from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.outside import is_outside, likelihood_of
+from lamu.cli.planning import plan
 from lamu.cli.predictions import columns, estimates, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
@@ -62,6 +63,7 @@ class Request:
         temperature: T of the posterior; None for the one that training rows set aside choose.
         likelihood: one of `lamu.cli.defaults.LIKELIHOODS`, of the task, or `package.module:name`; None for the
             one that training rows choose.
+        separator: what stands between the fields of a CSV file; None where its first line decides.
     """
 
     data: str
@@ -77,6 +79,7 @@ class Request:
     max_memory: str | None = None
     temperature: float | None = None
     likelihood: str | None = None
+    separator: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -105,7 +108,7 @@ class Request:
 
     def read(self) -> Table:
         """Returns the table."""
-        return read(self.data, self.target, self.task, impute=self.impute)
+        return read(self.data, self.target, self.task, self.impute, self.separator)
 
     def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
         """Returns the options of the loop: what was asked, and the defaults where nothing was.
@@ -205,6 +208,8 @@ def train(
             show_notes(table.notes)
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
+            show_line(plan(model, learner, len(x), folds, request.temperature, loop.get("epochs")))
+            sys.stdout.flush()  # before minutes of work, not after
         loop |= {"checkpoint": place, "resume": resume}
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.

@@ -83,7 +83,11 @@ class Table:
 
 
 def read(
-    data: str | os.PathLike[str], target: str | None = None, task: str | None = None, impute: bool = False
+    data: str | os.PathLike[str],
+    target: str | None = None,
+    task: str | None = None,
+    impute: bool = False,
+    separator: str | None = None,
 ) -> Table:
     """Reads a table to learn from: its features, its target, and the task that the target's type decides.
 
@@ -98,6 +102,7 @@ def read(
         task: "regression", "binary" or "classes", to override the decision.
         impute: whether missing features are filled: numbers by the median, with a further column that marks them, and
             words by a level of their own. A missing target is never filled.
+        separator: what stands between the fields of a CSV file; found by its first line where None.
 
     Returns:
         The table; `Table.refit` gives it what the training rows alone say.
@@ -115,7 +120,7 @@ def read(
     """
     if task is not None and task not in TASKS:
         raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
-    source = open_source(data)
+    source = open_source(data, separator=separator)
     if target is None:
         target = source.target
     if target is None:
@@ -137,7 +142,7 @@ def read(
     return _table(features, y, encoding, (*source.notes, *notes, *features.notes))
 
 
-def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
+def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | None = None) -> Table:
     """Reads a table to predict: the same features by name, in the same order, and the target where it is there.
 
     Words that training did not have are unknown, the code 0, and a note counts them.
@@ -145,6 +150,7 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
     Args:
         data: as for `read`.
         encoding: the encoding of the table that was learnt from.
+        separator: as for `read`.
 
     Returns:
         The table; its `y` is None without a target column, or where that column is empty. Further columns are left out,
@@ -160,7 +166,7 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
         >>> table.match("iris", fitted).y.shape
         (150,)
     """
-    source = open_source(data, text=_of_text(encoding))
+    source = open_source(data, _of_text(encoding), separator)
     lacking = [name for name in encoding.columns if name not in source.frame]
     if lacking:
         raise DataError(
