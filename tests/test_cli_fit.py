@@ -155,13 +155,17 @@ def test_a_fit_that_the_loop_broke_off_is_not_written(lamu, tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]  # the temperatures that were tried
 
 
-def test_our_own_faults_keep_their_traceback(lamu, tmp_path, monkeypatch):
+def test_our_own_faults_are_a_line_and_a_traceback_when_asked(lamu, tmp_path, monkeypatch):
     def broken(*arguments, **options):
         return np.ones(2) + np.ones(3)
 
     monkeypatch.setattr("lamu.cli.training.score_rows", broken)
+    ran = lamu("fit", "iris", "--out", "run", *QUICK)
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert ran.err.startswith("lamu: ValueError: operands could not be broadcast")
+    assert "--debug shows where" in ran.err
     with pytest.raises(ValueError, match="broadcast"):
-        lamu("fit", "iris", "--out", "run", *QUICK)
+        lamu("fit", "iris", "--out", "run", "--debug", *QUICK)
     assert list(tmp_path.iterdir()) == []
 
 

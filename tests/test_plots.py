@@ -12,7 +12,7 @@ import pytest
 from jax.scipy.stats import norm
 
 from lamu import plots, scores
-from lamu.plots.style import canvas, likely_range
+from lamu.plots.style import canvas, likely_range, literal
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
@@ -155,3 +155,53 @@ def test_pictures_are_drawn_on_the_axes_that_are_given() -> None:
 def test_planes_refuse_what_they_cannot_show(make, words) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+# The course of a run, abstention and comparisons
+
+
+def test_the_risk_is_that_of_the_most_certain_rows_and_the_line_that_of_all() -> None:
+    total = np.arange(1.0, 101.0)
+    pred = SimpleNamespace(support=Real(), mean=np.zeros(100), total=total)
+    axes = plots.risk_coverage(pred, total)  # the error of a row is its uncertainty
+    base, curve = (np.asarray(each.get_xydata()) for each in axes.lines[:2])
+    np.testing.assert_allclose(curve[49], [0.5, np.sqrt(np.mean(total[:50] ** 2))])
+    np.testing.assert_allclose(base[:, 1], np.sqrt(np.mean(total**2)))
+    mine = canvas(3.0, 3.0).subplots()
+    many = SimpleNamespace(support=TwoClasses(), mean=RANDOM.uniform(size=5000), total=RANDOM.uniform(size=5000))
+    assert plots.risk_coverage(many, np.zeros(5000, int), mine) is mine
+    assert len(mine.lines[1].get_xdata()) <= 200  # a file of a point a row would be large
+
+
+def test_a_forest_has_an_interval_for_each_estimate_from_the_top() -> None:
+    found = {"a $b$": scores.Estimate(-0.2, 0.05), "c": scores.Estimate(0.1, float("nan"))}
+    axes = plots.forest(found, "nll", "nats")
+    (intervals,) = axes.collections
+    ends = [path.vertices[:, 0] for path in intervals.get_paths()]
+    np.testing.assert_allclose(ends[0], [-0.2 - 1.96 * 0.05, -0.2 + 1.96 * 0.05])
+    np.testing.assert_allclose(ends[1], [0.1, 0.1])
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    axes.figure.canvas.draw()
+    with pytest.raises(ValueError, match="no estimate"):
+        plots.forest({})
+
+
+def test_curves_are_means_of_parts_and_leave_out_the_first_tenth() -> None:
+    loss = np.concatenate([np.full(100, 1000.0), np.linspace(2.0, 1.0, 900)])
+    axes = plots.training_curve([{"loss": loss}, {"loss": loss + 1.0}])
+    steps, values = axes.lines[0].get_data()
+    assert (len(steps), steps[-1]) == (200, 1000)
+    assert np.mean(values) == pytest.approx(loss.mean())
+    assert axes.get_ylim()[1] < 5
+    history = {"loss": loss, "validation_step": np.array([500, 1000]), "validation_nll": np.array([1.2, 1.1])}
+    np.testing.assert_array_equal(plots.validation_curve(history).lines[0].get_xydata(), [[500, 1.2], [1000, 1.1]])
+    for draw in (plots.training_curve, plots.validation_curve):
+        with pytest.raises(ValueError, match="no history has a"):
+            draw({"loss": np.zeros(0)})
+
+
+def test_names_are_no_formulas() -> None:
+    axes = canvas(3.0, 3.0).subplots()
+    axes.set_title(literal("a $\\frac$ b"))
+    axes.figure.canvas.draw()
+    assert axes.title.get_text() == "a \\$\\frac\\$ b"

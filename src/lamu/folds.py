@@ -29,7 +29,7 @@ from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
 from lamu.supports import value_of
 
-__all__ = ["FoldedFit", "epochs_of", "fit_folds", "folds_for", "folds_of", "length_of_members"]
+__all__ = ["FoldedFit", "epochs_of", "fit_folds", "fits_of", "folds_for", "folds_of", "length_of_members"]
 
 _WIDTHS = (1.0, 2.0, 0.5)
 _ENOUGH_ROWS = 1000
@@ -130,7 +130,7 @@ def fit_folds(
         held = parts[k]
         learned = np.setdiff1d(np.arange(rows.count), held)
         place = of_part(checkpoint, f"{under}fold-{k}")
-        options_of_k = {**options, "seed": seed + k, "validation": rows.take(held), "checkpoint": place}
+        options_of_k = {**options, "seed": (seed + k) % 2**32, "validation": rows.take(held), "checkpoint": place}
         found = fit(model, rows.take(learned), algorithm, **options_of_k)
         if found.interrupted:  # who stops a member means the ensemble, of which a part would be another answer
             raise KeyboardInterrupt
@@ -154,6 +154,25 @@ def folds_for(rows: int) -> int:
         (5, 3)
     """
     return max(2, min(_FOLDS, rows // 2))
+
+
+def fits_of(rows: int, folds: int, learned: bool) -> int:
+    """Returns how many fits `fit_folds` makes.
+
+    Args:
+        rows: the rows of all folds.
+        folds: K.
+        learned: whether the scale of the prior is to be chosen.
+
+    Examples:
+        >>> from lamu.folds import fits_of
+        >>> fits_of(100, 5, learned=True), fits_of(100, 5, learned=False), fits_of(10_000, 5, learned=True)
+        (15, 5, 7)
+    """
+    if not learned:
+        return folds
+    judging = _judging(-(-rows // folds), folds)
+    return len(_WIDTHS) * judging + folds - judging
 
 
 def length_of_members(rows: int, folds: int) -> dict[str, Any]:
@@ -213,7 +232,7 @@ def _chosen(model: Model, parts: Sequence[np.ndarray], member: Any) -> tuple[lis
     prior = model.prior
     if not isinstance(prior, LearnedNormal):
         return [], {}
-    folds = 1 if len(parts[0]) >= _ENOUGH_ROWS else len(parts)
+    folds = _judging(len(parts[0]), len(parts))
     tried: dict[float, tuple[float, list[Fit]]] = {}
     for factor in _WIDTHS:
         scale = float(prior.start) * factor
@@ -223,6 +242,11 @@ def _chosen(model: Model, parts: Sequence[np.ndarray], member: Any) -> tuple[lis
     fits = tried[best][1]
     rest = [member(replace(model, prior=prior.at(best)), k, f"scale-{best:g}-") for k in range(folds, len(parts))]
     return [*fits, *rest], {scale: nll for scale, (nll, _) in tried.items()}
+
+
+def _judging(rows_of_fold: int, folds: int) -> int:
+    """Returns how many folds compare the scales: one that has enough rows, or all."""
+    return 1 if rows_of_fold >= _ENOUGH_ROWS else folds
 
 
 def _nll(member: Fit) -> float:

@@ -31,6 +31,7 @@ from lamu.running.progress import Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, array_blocks, passes_over, stream_blocks
+from lamu.running.seeds import whole_seed
 from lamu.running.sharding import Devices
 from lamu.running.validation import Best, posterior_nll, set_aside, validation_nll
 from lamu.target import Target
@@ -115,7 +116,7 @@ def fit(
         ValueError: for data that the model cannot take, options that contradict each other, a checkpoint of another
             run, no epochs for a network that is not trained or that leaves open what becomes of its statistics, or
             what cannot be done within `max_memory` or over `mesh`.
-        TypeError: for data that cannot be read, or a mesh that is none.
+        TypeError: for data that cannot be read, a seed that is no whole number, or a mesh that is none.
         Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
 
     An error of the work after the steps (a curvature, a posterior) has an attribute `fit` too, with the point that the
@@ -129,6 +130,7 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
+    seed = whole_seed(seed)
     model = model.named(data)
     rows = model.read(data)
     if batch_size < 1:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lamu import memory, store
 from lamu.convergence import Convergence
+from lamu.data.spelling import elsewhere
 from lamu.families import Draws, Family
 from lamu.networks import Network, Standardised
 from lamu.predictives import OfTrials, Predictive, PredictiveRule
@@ -25,6 +26,15 @@ from lamu.target import Target
 from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["Posterior", "load"]
+
+
+_ELSEWHERE = {
+    "predict_proba": "posterior.predict(x).probabilities",
+    "predict_interval": "posterior.predict(x).interval(0.9)",
+    "fit": "lamu.fit(model, (x, y), algorithm)",
+    "score": "lamu.scores.nll(posterior.predict(x), y), or another of lamu.scores",
+    "load": "lamu.load(path)",
+}
 
 
 @record
@@ -157,6 +167,10 @@ class Posterior:
             return self.belief.samples
         raise AttributeError(f"a {type(self.belief).__name__} belief holds no draws; use sample(key, n)")
 
+    def __getattr__(self, name: str) -> Any:
+        """Says where what other libraries' models can do is found here."""
+        return elsewhere(self, name, _ELSEWHERE)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums, and nothing executable.
 
@@ -221,10 +235,14 @@ def load(path: str | os.PathLike[str], network: Network | Any = None) -> Posteri
     content, arrays = store.read(path)
     if not isinstance(content, dict) or content.get("record") != "posterior.Posterior":
         raise store.StoreError(f"{str(path)!r} holds no posterior")
+    known: Any = None
     if network is not None:
         holder, field = content["fields"]["model"]["fields"], "network"
         while not isinstance(network, Standardised) and holder[field]["record"] == "networks.Standardised":
             holder, field = holder[field]["fields"], "base"
         holder[field] = {"record": "given", "fields": {}}
-        return decode(content, arrays, known={"given": lambda: network})
-    return decode(content, arrays)
+        known = {"given": lambda: network}
+    try:
+        return decode(content, arrays, known=known)
+    except KeyError as error:  # checksums that fit, and yet
+        raise store.StoreError(f"{str(path)!r} was altered after it was saved: {error} is missing") from error

@@ -28,9 +28,10 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
 from lamu.running.validation import set_aside
 
-__all__ = ["PriorScaleFit", "fit_prior_scale"]
+__all__ = ["MOST_SCALES", "PriorScaleFit", "fit_prior_scale"]
 
 _FARTHEST = 3  # doublings or halvings of the first guess
+MOST_SCALES = 2 + _FARTHEST  # that `descended` tries
 _ROUNDS = 3  # first rounds' steps of a run that only compares, where no length is given
 _LAST = 5  # validations, which are averaged: a single one of a stochastic state is noisy
 

@@ -7,17 +7,19 @@ whole.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from lamu.drafts import hidden_beside
 
 __all__ = ["StoreError", "read", "read_content", "write"]
 
@@ -43,7 +45,9 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     Raises:
         FileExistsError: if there is something at `path`: nothing is overwritten.
         FileNotFoundError: if the parent folder does not exist.
-        ValueError: for an array of Python objects.
+        PermissionError: if nothing can be made there.
+        TypeError: if `path` is no path.
+        ValueError: for an array of Python objects, or a name that is too long.
 
     Examples:
         >>> import numpy as np, tempfile, pathlib
@@ -53,7 +57,7 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
         >>> store.read(folder)[0]
         {'answer': 42}
     """
-    path = Path(path)
+    path = _path(path)
     if path.exists():
         raise FileExistsError(
             f"{str(path)!r} exists already and is not overwritten; choose another folder or remove it"
@@ -68,7 +72,12 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     body = {"format": FORMAT, "arrays": list(arrays), "content": content}
     text = json.dumps(body, indent=1, allow_nan=True).encode()
     named: dict[str, Any] = {f"a{index}": array for index, array in enumerate(arrays.values())}
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        draft = hidden_beside(path)
+    except OSError as error:
+        raise PermissionError(
+            f"nothing can be made in the folder {str(path.parent)!r} ({str(error.strerror).lower()}); choose another"
+        ) from error
     try:
         # To the file itself, array after array and piece after piece: arrays that lie on disk may exceed the memory.
         with _synced(draft / _ARRAYS) as file:
@@ -110,6 +119,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     if not _is_whole(path, _ARRAYS):
         raise _altered(path)
     with np.load(path / _ARRAYS, allow_pickle=False) as archive:
+        if len(archive.files) != len(body["arrays"]):
+            raise StoreError(
+                f"{str(path)!r} was altered after it was saved: its index names {len(body['arrays'])} arrays and its "
+                f"archive holds {len(archive.files)}"
+            )
         arrays = {name: archive[f"a{index}"] for index, name in enumerate(body["arrays"])}
     return body["content"], arrays
 
@@ -133,8 +147,23 @@ def read_content(path: str | os.PathLike[str]) -> Any:
     return _body(path)["content"]
 
 
+def _path(path: Any) -> Path:
+    """Returns a path, once it can be one."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"the path is {path!r}; give the name of a folder, for instance 'posterior'")
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = Path(path).name
+            raise ValueError(
+                f"{name[:20] + '…'!r} has {len(name)} characters, too many for a name; shorten it"
+            ) from error
+    return Path(path)
+
+
 def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
-    path = Path(path)
+    path = _path(path)
     if not path.is_dir():
         raise StoreError(f"there is no folder {str(path)!r}")
     for name in (_SUMS, _CONTENT, _ARRAYS):

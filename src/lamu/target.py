@@ -21,6 +21,7 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.spelling import elsewhere
 from lamu.data.stream import Stream
 from lamu.families import PartialBelief, Product
 from lamu.priors import Belief, Prior
@@ -31,6 +32,14 @@ from lamu.typing import Array, Number, Params, RandomKey, Rows
 __all__ = ["Target", "same", "same_structure", "weights_belief"]
 
 T = TypeVar("T", bound="Target")
+
+
+_ELSEWHERE = {
+    "fit": "lamu.fit(model, (x, y), lamu.algorithms.ivon())",
+    "predict": "lamu.fit(model, (x, y), lamu.algorithms.ivon()).posterior.predict(x)",
+    "predict_proba": "lamu.fit(model, (x, y), lamu.algorithms.ivon()).posterior.predict(x).probabilities",
+    "sample": "lamu.fit(model, (x, y), lamu.mcmc.nuts()).posterior.samples",
+}
 
 
 class Target(ABC):
@@ -383,7 +392,7 @@ class Target(ABC):
                 f"{self.name} has no {name}, and a curvature of a network's outputs or a prediction needs one; take "
                 "what works on any density, for instance laplace(curvature=Hessian()), von(), nuts()"
             )
-        return object.__getattribute__(self, name)  # again, so that an error inside a property is the one that is told
+        return elsewhere(self, name, _ELSEWHERE)
 
 
 def weights_belief(posterior: Any) -> Any:

@@ -27,9 +27,9 @@ from lamu.running.result import Fit
 from lamu.running.rounds import Rounds
 from lamu.running.validation import set_aside
 
-__all__ = ["TemperatureFit", "choose_temperature", "fit_temperature"]
+__all__ = ["TEMPERATURES", "TemperatureFit", "choose_temperature", "fit_temperature"]
 
-_TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01)
+TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01)  # that are tried, of classes
 _SAMPLES = 64
 _ROUNDS = 3  # first rounds' steps of a run that only compares
 
@@ -152,7 +152,7 @@ def _compared(
 ) -> tuple[Model, float, dict[float, float]]:
     """Returns the model, its prior known where the rows chose it, the best temperature, and all with their figures."""
     if temperatures is None:
-        temperatures = _TEMPERATURES if model.has_classes else _TEMPERATURES[:1]
+        temperatures = TEMPERATURES if model.has_classes else TEMPERATURES[:1]
     if not temperatures:
         raise ValueError(f"temperatures={temperatures!r} leaves no choice; give for instance (1.0, 0.1)")
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from lamu.cli.compiled_programs import keep_compiled
+from lamu.cli.config_file import read_options
 from lamu.cli.output_dir import Interrupted
 
 __all__ = ["app", "main"]
@@ -18,10 +20,11 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="lamu",
     help="Bayesian deep learning: one learning rule, and the algorithms that are choices made inside it.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+_DEBUG = "--debug"
+_OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A .csv, .parquet or .npz file (X and y), or the name of a bundled set.")
 ]
@@ -53,6 +56,15 @@ _Trials = Annotated[
 _Censored = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="1 where the target is only known to be above its value, else 0.")
 ]
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", is_eager=True, callback=read_options, help="A .toml file with options by name."
+    ),
+]
+_Separator = Annotated[
+    str | None, typer.Option(metavar="CHAR", help="Between the fields of a CSV file, or tab; its first line decides.")
+]
 _Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
 
 
@@ -63,16 +75,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words behind `lamu`; those of the process if left out.
 
     Returns:
-        The exit code: 0; 1 where a verification or an algorithm of a comparison failed; 2 for a mistake in what was
-        asked, after one sentence on standard error; 130 after an interruption.
+        The exit code: 0; 1 where a verification or an algorithm of a comparison failed, and for a fault of the library;
+        2 for a mistake in what was asked, after one sentence on standard error; 130 after an interruption.
+
+    Raises:
+        Exception: a fault of the library, with `--debug` among the words.
 
     Examples:
         >>> from lamu.cli import main
         >>> main(["fit", "no such file.csv", "--out", "run"])
         2
     """
+    debug = False
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
+        # Anywhere, since it is asked for behind the command that has failed.
+        debug, words = _DEBUG in words, [word for word in words if word != _DEBUG]
         keep_compiled()
         result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
     except Interrupted as kept:
@@ -82,9 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
+        if debug:
+            raise
         sentence = _sentence(error)
         if sentence is None:
-            raise
+            reason = " ".join(str(error).split())
+            print(f"lamu: {type(error).__name__}: {reason}; a fault of Lamu, and --debug shows where", file=sys.stderr)
+            return 1
         print(f"lamu: {sentence}", file=sys.stderr)
         return 2
     if result == 130:
@@ -93,17 +115,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sentence(error: Exception) -> str | None:
-    """Returns what to tell a person, or None for an error that is ours: then the traceback is the message."""
+    """Returns what to tell a person, or None for an error that is ours."""
     # The command line itself was wrong: Typer and Click name the class of that error differently.
     wrong_usage = getattr(error, "format_message", None)
     if wrong_usage is not None:
         return " ".join(wrong_usage().split()) + _value(error)
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
         return str(error)
+    # A path of the command, of which only the system knows what is wrong.
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.errno in _OF_PATHS:
+        return f"{_shortened(error.filename)!r} is no path here ({str(error.strerror).lower()}); give another"
     # Python's own names the module that is missing; the library's says which extra brings it.
     if isinstance(error, ImportError) and error.name is None and _is_deliberate(error):
         return str(error)
     return None
+
+
+def _shortened(path: str) -> str:
+    """Returns a path of sixty characters at most."""
+    return path if len(path) <= 60 else f"{path[:59]}…"
 
 
 def _value(error: Exception) -> str:
@@ -137,6 +167,9 @@ def _print_version(asked: bool) -> bool:
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(_DEBUG, help="Show the traceback of an error; taken behind any command, too.")
     ] = False,
 ) -> None:
     pass
@@ -178,6 +211,8 @@ def _fit(
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")] = True,
+    separator: _Separator = None,
+    config: _Config = None,
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen."""
@@ -203,6 +238,7 @@ def _fit(
         likelihood,
         trials,
         censored,
+        separator,
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
@@ -216,6 +252,8 @@ def _predict(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make.")] = None,
     samples: _Samples = None,
     max_memory: _MaxMemory = None,
+    separator: _Separator = None,
+    config: _Config = None,
     as_json: _Json = False,
 ) -> None:
     """Predict the rows of a table with a fitted model; score them where the target is there."""
@@ -227,7 +265,7 @@ def _predict(
     from lamu.memory import within
 
     with within(max_memory):
-        predict(run, data, out, as_json, samples)
+        predict(run, data, out, as_json, samples, separator)
 
 
 @app.command("compare")
@@ -268,6 +306,8 @@ def _compare(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="An .html file to make, with baselines.")
     ] = None,
+    separator: _Separator = None,
+    config: _Config = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
@@ -288,6 +328,7 @@ def _compare(
         impute,
         temperature=temperature,
         likelihood=likelihood,
+        separator=separator,
     )
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference, report):
         raise typer.Exit(1)
@@ -320,6 +361,8 @@ def _verify(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A check, or likelihoods; all if left out.")
     ] = None,
+    separator: _Separator = None,
+    config: _Config = None,
     as_json: _Json = False,
 ) -> None:
     """Compare algorithms with their independent classics, on this machine."""
@@ -327,3 +370,11 @@ def _verify(
 
     if not verify(name, as_json):
         raise typer.Exit(1)
+
+
+@app.command("doctor")
+def _doctor(as_json: _Json = False) -> None:
+    """Show versions, devices, memory and the cache of compiled programs."""
+    from lamu.cli.doctor import doctor
+
+    doctor(as_json)

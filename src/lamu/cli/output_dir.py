@@ -6,13 +6,13 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lamu.cli.atomic_write import exchange
+from lamu.drafts import hidden_beside
 
 __all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refuse_unwritable", "unfinished"]
 
@@ -189,7 +189,7 @@ def _plain(out: Path) -> Path:
 
 def _hidden(out: Path) -> Path:
     try:
-        return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        return hidden_beside(out)
     except OSError as error:
         raise PermissionError(
             f"the folder {str(out.parent)!r} cannot be written to ({_reason(error)}); choose another --out"

@@ -26,7 +26,14 @@ MOST_ROWS = 20  # that are printed
 BLOCK = 8192  # rows that are predicted at once
 
 
-def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False, samples: int | None = None) -> None:
+def predict(
+    run: Path,
+    data: str,
+    out: Path | None = None,
+    as_json: bool = False,
+    samples: int | None = None,
+    separator: str | None = None,
+) -> None:
     """Predicts the rows of a table, prints or writes them, and scores them where the target is there.
 
     Rows are predicted and written block by block, so that predictions of a long table need no more memory than those
@@ -38,6 +45,7 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
         out: a .csv file to make; None prints the first rows.
         as_json: whether to print one JSON document, with all rows, in place of tables.
         samples: how many draws, where the prediction needs draws; None for as many as `lamu fit` took.
+        separator: what stands between the fields of a CSV file; None where its first line decides.
 
     Raises:
         ValueError: for a folder that is not whole, or data that do not match it.
@@ -48,7 +56,7 @@ def predict(run: Path, data: str, out: Path | None = None, as_json: bool = False
     config = _config(run)
     encoding = _encoding(run, config)
     posterior = _posterior(run, config, encoding)
-    table = match(data, encoding)
+    table = match(data, encoding, separator)
     rows = len(table.x)
     notes = [*table.notes, *_seen(table, config)]
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.targets))

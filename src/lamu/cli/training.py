@@ -23,6 +23,7 @@ from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.outside import is_outside, likelihood_of
+from lamu.cli.planning import plan
 from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
@@ -66,6 +67,7 @@ class Request:
             one that training rows choose.
         trials: the column of the trials, where the target counts successes; None where it does not.
         censored: the column that is 1 where the target is only known to be above its value; None where all are known.
+        separator: what stands between the fields of a CSV file; None where its first line decides.
     """
 
     data: str
@@ -83,6 +85,7 @@ class Request:
     likelihood: str | None = None
     trials: str | None = None
     censored: str | None = None
+    separator: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -117,7 +120,7 @@ class Request:
         """Returns the table."""
         columns = {"trials": self.trials, "censored": self.censored}
         beside = {name: column for name, column in columns.items() if column is not None}
-        return read(self.data, self.target, self.task, impute=self.impute, beside=beside)
+        return read(self.data, self.target, self.task, self.impute, beside, self.separator)
 
     def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
         """Returns the options of the loop: what was asked, and the defaults where nothing was.
@@ -222,6 +225,8 @@ def train(
             show_notes(table.notes)
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
+            show_line(plan(model, learner, len(x), folds, request.temperature, loop.get("epochs")))
+            sys.stdout.flush()  # before minutes of work, not after
         loop |= {"checkpoint": place, "resume": resume}
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.

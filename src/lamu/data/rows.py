@@ -8,6 +8,7 @@ from typing import Any
 from lamu.data.arrays import Arrays
 from lamu.data.naming import aligned
 from lamu.data.stream import Stream
+from lamu.data.wording import quoted
 
 __all__ = ["read"]
 
@@ -30,6 +31,11 @@ def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
     """
     if isinstance(data, Arrays | Stream):
         return data
+    if isinstance(data, str | bytes):
+        raise TypeError(
+            f"the data are the text {quoted(data)}; give arrays, for instance lamu.data.load('iris'), or the columns "
+            "of pandas.read_csv(path)"
+        )
     if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
         return Arrays.to_fit(aligned(data, columns))
     if isinstance(data, Iterable) and not hasattr(data, "shape"):

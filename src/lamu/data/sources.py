@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import os
+import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +16,16 @@ import numpy as np
 
 from lamu.data import bundled
 from lamu.data.spelling import nearest
-from lamu.data.wording import DataError, listed, plural
+from lamu.data.wording import DataError, listed, plural, quoted
 
 __all__ = ["MISSING", "Source", "open_source"]
 
 # The words that mean a missing value. "None" is not among them: it is a level of more than one questionnaire.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
 TYPES = (".csv", ".csv.gz", ".parquet", ".npz")
+SEPARATORS = ",;\t|"  # that are found without being told
+_UNUSUAL = ":^~/ "
+_SPELLED = {"tab": "\t", "\\t": "\t"}
 KNOWN = "a .csv, .parquet or .npz file"
 
 
@@ -52,18 +57,21 @@ class Source:
         return list(self.frame.columns)
 
 
-def open_source(data: str | os.PathLike[str], text: Collection[str] = ()) -> Source:
+def open_source(data: str | os.PathLike[str], text: Collection[str] = (), separator: str | None = None) -> Source:
     """Opens a table.
 
     Args:
         data: a file, or the name of a bundled set.
         text: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
+        separator: what stands between the fields of a CSV file, one character or "tab"; the most frequent of comma,
+            semicolon, tab and | in its first line where None.
 
     Returns:
         The table.
 
     Raises:
-        DataError: for a file that is missing, empty, unreadable, irregular or of an unknown type.
+        DataError: for a file that is missing, empty, unreadable, irregular or of an unknown type, or a separator that
+            is none.
 
     Examples:
         >>> from lamu.data.sources import open_source
@@ -73,6 +81,13 @@ def open_source(data: str | os.PathLike[str], text: Collection[str] = ()) -> Sou
     if str(data) in bundled.names():
         return _bundled(str(data))
     path = Path(data)
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise DataError(f"{quoted(str(path))} is too long for a file name; give {KNOWN}") from error
+    except ValueError:  # a null character
+        pass
     if path.is_dir():
         raise DataError(f"{str(path)!r} is a folder; give {KNOWN}, or the name of a bundled set")
     if not path.exists():
@@ -85,7 +100,7 @@ def open_source(data: str | os.PathLike[str], text: Collection[str] = ()) -> Sou
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{str(path)!r} is empty; give a file with a header and rows")
-        source = _npz(path) if kind == ".npz" else _parquet(path) if kind == ".parquet" else _csv(path, text)
+        source = _npz(path) if kind == ".npz" else _parquet(path) if kind == ".parquet" else _csv(path, text, separator)
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read ({error.strerror or error}); check its permissions") from error
     return Source(source.name, _cleaned(source.frame), source.target, source.notes)
@@ -100,14 +115,14 @@ def _bundled(name: str) -> Source:
     return Source(f"the bundled set {name!r}", frame, "target")
 
 
-def _csv(path: Path, text: Collection[str]) -> Source:
+def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
     import pandas as pd
 
     name = repr(str(path))
     try:
         with _lines(path) as file:
-            first = file.readline()
-        separator = max(",;\t", key=first.count)
+            first, second = file.readline(), file.readline()
+        separator = max(SEPARATORS, key=first.count) if separator is None else _separator(separator)
         header = next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])
         header = [column.strip() for column in header]
         if not any(header):
@@ -115,6 +130,7 @@ def _csv(path: Path, text: Collection[str]) -> Source:
         if all(_is_number(column) for column in header):
             raise DataError(f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names")
         _no_column_twice(name, header)
+        _no_other_separator(name, header, second)
         frame = pd.read_csv(
             path,
             sep=separator,
@@ -133,6 +149,8 @@ def _csv(path: Path, text: Collection[str]) -> Source:
         raise DataError(f"{name} is not text in UTF-8 (byte {error.start}); save it as UTF-8") from error
     except EOFError as error:
         raise DataError(f"{name} is a compressed file that ends too early; copy it again") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{name} is a damaged compressed file ({error}); copy it again") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
         raise DataError(
             f"{name} is no regular table ({' '.join(str(error).split())}); give all rows the same fields"
@@ -143,6 +161,26 @@ def _csv(path: Path, text: Collection[str]) -> Source:
         notes = (f"left out {nameless} {plural('column', nameless)} without a name",)
         return Source(name, frame.loc[:, [bool(column) for column in header]], None, notes)
     return Source(name, frame, None)
+
+
+def _separator(given: str) -> str:
+    """Returns the separator that somebody named."""
+    separator = _SPELLED.get(given, given)
+    if len(separator) != 1 or separator.isalnum() or separator in "\"'.-+\r\n":
+        raise DataError(f"the separator is {given!r}; give one character, for instance ';', or tab")
+    return separator
+
+
+def _no_other_separator(name: str, header: list[str], second: str) -> None:
+    """Refuses a file of one column whose first two lines have equally many of a character that others separate by."""
+    if len(header) > 1:
+        return
+    found = max(_UNUSUAL, key=header[0].count)
+    if header[0].count(found) and header[0].count(found) == second.strip().count(found):
+        raise DataError(
+            f"{name} has the one column {quoted(header[0])}, and {found!r} seems to stand between its fields; say so "
+            f"with --separator {found!r}, or save it with commas"
+        )
 
 
 def _lines(path: Path) -> Any:

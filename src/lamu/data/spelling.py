@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
-__all__ = ["nearest"]
+__all__ = ["elsewhere", "nearest"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -31,3 +32,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {by_folded[close[0]]!r}?"
     return f"choose one of {', '.join(map(repr, names))}"
+
+
+def elsewhere(owner: Any, name: str, places: Mapping[str, str]) -> Any:
+    """Answers for an attribute that an object lacks, in its `__getattr__`: says where what is meant can be found.
+
+    Args:
+        owner: the object.
+        name: the attribute.
+        places: by name what to write in its place.
+
+    Raises:
+        AttributeError: always; of a property that raised one itself it is the property's.
+
+    Examples:
+        >>> from lamu.data.spelling import elsewhere
+        >>> elsewhere(3, "predict", {"predict": "fit.posterior.predict(x)"})
+        Traceback (most recent call last):
+            ...
+        AttributeError: int has no 'predict'; write fit.posterior.predict(x)
+    """
+    if name in places:
+        raise AttributeError(f"{type(owner).__name__} has no {name!r}; write {places[name]}", name=name, obj=owner)
+    return object.__getattribute__(owner, name)

@@ -97,6 +97,7 @@ def read(
     task: str | None = None,
     impute: bool = False,
     beside: Mapping[str, str] | None = None,
+    separator: str | None = None,
 ) -> Table:
     """Reads a table to learn from: its features, its target, and the task that the target's type decides.
 
@@ -113,6 +114,7 @@ def read(
             words by a level of their own. A missing target is never filled.
         beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, or
             "censored", 1 where the target is above the value. They are no features, and make the task a regression.
+        separator: what stands between the fields of a CSV file; found by its first line where None.
 
     Returns:
         The table; `Table.refit` gives it what the training rows alone say.
@@ -130,7 +132,7 @@ def read(
     """
     if task is not None and task not in TASKS:
         raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
-    source = open_source(data)
+    source = open_source(data, separator=separator)
     if target is None:
         target = source.target
     if target is None:
@@ -158,7 +160,7 @@ def read(
     return _table(features, y, encoding, (*source.notes, *notes, *features.notes), brought)
 
 
-def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
+def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | None = None) -> Table:
     """Reads a table to predict: the same features by name, in the same order, and the target where it is there.
 
     Words that training did not have are unknown, the code 0, and a note counts them.
@@ -166,6 +168,7 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
     Args:
         data: as for `read`.
         encoding: the encoding of the table that was learnt from.
+        separator: as for `read`.
 
     Returns:
         The table; its `y` is None without a target column, or where that column is empty. Further columns are left out,
@@ -181,7 +184,7 @@ def match(data: str | os.PathLike[str], encoding: Encoding) -> Table:
         >>> table.match("iris", fitted).y.shape
         (150,)
     """
-    source = open_source(data, text=_of_text(encoding))
+    source = open_source(data, _of_text(encoding), separator)
     lacking = [name for name in encoding.columns if name not in source.frame]
     if lacking:
         raise DataError(

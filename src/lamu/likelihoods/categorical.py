@@ -28,6 +28,7 @@ class Categorical(Likelihood):
         classes: how many classes there are, two or more.
 
     Raises:
+        TypeError: for something else than a whole number.
         ValueError: if there are fewer than two classes.
 
     Examples:
@@ -48,6 +49,8 @@ class Categorical(Likelihood):
         return Classes(self.classes)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.classes, int | np.integer) or isinstance(self.classes, bool):
+            raise TypeError(f"Categorical({self.classes!r}) is no number of classes; give a whole number, 2 or more")
         if self.classes < 2:
             raise ValueError(f"Categorical({self.classes}) has too few classes; give 2 or more")
 

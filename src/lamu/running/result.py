@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 
 from lamu.convergence import Convergence
+from lamu.data.spelling import elsewhere
 from lamu.posterior import Posterior
 
 __all__ = ["Diverged", "Fit"]
+
+
+_ELSEWHERE = {
+    "predict": "fit.posterior.predict(x)",
+    "predict_proba": "fit.posterior.predict(x).probabilities",
+    "sample": "fit.posterior.sample(key, n)",
+    "save": "fit.posterior.save(path)",
+    "score": "lamu.scores.nll(fit.posterior.predict(x), y), or another of lamu.scores",
+}
 
 
 class Diverged(RuntimeError):
@@ -61,6 +71,10 @@ class Fit:
         if convergence is not None:
             words.append("converged" if convergence.converged else "not converged")
         return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Says where what other libraries' fits can do is found here."""
+        return elsewhere(self, name, _ELSEWHERE)
 
     @property
     def convergence(self) -> Convergence | None:

@@ -1,0 +1,83 @@
+"""`--config FILE.toml`: the options of a command by their names; what the command line itself says comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["read_options"]
+
+
+def read_options(context: Any, path: Any) -> Path | None:
+    """Takes the options of a file as the defaults of a command; the callback of an eager option.
+
+    Args:
+        context: the command's, of Click, whose class depends on the version of Typer.
+        path: the file; None where none was given.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: for a file that cannot be read or is no TOML, or a name that is no option of the command.
+    """
+    if path is None or context.resilient_parsing:
+        return path
+    import tomllib
+
+    from lamu.data.wording import quoted
+
+    path = Path(path)
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = str(error.strerror).lower()
+        raise ValueError(f"--config {quoted(str(path))} cannot be read ({reason}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"--config {str(path)!r} is not UTF-8 text; write it as TOML, for instance seed = 1"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"--config {str(path)!r} is no TOML ({error}); write lines such as seed = 1") from error
+    context.default_map = {**(context.default_map or {}), **_by_parameter(context, path, given)}
+    return path
+
+
+def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values by the names of the command's parameters, which may differ from those of its options."""
+    parameters = {}
+    for parameter in context.command.params:
+        names = [parameter.name, *parameter.opts]
+        parameters |= {str(name).lstrip("-").replace("-", "_"): parameter for name in names}
+    known = sorted({max(each.opts, key=len).lstrip("-") for each in context.command.params} - {"config", "help"})
+    found = {}
+    for name, value in given.items():
+        parameter = parameters.get(name.replace("-", "_"))
+        if parameter is None or parameter.name == "config":
+            from lamu.data.spelling import nearest
+
+            raise ValueError(
+                f"--config {str(path)!r} has {name!r}, which is no option of `lamu {context.info_name}`; "
+                f"{nearest(name, known)}"
+            )
+        found[str(parameter.name)] = _value(name, value, parameter.multiple)
+    return found
+
+
+def _value(name: str, value: Any, multiple: bool) -> Any:
+    """Returns a value as the command line would give it: settings as `key=value`, lists with commas."""
+    if multiple:
+        if isinstance(value, dict):
+            return [f"{key}={each}" for key, each in _flat(value)]
+        return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, dict):
+        raise ValueError(f"--config has a table [{name}], and --{name} takes one value; write {name} = ...")
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _flat(table: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Returns the entries of a table and of the tables in it, whose names are joined by points."""
+    found: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        found += _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(f"{before}{key}", value)]
+    return found

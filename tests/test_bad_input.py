@@ -1,0 +1,211 @@
+"""Mistakes that ended in a traceback or in another library's words: each is one sentence that says what to do."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import lamu
+from lamu import drafts
+from lamu.cli.output_dir import draft
+from lamu.data import table
+from lamu.data.rows import read as read_rows
+from lamu.data.wording import DataError
+from lamu.running.seeds import whole_seed
+from lamu.store import StoreError
+from tests.command_line import assert_refused, runner
+
+X, Y = np.eye(4), np.array([0, 1, 0, 1])
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    return runner(capsys, tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+    return lamu.fit(model, (X, Y), lamu.algorithms.adam(), epochs=1)
+
+
+@pytest.mark.parametrize("byte", [-6, 0.5, 12, 0], ids=["checksum", "middle", "header", "magic"])
+def test_a_compressed_file_that_is_damaged_inside(tmp_path, byte):
+    content = bytearray(gzip.compress("".join(["a,y\n", *(f"{i},{i * i % 97}.5\n" for i in range(2000))]).encode()))
+    content[int(len(content) * byte) if isinstance(byte, float) else byte] ^= 0xFF
+    (tmp_path / "table.csv.gz").write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"is a damaged compressed file .*; copy it again"):
+        table.read(tmp_path / "table.csv.gz", "y")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fit", "iris", "--out", "{}"),
+        ("fit", "{}.csv", "--out", "run"),
+        ("predict", "{}", "iris"),
+        ("predict", "run", "iris", "--out", "{}.csv"),
+        ("compare", "iris", "--algorithms", "adam", "--report", "{}.html"),
+        ("fit", "iris", "--out", "run", "--config", "{}.toml"),
+    ],
+    ids=" ".join,
+)
+def test_a_value_too_long_for_a_file_name(run, words):
+    ran = run(*(word.format("a" * 300) for word in words))
+    assert_refused(ran, "too long")
+    assert len(ran.err) < 200
+
+
+def altered(folder, copy, index: bool, archive: bool):
+    """A copy of a saved posterior that lacks its last array, its checksums made to fit."""
+    shutil.copytree(folder, copy)
+    if index:
+        body = json.loads((copy / "content.json").read_text())
+        (copy / "content.json").write_text(json.dumps({**body, "arrays": body["arrays"][:-1]}))
+    if archive:
+        with np.load(copy / "arrays.npz") as whole:
+            kept = {name: whole[name] for name in whole.files[:-1]}
+        np.savez(copy / "arrays.npz", **kept)
+    sums = {name: hashlib.sha256((copy / name).read_bytes()).hexdigest() for name in ("content.json", "arrays.npz")}
+    (copy / "checksums.json").write_text(json.dumps(sums))
+    return copy
+
+
+@pytest.mark.parametrize(("index", "archive"), [(True, False), (False, True), (True, True)])
+def test_a_saved_posterior_that_lacks_an_array(fitted, tmp_path, index, archive):
+    folder = fitted.posterior.save(tmp_path / "whole")
+    with pytest.raises(StoreError, match="was altered after it was saved"):
+        lamu.load(altered(folder, tmp_path / "copy", index, archive))
+
+
+def test_a_path_that_cannot_be_saved_to(fitted, tmp_path, monkeypatch):
+    for path in (None, 3):
+        with pytest.raises(TypeError, match=f"the path is {path}; give the name of a folder"):
+            _checked(path)
+    with pytest.raises(ValueError, match="has 300 characters, too many for a name"):
+        fitted.posterior.save(tmp_path / ("a" * 300))
+
+    def refuse(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with pytest.raises(PermissionError, match=r"nothing can be made in the folder .*\(permission denied\); choose"):
+        fitted.posterior.save(tmp_path / "run")
+
+
+def _checked(path):
+    from lamu.store import _path  # `save` itself is checked by types in tests
+
+    return _path(path)
+
+
+@pytest.mark.parametrize("network", [lambda x: x, lamu.networks.MLP, object(), None])
+def test_a_network_that_is_none(network):
+    with pytest.raises(TypeError, match=r"the network is .*; give"):
+        lamu.Model(network, lamu.likelihoods.Gaussian())
+
+
+@pytest.mark.parametrize("classes", [2.5, "3", True, None])
+def test_a_number_of_classes_that_is_none(classes):
+    likelihood = object.__new__(lamu.likelihoods.Categorical)  # its constructor is checked by types in tests
+    object.__setattr__(likelihood, "classes", classes)
+    with pytest.raises(TypeError, match=r"Categorical\(.*\) is no number of classes; give a whole number"):
+        likelihood.__post_init__()
+
+
+@pytest.mark.parametrize("seed", [1.5, "a", None, 2**32, 2**70, -1])
+def test_a_seed_that_jax_would_not_take_as_it_is(seed):
+    with pytest.raises((TypeError, ValueError), match="4294967295"):
+        whole_seed(seed)
+
+
+def test_the_largest_seed_is_taken_by_every_fold():
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+    found = lamu.fit_folds(model, (X, Y), lamu.algorithms.adam(), folds=2, epochs=1, seed=2**32 - 1)
+    assert len(found.fits) == 2
+
+
+def test_strings_are_no_data():
+    with pytest.raises(TypeError, match=r"the data are the text 'iris'; give arrays, for instance lamu.data.load"):
+        read_rows("iris")
+    for data in ((np.array([["a"]] * 4), Y), (X, np.array(["a", "b"] * 2))):
+        with pytest.raises(TypeError, match="which is not of real numbers; convert it"):
+            read_rows(data)
+
+
+def test_what_other_libraries_call_otherwise_is_pointed_to(fitted):
+    for owner, names in (
+        (fitted, ("predict", "predict_proba", "sample", "save", "score")),
+        (fitted.posterior, ("predict_proba", "predict_interval", "fit", "score", "load")),
+        (fitted.posterior.model, ("fit", "predict", "predict_proba", "sample")),
+    ):
+        for name in names:
+            with pytest.raises(AttributeError, match=rf"has no '{name}'; write "):
+                getattr(owner, name)
+        with pytest.raises(AttributeError, match="object has no attribute 'nonsense'"):
+            _ = owner.nonsense
+    with pytest.raises(AttributeError, match="holds no draws; use sample"):  # a property's own error
+        _ = fitted.posterior.samples
+    assert jax.tree.leaves(fitted.posterior)
+
+
+def test_a_killed_run_leaves_nothing_that_the_next_one_keeps(tmp_path):
+    """A process that is killed while it writes, then another that writes beside."""
+    script = (
+        "import os, pathlib, signal\nfrom lamu.cli.output_dir import draft\n"
+        f"with draft(pathlib.Path({str(tmp_path)!r}) / 'run') as path:\n"
+        "    path.mkdir()\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=120).returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".run.")
+    others = [f".run.{drafts._machine()}-{os.getpid()}.abc", f".run.00000000-{2**22}.abc", ".run.config", ".runs"]
+    for name in others:  # of a process that runs, of another machine, and what is no draft
+        (tmp_path / name).mkdir()
+    with draft(tmp_path / "run") as path:
+        path.write_text("whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "run"])
+
+
+def separated(path, separator: str):
+    rows = [("a", "b c", "y"), *((f"{i}", f"{i % 3}", f"{i % 7}.5") for i in range(30))]
+    path.write_text("".join(separator.join(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_usual_separators_are_found(tmp_path, separator):
+    assert table.read(separated(tmp_path / "t.csv", separator), "y").encoding.columns == ("a", "b c")
+
+
+@pytest.mark.parametrize("separator", [":", "^", "~"])
+def test_other_separators_are_named_and_read_when_told_so(run, tmp_path, separator):
+    separated(tmp_path / "t.csv", separator)
+    refused = run("fit", "t.csv", "--target", "y", "--out", "run")
+    assert_refused(refused, f"one column 'a{separator}b c{separator}y'", f"--separator {separator!r}")
+    found = table.read("t.csv", "y", separator=separator)
+    assert found.encoding.columns == ("a", "b c")
+    assert table.match("t.csv", found.encoding, separator).x.tolist() == found.x.tolist()
+
+
+def test_a_separator_is_one_character(run, tmp_path):
+    separated(tmp_path / "t.csv", "\t")
+    assert table.read("t.csv", "y", separator="tab").encoding.columns == ("a", "b c")
+    for given in ("", "ab", "x", "1", '"'):
+        words = ("fit", "t.csv", "--target", "y", "--out", "run", "--separator", given)
+        assert_refused(run(*words), f"the separator is {given!r}; give one character")
+
+
+def test_one_column_with_a_blank_in_its_name_is_a_column(tmp_path):
+    (tmp_path / "t.csv").write_text("petal width\n" + "".join(f"{i}.5\n" for i in range(9)))
+    encoding = lamu.data.Encoding("y", "regression", (), ("petal width",))
+    assert table.match(tmp_path / "t.csv", encoding).x.shape == (9, 1)
