@@ -75,7 +75,8 @@ def report_of_fit(
     own = score_rows(pred, y[test], encoding)
     others = baseline_rows(x[train], y[train], x[test], y[test], encoding, pred.support.discrete)
     # Two of one name would be one row of the table.
-    name = config["algorithm"] if config["algorithm"] not in others else f"lamu's {config['algorithm']}"
+    chosen = "lamu" if config["candidates"] else config["algorithm"]
+    name = f"lamu's {chosen}" if chosen in others else chosen
     return fit_report(
         Run(
             posterior=fitted.posterior,

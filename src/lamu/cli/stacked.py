@@ -8,7 +8,7 @@ from lamu.cli.defaults import likelihood_for
 from lamu.data import Encoding
 from lamu.tabular import StackedFit, fit_table
 
-__all__ = ["described", "is_stacked", "stacked"]
+__all__ = ["described", "is_stacked", "planned", "stacked"]
 
 
 def is_stacked(request: Any, algorithm: str | None) -> bool:
@@ -37,6 +37,15 @@ def stacked(request: Any, encoding: Encoding, x: Any, y: Any, likelihood: str | 
     """
     made = likelihood_for(encoding, likelihood)
     return fit_table(x, y, made, levels=encoding.cardinalities, folds=request.folds, seed=seed)
+
+
+def planned(folds: int) -> str:
+    """Returns what is said before the fit.
+
+    Args:
+        folds: how many folds there are.
+    """
+    return f"linear, additive and network candidates over {folds} folds, each architecture in one compiled program"
 
 
 def described(found: StackedFit, log_unit: float) -> str:

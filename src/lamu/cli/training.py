@@ -27,7 +27,7 @@ from lamu.cli.planning import plan
 from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.stacked import described, is_stacked, stacked
+from lamu.cli.stacked import described, is_stacked, planned, stacked
 from lamu.cli.target_choice import Chosen, choose, told_beside
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
@@ -35,7 +35,7 @@ from lamu.data import Arrays, Encoding, split
 from lamu.data.spelling import nearest
 from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
-from lamu.folds import fit_folds
+from lamu.folds import fit_folds, folds_for
 from lamu.memory import parse as parse_size
 from lamu.plots.style import literal, shortened
 from lamu.prior_scale import fit_prior_scale
@@ -225,7 +225,11 @@ def train(
             show_notes(table.notes)
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
-            show_line(plan(model, learner, len(x), folds, request.temperature, loop.get("epochs")))
+            show_line(
+                planned(request.folds or folds_for(len(x)))
+                if mixes
+                else plan(model, learner, len(x), folds, request.temperature, loop.get("epochs"))
+            )
             sys.stdout.flush()  # before minutes of work, not after
         loop |= {"checkpoint": place, "resume": resume}
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():

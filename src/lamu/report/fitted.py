@@ -128,15 +128,18 @@ def _fitted(run: Run) -> list[Any]:
         "classes": f"{len(encoding.labels)} classes",
     }
     folds = config["folds"]
+    candidates = [f"{weight:.2f} {name}" for name, weight in _by_weight(config["candidates"]) if weight >= 0.005]
+    ensemble = f", {'weights' if candidates else 'an ensemble'} over {folds} folds" if folds else ""
     facts = {
         "Data": f"{config['data']}: {len(run.train):,} rows to learn from, {len(run.test):,} held out for the scores",
         "Target": f"{config['target']}: {kinds[encoding.task]}",
         "Features": f"{len(encoding.columns) - words} of numbers, {words} of words",
-        "Algorithm": f"{config['algorithm']}{f', an ensemble over {folds} folds' if folds else ''}",
+        "Algorithm": f"{'stacked candidates' if candidates else config['algorithm']}{ensemble}",
+        "Candidates": "; ".join(candidates),
         "Settings": ", ".join(f"{name}={value}" for name, value in config["settings"].items() if value is not None),
-        "Network": _network(run.posterior.model.network),
+        "Network": "" if candidates else _network(run.posterior.model.network),
         "Likelihood": config["likelihood"] or run.posterior.model.likelihood.name,
-        "Prior": config["prior_as_used"],
+        "Prior": "" if candidates else config["prior_as_used"],
         "Temperature": f"{config['temperature']:g}",
         "Seed": config["seed"],
         "Time": f"{run.seconds:.1f} s, {config['steps']:,} steps",
@@ -146,6 +149,10 @@ def _fitted(run: Run) -> list[Any]:
     ]
     notes = [element("li", note) for note in config["notes"]]
     return [element("dl", *pairs), *([element("h3", "Notes"), element("ul", *notes)] if notes else [])]
+
+
+def _by_weight(candidates: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(candidates.items(), key=lambda pair: -pair[1])
 
 
 def _network(network: Any) -> str:
