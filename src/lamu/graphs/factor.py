@@ -51,6 +51,15 @@ class Factor(ABC):
             observed: whether each entry is there, of the shape of x; None where all are.
         """
 
+    def prepared(self, at: Environment) -> Factor:
+        """Returns the factor with all that no row changes computed, once for all rows.
+
+        Args:
+            at: the statistics of what all rows share.
+        """
+        del at
+        return self
+
     def evaluated(self, x: Any, at: Environment) -> Factor:
         """Returns the factor with all that does not depend on a row's latents computed, for an iteration over them.
 

@@ -24,7 +24,8 @@ from lamu.data.spelling import nearest
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
+from lamu.graphs.lengths import over_rows
 from lamu.graphs.local import Coordinate, Exact, Local
 from lamu.graphs.program import Site, written
 from lamu.graphs.start import first_beliefs
@@ -157,13 +158,21 @@ class Graph(Target):
 
     def _eliminated(self, statistics: Mapping[str, Any], data: Any, temperature: Any) -> tuple[Array, dict[str, Any]]:
         at, dtype = Environment(dict(statistics), temperature=temperature), dtype_of(statistics)
-        sites = in_dtype(self.in_rows, dtype)
+        sites = prepared(in_dtype(self.in_rows, dtype), at)
 
-        def one(data: Mapping[str, Any]) -> tuple[Array, dict[str, Any]]:
+        def of(data: Mapping[str, Any]) -> tuple[Row, Local]:
             row = Row.of(sites, self.columns, data, temperature, dtype)
-            return self.elimination(row).eliminated(row, at)
+            return row, self.elimination(row)
 
-        return jax.vmap(one)(data)
+        def settled(data: Mapping[str, Any]) -> dict[str, Any]:
+            row, local = of(data)
+            return local.settled(row, at)
+
+        def eliminated(data: Mapping[str, Any], settled: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+            row, local = of(data)
+            return local.eliminated(row, at, settled)
+
+        return jax.vmap(eliminated)(data, over_rows(settled, data))
 
     def elimination(self, row: Row) -> Local:
         """Returns how the latents of a row leave.

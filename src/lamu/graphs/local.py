@@ -31,13 +31,26 @@ __all__ = ["Coordinate", "Exact", "Local"]
 class Local(ABC):
     """How the latents of a row leave."""
 
+    def settled(self, row: Row, at: Environment) -> dict[str, Any]:
+        """Returns λ of the latents that an iteration finds first, which no gradient passes; nothing in closed form.
+
+        Args:
+            row: the row.
+            at: the statistics of what all rows share.
+        """
+        del row, at
+        return {}
+
     @abstractmethod
-    def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
+    def eliminated(
+        self, row: Row, at: Environment, settled: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Returns the row's log density, or the best bound of it, in nats, and λ of every latent by name.
 
         Args:
             row: the row.
             at: the statistics of what all rows share.
+            settled: what `settled` has returned; None to find it here.
         """
 
 
@@ -51,7 +64,9 @@ class Exact(Local):
         Exact()
     """
 
-    def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
+    def eliminated(
+        self, row: Row, at: Environment, settled: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Returns the log density, exact at T(θ), and λ of every latent."""
         value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
         natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
@@ -88,17 +103,20 @@ class Coordinate(Local):
         if self.sweeps < 1:
             raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
 
-    def eliminated(self, row: Row, at: Environment) -> tuple[Array, dict[str, Any]]:
+    def eliminated(
+        self, row: Row, at: Environment, settled: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Returns the bound, and λ of every latent."""
-        held, row_held = jax.lax.stop_gradient((at, row))
-        natural = self._settled(row_held.evaluated(held), held)
+        natural = self.settled(row, at) if settled is None else settled
         moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
         with lenient():
             entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))
             return row.log_joint(at, moments) / row.temperature + entropy, natural
 
-    def _settled(self, row: Row, at: Environment) -> dict[str, Any]:
+    def settled(self, row: Row, at: Environment) -> dict[str, Any]:
         """Returns λ of every latent where they no longer move."""
+        at, row = jax.lax.stop_gradient((at, row))
+        row = row.evaluated(at)
 
         def updated(natural: dict[str, Any], moments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             for site in row.latent:

@@ -110,9 +110,10 @@ class Vmp(Runnable):
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
                 new = natural[name].belief()
-                squared = squared + _step(beliefs[name], new).astype(squared.dtype)
+                moments = kinds[name].under(new)
+                squared = squared + _step(beliefs[name], new, statistics[name], moments).astype(squared.dtype)
                 beliefs = {**beliefs, name: new}
-                statistics = {**statistics, name: kinds[name].under(new)}
+                statistics = {**statistics, name: moments}
         if not graph.blocks:
             value = bound(objective, beliefs, batch).astype(value.dtype)
         # What rounding alone makes of so large a sum is no rise.
@@ -138,10 +139,11 @@ class Vmp(Runnable):
         )
 
 
-def _step(old: Any, new: Any) -> Array:
-    r"""Returns \(d^\top F d\) of the step d of λ, in nats."""
-    direction = tree.add(new.to_natural(), old.to_natural(), -1.0)
-    return jnp.maximum(tree.dot(direction, old.fisher_product(direction)), 0.0)
+def _step(old: Any, new: Any, mu_old: Any, mu_new: Any) -> Array:
+    r"""Returns \(\langle\lambda' - \lambda, \mu' - \mu\rangle\) in nats, \(d^\top F d\) of a small step d of λ."""
+    away = tree.add(new.to_natural(), old.to_natural(), -1.0)
+    moved = jax.tree.map(jnp.subtract, jax.tree.leaves(mu_new), jax.tree.leaves(mu_old))
+    return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(away), moved, strict=True)), 0.0)
 
 
 def _convergence(state: VmpState) -> Convergence | None:
