@@ -25,11 +25,14 @@ class Factor(ABC):
         affine: whether the log density is affine in the statistics of every argument; where it is not, latents of a row
             that are arguments iterate.
         misses: whether entries of a value may be missing one by one.
+        exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
+            they start at draws.
     """
 
     kind: type[Statistics] | Any
     affine: ClassVar[bool] = True
     misses: ClassVar[bool] = True
+    exchangeable: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@ takes two independent variables at most, and a category picks by averaging, \(T(
 | `members` | `Indexed`, \(x_z\), and `Sliced` |
 | `products` | `Times`, \(W z\), and `Sum` |
 | `scale` | `Scale` |
+| `sticks` | `StickBreaking` |
 """
 
 from lamu.graphs.expressions.interface import Environment, Expression
@@ -18,6 +19,7 @@ from lamu.graphs.expressions.leaves import Constant, Input, Variable, lifted
 from lamu.graphs.expressions.members import Indexed, Sliced
 from lamu.graphs.expressions.products import Sum, Times
 from lamu.graphs.expressions.scale import Scale
+from lamu.graphs.expressions.sticks import StickBreaking
 
 __all__ = [
     "Constant",
@@ -27,6 +29,7 @@ __all__ = [
     "Input",
     "Scale",
     "Sliced",
+    "StickBreaking",
     "Sum",
     "Times",
     "Variable",
