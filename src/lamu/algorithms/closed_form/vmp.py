@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
+from lamu.graphs.condensed import condensed
 from lamu.natural_rule import GraphParameters
 from lamu.natural_rule.graph_parameters import required
 from lamu.objective import Objective
@@ -36,6 +38,7 @@ class VmpState:
         residual: the natural norm of the last sweep's step, in nats.
         before: that of the sweep before.
         settled: whether the bound has ceased to rise.
+        rows: fewer rows that stand for all, where there are such; else None.
 
     Examples:
         >>> from lamu.algorithms.closed_form.vmp import VmpState
@@ -48,6 +51,7 @@ class VmpState:
     residual: Any
     before: Any
     settled: Any
+    rows: Any = None
 
 
 @record
@@ -80,24 +84,27 @@ class Vmp(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
         """Returns beliefs after one update from random latents, for every restart."""
         start = lambda key: GraphParameters().start(key, objective, batch)[0].factors
-        required(objective.model)
+        graph = required(objective.model)
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)
-        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool))
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), condensed(graph.in_rows, batch))
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
         """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
+        kept = state.rows
+        rows = batch if kept is None else kept
+        state = replace(state, rows=None)
         if self.restarts == 1:  # a condition in place of a selection, so that a settled run costs nothing
             alone = jax.tree.map(lambda leaf: leaf[0], state)
-            one = jax.lax.cond(alone.settled, lambda s: s, lambda s: self._sweep(s, batch, objective), alone)
+            one = jax.lax.cond(alone.settled, lambda s: s, lambda s: self._sweep(s, rows, objective), alone)
             new = jax.tree.map(lambda leaf: leaf[None], one)
         else:
-            swept = jax.vmap(lambda s: self._sweep(s, batch, objective))(state)
+            swept = jax.vmap(lambda s: self._sweep(s, rows, objective))(state)
             keep = lambda old, made: jnp.where(state.settled.reshape(-1, *[1] * (made.ndim - 1)), old, made)
             new = jax.tree.map(keep, state, swept)
         best = jnp.argmax(new.bound)
-        return new, Info(-new.bound[best] / objective.data_size, new.residual[best])
+        return replace(new, rows=kept), Info(-new.bound[best] / objective.data_size, new.residual[best])
 
     def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
         graph: Any = objective.model
@@ -123,7 +130,7 @@ class Vmp(Runnable):
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the beliefs of the best restart, with the bound of the log evidence."""
         best = jnp.argmax(state.bound)
-        chosen = jax.tree.map(lambda leaf: leaf[best], state)
+        chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
         evidence = chosen.bound
         if isinstance(data, Arrays):
             evidence = jax.jit(bound)(objective, chosen.beliefs, data.full())
