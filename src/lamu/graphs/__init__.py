@@ -6,8 +6,11 @@ their prior; a row's own have one of the factors here. `lamu.Graph(program)` is 
 
 from lamu.graphs import models
 from lamu.graphs.bernoulli import Bernoulli
+from lamu.graphs.bernoulli_logits import BernoulliLogits
 from lamu.graphs.categorical import Categorical
+from lamu.graphs.circuit import Circuit
 from lamu.graphs.dirichlet import Dirichlet
+from lamu.graphs.expressions import StickBreaking
 from lamu.graphs.factor import Factor
 from lamu.graphs.gamma import Gamma, InverseGamma
 from lamu.graphs.gaussian_chain import GaussianChain
@@ -26,7 +29,9 @@ from lamu.graphs.words import Words
 __all__ = [
     "AtMean",
     "Bernoulli",
+    "BernoulliLogits",
     "Categorical",
+    "Circuit",
     "Coordinate",
     "Dirichlet",
     "Exact",
@@ -44,6 +49,7 @@ __all__ = [
     "Potential",
     "Program",
     "Quadrature",
+    "StickBreaking",
     "Words",
     "exp",
     "models",

@@ -72,6 +72,22 @@ class BernoulliFactor(Factor):
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         """Raises a ValueError for anything but zeros and ones."""
-        bad = observed & (value != 0) & (value != 1)
-        if bad.any():
-            raise ValueError(f"{name} is {value[bad][0]:g} in a row; give zeros and ones")
+        refuse_other_than_events(name, value, observed)
+
+
+def refuse_other_than_events(name: str, value: np.ndarray, observed: np.ndarray) -> None:
+    """Raises a ValueError for anything but zeros and ones.
+
+    Args:
+        name: what the variable is called.
+        value: `[N, ...]`.
+        observed: whether each entry is there.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.graphs.bernoulli import refuse_other_than_events
+        >>> refuse_other_than_events("y", np.array([0.0, 1.0]), np.array([True, True]))
+    """
+    bad = observed & (value != 0) & (value != 1)
+    if bad.any():
+        raise ValueError(f"{name} is {value[bad][0]:g} in a row; give zeros and ones")

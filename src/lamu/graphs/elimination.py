@@ -11,12 +11,14 @@ import jax.numpy as jnp
 
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, shape_of
-from lamu.graphs.local import Coordinate, Eliminated, Exact, Local
+from lamu.graphs.local import Coordinate, Eliminated, Exact, Local, bound_at
 
-__all__ = ["eliminated", "require_key", "require_summed"]
+__all__ = ["eliminated", "require_key", "require_summed", "settled"]
 
 
-def eliminated(local: Mapping[str, Local], row: Row, at: Environment, key: Any) -> Eliminated:
+def eliminated(
+    local: Mapping[str, Local], row: Row, at: Environment, key: Any, natural: dict[str, Any] | None = None
+) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name.
 
     The locals that the program's user named come first, in their order, and each leaves what remains to the next; the
@@ -27,6 +29,7 @@ def eliminated(local: Mapping[str, Local], row: Row, at: Environment, key: Any) 
         row: the row.
         at: the statistics of what all rows share.
         key: for locals that draw; None where there are none.
+        natural: what `settled` has returned; found here where None or empty.
 
     Examples:
         >>> from lamu import graphs
@@ -39,16 +42,46 @@ def eliminated(local: Mapping[str, Local], row: Row, at: Environment, key: Any) 
         >>> round(abs(float(bound)), 6), list(natural)
         (0.0, ['z'])
     """
+    if natural:
+        return bound_at(natural, row, at), natural
+    name, first, others = _first(local, row)
+    own = at.statistics.get("local", {}).get(name, {})
+    return first.eliminated(name, own, row, at, key, partial(eliminated, others))
+
+
+def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, Any]:
+    """Returns λ of the latents of a row that take turns before any other leaves; nothing where another leaves first.
+
+    No gradient passes this iteration, so that it can run over all rows before `eliminated`, and in other blocks.
+
+    Args:
+        local: a local by the name of a latent.
+        row: the row.
+        at: the statistics of what all rows share.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.elimination import settled
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.program import Site
+        >>> alone = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
+        >>> settled({}, alone, Environment({}))
+        {}
+    """
+    _, first, _ = _first(local, row)
+    return first.settled(row, at) if isinstance(first, Coordinate) else {}
+
+
+def _first(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:
+    """Returns the local that takes its latents out first, after their name, and those that are left to the rest."""
     latents = [site.name for site in row.latent]
     names = list(local)
     # One whose latents meet nothing has a closed form, whatever its turns.
     name = next((name for name in names if name in latents and (row.coupled or local[name].random)), None)
     if name is None:
-        last = Coordinate() if row.coupled else Exact()
-        return last.eliminated("", {}, row, at, key, _nothing_left)
-    others = {other: local[other] for other in names[names.index(name) + 1 :]}
-    own = at.statistics.get("local", {}).get(name, {})
-    return local[name].eliminated(name, own, row, at, key, partial(eliminated, others))
+        return "", Coordinate() if row.coupled else Exact(), {}
+    return name, local[name], {other: local[other] for other in names[names.index(name) + 1 :]}
 
 
 def require_key(local: Mapping[str, Local], key: Any) -> Any:
@@ -84,7 +117,3 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
             f"the latents {names} of a row meet, and their sum has no closed form at a point; use vmp(), svi() or "
             "em(), observe one of them, or name a local that draws one, Graph(program, local={...})"
         )
-
-
-def _nothing_left(row: Row, at: Environment, key: Any) -> Eliminated:
-    raise AssertionError("no latent is left")

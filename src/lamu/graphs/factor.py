@@ -26,12 +26,15 @@ class Factor(ABC):
             that are arguments iterate.
         misses: whether entries of a value may be missing one by one.
         exact: whether x may be a variable with messages of its own; else it is observed, or left out.
+        exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
+            they start at draws.
     """
 
     kind: type[Statistics] | Any
     affine: ClassVar[bool] = True
     misses: ClassVar[bool] = True
     exact: ClassVar[bool] = True
+    exchangeable: ClassVar[bool] = False
 
     @property
     def neutral(self) -> Any:
@@ -60,6 +63,15 @@ class Factor(ABC):
 
     def at_values(self) -> Factor:
         """Returns the factor for arguments whose values are known, at T(θ)."""
+        return self
+
+    def prepared(self, at: Environment) -> Factor:
+        """Returns the factor with all that no row changes computed, once for all rows.
+
+        Args:
+            at: the statistics of what all rows share.
+        """
+        del at
         return self
 
     def evaluated(self, x: Any, at: Environment) -> Factor:

@@ -199,6 +199,25 @@ class Row:
         return sum((part.astype(F.dtype) for part in tied), F)
 
 
+def prepared(sites: tuple[Site, ...], at: Environment) -> tuple[Site, ...]:
+    """Returns the sites of rows whose factors have computed what no row changes.
+
+    Args:
+        sites: the sites of a row.
+        at: the statistics of what all rows share.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import prepared
+        >>> from lamu.graphs.program import Site
+        >>> prepared((Site("x", graphs.Normal(0.0, 1.0), (), True),), Environment({}))[0].name
+        'x'
+    """
+    with lenient():
+        return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
+
+
 def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     """Returns what the data say of a name, and which entries are there; None for all, and for no data.
 

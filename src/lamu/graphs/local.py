@@ -132,16 +132,22 @@ class Coordinate(Local):
         Raises:
             TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
         """
-        _require_closed(row)
-        held, row_held = jax.lax.stop_gradient((at, row))
-        natural = self._settled(row_held.evaluated(held), held)
-        moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
-        with lenient():
-            entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))
-            return row.log_joint(at, moments) / row.temperature + entropy, natural
+        natural = self.settled(row, at)
+        return bound_at(natural, row, at), natural
 
-    def _settled(self, row: Row, at: Environment) -> dict[str, Any]:
-        """Returns λ of every latent where they no longer move."""
+    def settled(self, row: Row, at: Environment) -> dict[str, Any]:
+        """Returns λ of every latent where they no longer move, which no gradient passes.
+
+        Args:
+            row: the row.
+            at: the statistics of what all rows share.
+
+        Raises:
+            TypeError: for a latent that a network or a likelihood depends on, whose best belief has no closed form.
+        """
+        _require_closed(row)
+        at, row = jax.lax.stop_gradient((at, row))
+        row = row.evaluated(at)
 
         def updated(natural: dict[str, Any], moments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             for site in row.latent:
@@ -182,6 +188,30 @@ class Coordinate(Local):
             natural[site.name] = _tied({site.name: one}, row)[site.name]
             moments[site.name] = site.kind.under(natural[site.name].belief())
         return natural, moments
+
+
+def bound_at(natural: dict[str, Any], row: Row, at: Environment) -> Array:
+    r"""Returns the row's bound in nats at beliefs about all of its latents, \(\tfrac1T E_q[\log p] + H(q)\).
+
+    Args:
+        natural: λ of every latent, by name.
+        row: the row.
+        at: the statistics of what all rows share.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.local import bound_at
+        >>> from lamu.graphs.program import Site
+        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
+        >>> round(abs(float(bound_at(graphs.Coordinate().settled(row, Environment({})), row, Environment({})))), 6)
+        0.0
+    """
+    moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
+    with lenient():
+        entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))
+        return row.log_joint(at, moments) / row.temperature + entropy
 
 
 def _require_closed(row: Row) -> None:

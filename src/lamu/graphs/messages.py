@@ -15,10 +15,11 @@ from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
-from lamu.graphs.elimination import eliminated, require_key
+from lamu.graphs.elimination import eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
 from lamu.graphs.groups import independent_groups
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
+from lamu.graphs.lengths import over_rows
 from lamu.graphs.local import Eliminated
 from lamu.graphs.network import NetworkSite
 from lamu.graphs.program import Site
@@ -100,16 +101,20 @@ class GraphMessages(ConjugateTarget):
 
     def _eliminated(self, statistics: Mapping[str, Any], data: Any, temperature: Any, key: Any) -> Eliminated:
         at, dtype = Environment(dict(statistics), temperature=temperature), dtype_of(statistics)
-        sites, local = in_dtype(self.in_rows, dtype), self.local or {}
+        sites, local = prepared(in_dtype(self.in_rows, dtype), at), self.local or {}
 
-        def one(data: Mapping[str, Any], key: Any) -> Eliminated:
-            return eliminated(local, Row.of(sites, self.columns, data, temperature, dtype), at, key)
+        def row_of(data: Mapping[str, Any]) -> Row:
+            return Row.of(sites, self.columns, data, temperature, dtype)
 
+        def one(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
+            return eliminated(local, row_of(data), at, key, natural)
+
+        natural = over_rows(lambda data: settled(local, row_of(data), at), data)
         key = require_key(local, key)
         if key is None:
-            return jax.vmap(lambda data: one(data, None))(data)
+            return jax.vmap(lambda data, natural: one(data, natural, None))(data, natural)
         count = len(jax.tree.leaves(data)[0])
-        return jax.vmap(one)(data, jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count)))
+        return jax.vmap(one)(data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count)))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
         """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior.

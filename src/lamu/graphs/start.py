@@ -32,7 +32,8 @@ def first_beliefs(
     """Returns beliefs about the shared variables after one update from random latents.
 
     The latents of a row are a draw of their prior. Of a category only K rows have one, each another: every category
-    starts from one random row. Shared numbers start at a draw, so that the sides of a product are not both zero.
+    starts from one random row. Shared numbers start at a draw, so that the sides of a product are not both zero, and so
+    do the members of plates that only a draw tells apart.
 
     Args:
         key: a random key.
@@ -45,7 +46,8 @@ def first_beliefs(
         given: the statistics of networks, and of other variables that have a value.
     """
     local_key, shared_key = jax.random.split(key)
-    statistics = _priors(shared_key, shared, batch.weight.dtype, temperature, given)
+    alike = frozenset().union(*(site.factor.names for site in in_rows if site.factor.exchangeable))
+    statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
     count = batch.mask.shape[0]
     order = jax.random.permutation(local_key, count)
     keys = jax.random.split(jax.random.fold_in(local_key, 1), count)
@@ -72,16 +74,21 @@ def first_beliefs(
 
 
 def _priors(
-    key: RandomKey, shared: tuple[Site, ...], dtype: Any, temperature: Any, given: dict[str, Any]
+    key: RandomKey,
+    shared: tuple[Site, ...],
+    alike: frozenset[str],
+    dtype: Any,
+    temperature: Any,
+    given: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns μ of the priors one after the other; of numbers and vectors T of a draw."""
+    """Returns μ of the priors one after the other; T of a draw for numbers, vectors and those that are alike."""
     statistics: dict[str, Any] = dict(given)
     for number, site in enumerate(shared):
         if site.name in given:
             continue
         natural = _own(site, Environment(statistics), dtype, temperature)
         belief = natural.belief()
-        if site.kind in (Numbers, Vectors):
+        if site.kind in (Numbers, Vectors) or site.name in alike:
             with lenient():
                 statistics[site.name] = site.kind.of(belief.sample(jax.random.fold_in(key, number)))
         else:

@@ -2,6 +2,7 @@ r"""The words of a document, each of a topic that is summed out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -75,13 +76,13 @@ class WordsFactor(Factor):
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
         """Returns the log probability of the words, or its bound."""
-        return self.evaluated(x, at).log_density(x, at)
+        return self.prepared(at).log_density(x, at)
 
-    def evaluated(self, x: Any, at: Environment) -> WordsInTopics:
-        """Returns the factor with the probabilities of the document's words in every topic."""
-        words = self.topic.of_kind(Simplex, at).log[:, x.value[0]] / at.temperature
-        top = jax.lax.stop_gradient(jnp.max(words, axis=0))
-        return WordsInTopics(self.share, jnp.exp(words - top), top)
+    def prepared(self, at: Environment) -> WordsInVocabulary:
+        """Returns the factor with the probability of every word in every topic, one exponential for all documents."""
+        log = self.topic.of_kind(Simplex, at).log.T / at.temperature
+        top = jax.lax.stop_gradient(jnp.max(log, axis=-1))
+        return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         """Raises a ValueError for anything but whole numbers from zero."""
@@ -91,6 +92,45 @@ class WordsFactor(Factor):
         size = None if self.topic.shape is None else self.topic.shape[-1]
         if name.endswith(".ids") and size is not None and value.max() >= size:
             raise ValueError(f"{name} has the word {value.max()} and the topics have {size}; number words from 0")
+
+
+@record
+class WordsInVocabulary(Factor):
+    """The words of a document at known topics, which are a table of the vocabulary.
+
+    Attributes:
+        share: θ.
+        probability: of every word in every topic over its largest, `[V, K]`.
+        top: the logarithms of the largest, `[V]`.
+    """
+
+    share: Any
+    probability: Any
+    top: Any
+
+    kind = Counts
+    affine = False
+    misses = False
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        """Shares."""
+        return {"share": self.share}
+
+    @property
+    def shape(self) -> None:
+        """As long as the document."""
+        return None
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns the log probability of the words, or its bound."""
+        ids, counts = x.value
+        return _log_probability(counts, self.share, at, lambda share: self.probability[ids] @ share, self.top[ids])
+
+    def evaluated(self, x: Any, at: Environment) -> WordsInTopics:
+        """Returns the factor with the rows of the table that the document's words have."""
+        ids = x.value[0]
+        return WordsInTopics(self.share, self.probability[ids].T, self.top[ids])
 
 
 @record
@@ -123,8 +163,13 @@ class WordsInTopics(Factor):
 
     def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
         """Returns the log probability of the words, or its bound."""
-        share = self.share.of_kind(Simplex, at).log / at.temperature
-        largest = jax.lax.stop_gradient(jnp.max(share))
-        probability = jnp.exp(share - largest) @ self.probability
-        log = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + self.top
-        return at.temperature * jnp.sum(x.value[1].astype(log.dtype) * log)
+        return _log_probability(x.value[1], self.share, at, lambda share: share @ self.probability, self.top)
+
+
+def _log_probability(counts: Array, share: Any, at: Environment, mixed: Callable[[Array], Array], top: Array) -> Array:
+    """Returns the log probability of words, of which `mixed` makes probabilities over their largest from shares."""
+    log = share.of_kind(Simplex, at).log / at.temperature
+    largest = jax.lax.stop_gradient(jnp.max(log))
+    probability = mixed(jnp.exp(log - largest))
+    words = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + top
+    return at.temperature * jnp.sum(counts.astype(words.dtype) * words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
+from lamu.graphs.condensed import condensed
 from lamu.graphs.graph import graph_of
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -35,6 +37,7 @@ class VmpState:
         residual: the natural norm of the last sweep's step, in nats.
         before: that of the sweep before.
         settled: whether the bound has ceased to rise.
+        rows: fewer rows that stand for all, where there are such; else None.
 
     Examples:
         >>> from lamu.algorithms.closed_form.vmp import VmpState
@@ -47,6 +50,7 @@ class VmpState:
     residual: Any
     before: Any
     settled: Any
+    rows: Any = None
 
 
 @record
@@ -83,20 +87,24 @@ class Vmp(Runnable):
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)
-        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool))
+        fewer = condensed(graph.in_rows, graph.local or {}, batch)
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), fewer)
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
         """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
+        kept = state.rows
+        rows = batch if kept is None else kept
+        state = replace(state, rows=None)
         if self.restarts == 1:  # a condition in place of a selection, so that a settled run costs nothing
             alone = jax.tree.map(lambda leaf: leaf[0], state)
-            one = jax.lax.cond(alone.settled, lambda s: s, lambda s: self._sweep(s, batch, objective), alone)
+            one = jax.lax.cond(alone.settled, lambda s: s, lambda s: self._sweep(s, rows, objective), alone)
             new = jax.tree.map(lambda leaf: leaf[None], one)
         else:
-            swept = jax.vmap(lambda s: self._sweep(s, batch, objective))(state)
+            swept = jax.vmap(lambda s: self._sweep(s, rows, objective))(state)
             keep = lambda old, made: jnp.where(state.settled.reshape(-1, *[1] * (made.ndim - 1)), old, made)
             new = jax.tree.map(keep, state, swept)
         best = jnp.argmax(new.bound)
-        return new, Info(-new.bound[best] / objective.data_size, new.residual[best])
+        return replace(new, rows=kept), Info(-new.bound[best] / objective.data_size, new.residual[best])
 
     def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
         graph: Any = objective.model
@@ -109,9 +117,10 @@ class Vmp(Runnable):
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
                 new = natural[name].belief()
-                squared = squared + _step(beliefs[name], new).astype(squared.dtype)
+                moments = kinds[name].under(new)
+                squared = squared + _step(beliefs[name], new, statistics[name], moments).astype(squared.dtype)
                 beliefs = {**beliefs, name: new}
-                statistics = {**statistics, name: kinds[name].under(new)}
+                statistics = {**statistics, name: moments}
         if not graph.blocks:
             value = bound(objective, beliefs, batch).astype(value.dtype)
         # What rounding alone makes of so large a sum is no rise.
@@ -121,7 +130,7 @@ class Vmp(Runnable):
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the beliefs of the best restart, with the bound of the log evidence."""
         best = jnp.argmax(state.bound)
-        chosen = jax.tree.map(lambda leaf: leaf[best], state)
+        chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
         evidence = chosen.bound
         if isinstance(data, Arrays):
             evidence = jax.jit(bound)(objective, chosen.beliefs, data.full())
@@ -137,10 +146,11 @@ class Vmp(Runnable):
         )
 
 
-def _step(old: Any, new: Any) -> Array:
-    r"""Returns \(d^\top F d\) of the step d of λ, in nats."""
-    direction = tree.add(new.to_natural(), old.to_natural(), -1.0)
-    return jnp.maximum(tree.dot(direction, old.fisher_product(direction)), 0.0)
+def _step(old: Any, new: Any, mu_old: Any, mu_new: Any) -> Array:
+    r"""Returns \(\langle\lambda' - \lambda, \mu' - \mu\rangle\) in nats, \(d^\top F d\) of a small step d of λ."""
+    away = tree.add(new.to_natural(), old.to_natural(), -1.0)
+    moved = jax.tree.map(jnp.subtract, jax.tree.leaves(mu_new), jax.tree.leaves(mu_old))
+    return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(away), moved, strict=True)), 0.0)
 
 
 def _convergence(state: VmpState) -> Convergence | None:

@@ -3,7 +3,8 @@
 Read one, copy it, and change what differs: a model is nothing but its program.
 """
 
-from lamu.graphs.models.factors import FactorAnalysis, MatrixFactorisation
+from lamu.graphs.models.circuits import SumProduct
+from lamu.graphs.models.factors import ExponentialPCA, FactorAnalysis, MatrixFactorisation
 from lamu.graphs.models.mixtures import BernoulliMixture, GaussianMixture, LatentClass, NaiveBayes
 from lamu.graphs.models.regressions import HierarchicalRegression, LinearRegression
 from lamu.graphs.models.series import HiddenMarkov, StateSpace
@@ -11,6 +12,7 @@ from lamu.graphs.models.topics import Topics
 
 __all__ = [
     "BernoulliMixture",
+    "ExponentialPCA",
     "FactorAnalysis",
     "GaussianMixture",
     "HiddenMarkov",
@@ -20,5 +22,6 @@ __all__ = [
     "MatrixFactorisation",
     "NaiveBayes",
     "StateSpace",
+    "SumProduct",
     "Topics",
 ]

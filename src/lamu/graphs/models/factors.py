@@ -6,12 +6,13 @@ import jax.numpy as jnp
 
 from lamu.families import Gamma
 from lamu.families import MultivariateNormal as Vector
+from lamu.graphs.bernoulli_logits import BernoulliLogits
 from lamu.graphs.graph import Graph
 from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
 
-__all__ = ["FactorAnalysis", "MatrixFactorisation"]
+__all__ = ["ExponentialPCA", "FactorAnalysis", "MatrixFactorisation"]
 
 
 def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Graph:
@@ -42,6 +43,36 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
         with m.rows():
             z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
             m.sample("y", Normal(W @ z, precision=noise))
+
+    return Graph(program)
+
+
+def ExponentialPCA(factors: int, dimension: int) -> Graph:
+    r"""Returns principal components of zeros and ones, \(y_d \sim \mathrm{Bernoulli}(\sigma(w_d^\top z + b_d))\).
+
+    The columns of W have a precision each (ARD), so that superfluous components vanish.
+
+    Data: `{"y": [N, dimension]}`, zeros and ones, NaN where missing.
+
+    Args:
+        factors: how many at most.
+        dimension: numbers of a row.
+
+    Source: Collins, Dasgupta & Schapire (2002); Tipping (1999), "Probabilistic visualisation of binary data".
+
+    Examples:
+        >>> from lamu.graphs import models
+        >>> models.ExponentialPCA(2, 5).blocks
+        (('relevance', 'offset'), ('W',))
+    """
+
+    def program(m: Program) -> None:
+        relevance = m.sample("relevance", Gamma(1.0, 1.0), plate=factors)
+        offset = m.sample("offset", Normal(jnp.zeros(dimension), precision=0.1))
+        W = m.sample("W", Normal(jnp.zeros(factors), precision=relevance), plate=dimension)
+        with m.rows():
+            z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
+            m.sample("y", BernoulliLogits(W @ z + offset))
 
     return Graph(program)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.families import Beta, Dirichlet, NormalGamma, NormalWishart
+from lamu.families import Beta, Dirichlet, NormalGamma, NormalWishart, Wishart
+from lamu.families import MultivariateNormal as Vector
 from lamu.graphs.bernoulli import Bernoulli
 from lamu.graphs.categorical import Categorical
+from lamu.graphs.expressions import StickBreaking
+from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.normal import Normal
@@ -17,7 +21,13 @@ from lamu.graphs.program import Program
 __all__ = ["BernoulliMixture", "GaussianMixture", "LatentClass", "NaiveBayes"]
 
 
-def GaussianMixture(components: int, dimension: int, concentration: float = 1e-3, covariance: str = "full") -> Graph:
+def GaussianMixture(
+    components: int,
+    dimension: int,
+    concentration: float = 1e-3,
+    covariance: str = "full",
+    weights: str = "dirichlet",
+) -> Graph:
     r"""Returns a mixture of Gaussians for standardised rows.
 
     \[ z \sim \mathrm{Cat}(\pi), \qquad y \mid z \sim N(m_z, S_z) \]
@@ -27,31 +37,49 @@ def GaussianMixture(components: int, dimension: int, concentration: float = 1e-3
     Args:
         components: how many at most; a small concentration lets those die that the data do not need.
         dimension: numbers of a row.
-        concentration: of the Dirichlet prior of the weights, for each component.
-        covariance: "full" or "diagonal".
+        concentration: of the Dirichlet prior of the weights, for each component; with sticks that of the process, α.
+        covariance: "full" or "diagonal", one for each component, or "tied", one for all.
+        weights: "dirichlet", or "sticks" for a truncated Dirichlet process, which prefers the first components.
 
     Raises:
-        ValueError: for another covariance.
+        ValueError: for another covariance, or other weights.
 
-    Source: Bishop (2006), section 10.2.
+    Source: Bishop (2006), section 10.2; Blei & Jordan (2006).
 
     Examples:
         >>> from lamu.graphs import models
         >>> [site.name for site in models.GaussianMixture(3, 2).sites]
         ['weight', 'part', 'z', 'y']
+        >>> [site.name for site in models.GaussianMixture(3, 2, 1.0, "tied", "sticks").sites]
+        ['break', 'mean', 'precision', 'z', 'y']
     """
-    if covariance not in ("full", "diagonal"):
-        raise ValueError(f'covariance={covariance!r} is not known; give "full" or "diagonal"')
-    location = jnp.zeros(dimension)
-    full = NormalWishart(location, 1.0, float(dimension), jnp.eye(dimension))
-    prior: Any = full if covariance == "full" else NormalGamma(location, 1.0, 1.0, 0.5)
+    if covariance not in ("full", "diagonal", "tied"):
+        raise ValueError(f'covariance={covariance!r} is not known; give "full", "diagonal" or "tied"')
+    if weights not in ("dirichlet", "sticks"):
+        raise ValueError(f'weights={weights!r} are not known; give "dirichlet" or "sticks"')
+    centre, unit = jnp.zeros(dimension), jnp.eye(dimension)
+
+    def shares(m: Program) -> Any:
+        if weights == "sticks":
+            return StickBreaking(m.sample("break", Beta(1.0, concentration), plate=components - 1))
+        return m.sample("weight", Dirichlet(jnp.full(components, concentration)))
+
+    def row(m: Program) -> Callable[[Any], Factor]:
+        if covariance == "tied":
+            mean = m.sample("mean", Vector(centre, unit), plate=components)
+            precision = m.sample("precision", Wishart(float(dimension), unit))
+            return lambda z: MultivariateNormal(mean[z], precision)
+        if covariance == "diagonal":
+            part = m.sample("part", NormalGamma(centre, 1.0, 1.0, 0.5), plate=components)
+            return lambda z: Normal(part[z])
+        part = m.sample("part", NormalWishart(centre, 1.0, float(dimension), unit), plate=components)
+        return lambda z: MultivariateNormal(part[z])
 
     def program(m: Program) -> None:
-        weight = m.sample("weight", Dirichlet(jnp.full(components, concentration)))
-        part = m.sample("part", prior, plate=components)
+        share, given = shares(m), row(m)
         with m.rows():
-            z = m.sample("z", Categorical(weight))
-            m.sample("y", MultivariateNormal(part[z]) if covariance == "full" else Normal(part[z]))
+            z = m.sample("z", Categorical(share))
+            m.sample("y", given(z))
 
     return Graph(program)
 

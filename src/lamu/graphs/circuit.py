@@ -1,0 +1,123 @@
+r"""A sum-product circuit: a deep mixture of independent parts, whose sums over all latent categories are exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.bernoulli import refuse_other_than_events
+from lamu.graphs.expressions import Environment, Expression
+from lamu.graphs.factor import Factor, argument
+from lamu.graphs.statistics import Chance, Counts, Simplex
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = ["Circuit", "CircuitFactor"]
+
+
+def Circuit(chance: Any, *weights: Any) -> CircuitFactor:
+    r"""Returns the factor of D zeros and ones by a circuit of sums and products, which are observed.
+
+    \[ L_{dk} = E\log p(y_d \mid \text{chance}_{dk}), \qquad
+       L^{l+1}_{rj} = \log \sum_k \exp\big(E\log w^l_{rjk} + L^l_{2r,k} + L^l_{2r+1,k}\big) \]
+
+    A product joins two neighbouring regions of the D entries, a sum mixes K products; above a last odd region nothing
+    is joined and its values go up as they are. The value is the root. At known arguments it is the log probability,
+    with the categories of all sums summed out; otherwise the best bound over them jointly. NaN sums an entry out: its
+    leaves are one.
+
+    Args:
+        chance: probabilities `[D, K]` of a one in each of the K leaves of an entry, or variables with a `Beta` belief.
+        weights: of the sums of each level, from the leaves up: probabilities `[pairs, K, K]`, the last `[1, 1, K]`, or
+            variables with a `Dirichlet` belief.
+
+    Raises:
+        TypeError: for an argument without a closed form.
+        ValueError: for weights whose shapes do not fit.
+
+    Source: Poon & Domingos (2011), section 3; Peharz, Gens, Pernkopf & Domingos (2017), section 4.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> graphs.Circuit(jnp.full((2, 3), 0.5), jnp.full((1, 1, 3), 1 / 3)).shape
+        (2,)
+    """
+    leaf = argument(chance, Chance, "the chance of Circuit")
+    sums = tuple(argument(weight, Simplex, "the weights of Circuit") for weight in weights)
+    if leaf.shape is None or len(leaf.shape) != 2 or leaf.shape[0] < 2:
+        raise ValueError(f"the chance has the shape {leaf.shape}; give [D, K] with at least two entries")
+    expected = levels(*leaf.shape)
+    given = [weight.shape for weight in sums]
+    if given != expected:
+        raise ValueError(f"the weights have the shapes {given}; chance {leaf.shape} asks for {expected}")
+    return CircuitFactor(leaf, sums)
+
+
+def levels(entries: int, components: int) -> list[tuple[int, int, int]]:
+    """Returns the shapes of a circuit's weights, from the leaves up.
+
+    Args:
+        entries: D.
+        components: K.
+
+    Examples:
+        >>> from lamu.graphs.circuit import levels
+        >>> levels(5, 3)
+        [(2, 3, 3), (1, 3, 3), (1, 1, 3)]
+    """
+    shapes, regions = [], entries
+    while regions > 1:
+        pairs, odd = divmod(regions, 2)
+        regions = pairs + odd
+        shapes.append((pairs, components if regions > 1 else 1, components))
+    return shapes
+
+
+@record
+class CircuitFactor(Factor):
+    """Zeros and ones by sums and products. Use `Circuit`.
+
+    Attributes:
+        chance: of the leaves.
+        weights: of the sums, a level each.
+    """
+
+    chance: Any
+    weights: Any
+
+    kind = Counts
+    affine = False
+    exchangeable = True
+
+    @property
+    def arguments(self) -> dict[str, Expression]:
+        """Chance and weights."""
+        return {"chance": self.chance} | {f"weights {level}": weight for level, weight in enumerate(self.weights)}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The D entries."""
+        return self.chance.shape[:-1]
+
+    def log_density(self, x: Any, at: Environment, observed: Any = None) -> Array:
+        """Returns the log probability of the row, or its bound."""
+        p, T = self.chance.of_kind(Chance, at), at.temperature
+        one = jnp.asarray(x.value, p.log.dtype)[:, None]
+        leaves = one * p.log + (1.0 - one) * p.log_complement
+        value = leaves if observed is None else jnp.where(observed[:, None], leaves, jnp.zeros_like(leaves))
+        value = value / T
+        for weight in self.weights:
+            pairs = weight.shape[0]
+            products = value[0 : 2 * pairs : 2] + value[1 : 2 * pairs : 2]
+            sums = jax.nn.logsumexp(weight.of_kind(Simplex, at).log / T + products[:, None, :], axis=-1)
+            odd = value[2 * pairs :]
+            value = jnp.concatenate([sums, odd]) if len(odd) else sums
+        return T * value[0, 0]
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for anything but zeros and ones."""
+        refuse_other_than_events(name, value, observed)

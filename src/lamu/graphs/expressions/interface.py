@@ -1,0 +1,112 @@
+"""What every expression of a program answers: statistics of its value, at statistics of its variables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+
+from lamu.graphs.statistics import Numbers, Statistics, Vectors
+from lamu.record import record
+from lamu.typing import Array
+
+__all__ = ["Environment", "Expression"]
+
+S = TypeVar("S", bound=Statistics)
+
+
+@record
+class Environment:
+    """Where expressions are evaluated: the statistics of variables, and the inputs of one row.
+
+    Attributes:
+        statistics: T of every variable by name.
+        inputs: the row's inputs by name.
+        temperature: T, which a factor with a latent of its own needs.
+
+    Examples:
+        >>> from lamu.graphs.expressions import Environment
+        >>> Environment({}).temperature
+        1.0
+    """
+
+    statistics: Any
+    inputs: Any = None
+    temperature: Any = 1.0
+
+
+class Expression(ABC):
+    """A value that depends on variables, inputs and constants.
+
+    Attributes:
+        names: the variables that it depends on.
+        shape: the shape of its value in one row, without what an unobserved input would tell; None where unknown.
+    """
+
+    __array_ufunc__ = None  # so that NumPy leaves `array @ variable` to the variable
+
+    @property
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """The variables that it depends on."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of its value in one row; None where an input decides it."""
+
+    @abstractmethod
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns the statistics that `of_kind` can give."""
+
+    @abstractmethod
+    def of_kind(self, kind: type[S], at: Environment) -> S:
+        """Returns its statistics.
+
+        Args:
+            kind: which; one of `kinds()`.
+            at: where.
+        """
+
+    def first(self, at: Environment) -> Array:
+        """Returns the expectation of the value, numbers or vectors."""
+        kind = Vectors if Vectors in self.kinds() else Numbers
+        return self.of_kind(kind, at).first
+
+    def quadratic(self, weight: Array, at: Environment) -> Array:
+        r"""Returns \(\sum_j c_j E[f_j^2]\) of a value f, numbers or vectors.
+
+        Args:
+            weight: c, of the shape of f, or of one that f is broadcast to.
+            at: where.
+        """
+        kind = Vectors if Vectors in self.kinds() else Numbers
+        return jnp.sum(weight * self.of_kind(kind, at).second)
+
+    # The operators make expressions of other files, which are subclasses of this one.
+
+    def __matmul__(self, other: Any) -> Expression:
+        from lamu.graphs.expressions.products import product
+
+        return product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Expression:
+        from lamu.graphs.expressions.products import product
+
+        return product(other, self)
+
+    def __add__(self, other: Any) -> Expression:
+        from lamu.graphs.expressions.products import total
+
+        return total(self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        from lamu.graphs.expressions.products import total
+
+        return total(other, self)
+
+    def __getitem__(self, index: Any) -> Expression:
+        from lamu.graphs.expressions.members import member
+
+        return member(self, index)

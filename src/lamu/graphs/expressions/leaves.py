@@ -1,0 +1,165 @@
+"""Expressions without parts: a variable, known numbers, an input of a row."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+
+from lamu.graphs.expressions.interface import Environment, Expression
+from lamu.graphs.statistics import KINDS, Numbers, Series, Statistics, Vectors
+from lamu.record import record, static
+from lamu.typing import Array
+
+__all__ = ["Constant", "Input", "Variable", "lifted"]
+
+S = TypeVar("S", bound=Statistics)
+
+
+@record
+class Variable(Expression):
+    """A variable of the program.
+
+    Attributes:
+        name: its name.
+        sort: the name of the class of its statistics.
+        size: the shape of its value; None where the data decide.
+
+    Examples:
+        >>> from lamu.graphs.expressions import Variable
+        >>> (Variable("w", "Numbers", (3,)) + 1.0).names
+        frozenset({'w'})
+    """
+
+    name: str = static()
+    sort: str = static()
+    size: tuple[int, ...] | None = static()
+
+    @property
+    def kind(self) -> type[Statistics]:
+        """The class of its statistics."""
+        return KINDS[self.sort]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Its name."""
+        return frozenset({self.name})
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Its shape."""
+        return self.size
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns its own; numbers are kept as vectors where they meet in a product."""
+        return (Numbers, Vectors) if self.kind in (Numbers, Vectors, Series) else (self.kind,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
+        """Returns the statistics from the environment."""
+        return at.statistics[self.name]
+
+    def first(self, at: Environment) -> Array:
+        """Returns E x."""
+        return at.statistics[self.name].first
+
+    def quadratic(self, weight: Array, at: Environment) -> Array:
+        r"""Returns \(\sum_j c_j E[x_j^2]\)."""
+        return jnp.sum(weight * at.statistics[self.name].second)
+
+
+@record
+class Constant(Expression):
+    """Known numbers.
+
+    Attributes:
+        value: an array.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs.expressions import Constant
+        >>> Constant(jnp.ones(3)).shape
+        (3,)
+    """
+
+    value: Any
+
+    @property
+    def names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return jnp.shape(self.value)
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns all: any T of a known value is known."""
+        return (Statistics,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> S:
+        """Returns T of the value."""
+        return kind.of(self.value)
+
+    def first(self, at: Environment) -> Array:
+        """Returns the value."""
+        return self.value
+
+    def quadratic(self, weight: Array, at: Environment) -> Array:
+        """Returns the weighted sum of the squares."""
+        return jnp.sum(weight * self.value**2)
+
+
+@record
+class Input(Expression):
+    """An input of a row, `m.data(name)`.
+
+    Attributes:
+        name: its name in the data.
+
+    Examples:
+        >>> from lamu.graphs.expressions import Input
+        >>> Input("x").shape is None
+        True
+    """
+
+    name: str = static()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def shape(self) -> None:
+        """Known when there are data."""
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns all: any T of a known value is known."""
+        return (Statistics,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> S:
+        """Returns T of the row's value."""
+        return kind.of(at.inputs[self.name])
+
+    def first(self, at: Environment) -> Array:
+        """Returns the row's value."""
+        return at.inputs[self.name]
+
+    def quadratic(self, weight: Array, at: Environment) -> Array:
+        """Returns the weighted sum of the squares."""
+        return jnp.sum(weight * at.inputs[self.name] ** 2)
+
+
+def lifted(value: Any) -> Expression:
+    """Returns an expression as it is, and anything else as a constant.
+
+    Args:
+        value: an expression, a number or an array.
+
+    Examples:
+        >>> from lamu.graphs.expressions import lifted
+        >>> lifted(2.0).shape
+        ()
+    """
+    return value if isinstance(value, Expression) else Constant(jnp.asarray(value, jnp.result_type(float)))

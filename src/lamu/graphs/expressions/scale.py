@@ -1,0 +1,72 @@
+"""Scales, and products of independent scales."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.graphs.expressions.interface import Environment, Expression
+from lamu.graphs.statistics import Positive, Reciprocal, Statistics
+from lamu.record import record
+
+__all__ = ["Scale"]
+
+S = TypeVar("S", bound=Statistics)
+
+
+@record
+class Scale(Expression):
+    r"""A scale s, by its square, or a product of independent scales: \(E[s^{-2}]\) and \(E \log s^{-2}\).
+
+    Attributes:
+        squares: variables of variances.
+        by: a known factor.
+
+    Examples:
+        >>> from lamu.graphs.expressions import Scale, Variable
+        >>> whole, each = Variable("whole", "Reciprocal", ()), Variable("each", "Reciprocal", (4,))
+        >>> (Scale((whole,)) * Scale((each,))).shape
+        (4,)
+    """
+
+    squares: Any
+    by: Any = 1.0
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of all factors."""
+        return frozenset().union(*(square.names for square in self.squares))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that all factors are broadcast to."""
+        return np.broadcast_shapes(jnp.shape(self.by), *(square.shape for square in self.squares))
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns the precision's."""
+        return (Positive,)
+
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
+        """Returns the statistics of the precision."""
+        log, value = -2.0 * jnp.log(self.by), 1.0 / jnp.asarray(self.by) ** 2
+        for square in self.squares:
+            one = square.of_kind(Reciprocal, at)
+            log, value = log - one.log, value * one.inverse
+        return Positive(log, value)
+
+    def __mul__(self, other: Any) -> Scale:
+        if isinstance(other, Scale):
+            both = self.names & other.names
+            if both:
+                raise ValueError(
+                    f"both scales depend on {', '.join(sorted(both))}; multiply independent ones, each of them once"
+                )
+            return Scale((*self.squares, *other.squares), self.by * other.by)
+        return Scale(self.squares, self.by * jnp.asarray(other, jnp.result_type(float)))
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, index: Any) -> Scale:
+        return Scale(tuple(square[index] for square in self.squares), self.by)

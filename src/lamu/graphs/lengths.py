@@ -1,0 +1,66 @@
+r"""Rows of different lengths, in blocks that are padded to about their own length.
+
+Documents come padded to the longest. Sorted by length and in blocks, a block needs the padding of its own longest row
+alone, and what an iteration reads again and again is small enough for a processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.typing import Array
+
+__all__ = ["over_rows"]
+
+ROWS = 64
+WIDTHS = 8
+
+
+def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, Any]) -> Any:
+    """Returns the function of every row, with a leading axis of rows: `jax.vmap`, in blocks where lengths differ.
+
+    Args:
+        function: of the arrays of one row by name; those of a document are `name.ids` and `name.counts`.
+        data: arrays by name, `[rows, ...]`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.graphs.lengths import over_rows
+        >>> over_rows(lambda row: row["y"] + 1.0, {"y": jnp.zeros(3)}).tolist()
+        [1.0, 1.0, 1.0]
+    """
+    documents = tuple(name.removesuffix(".counts") for name in data if name.endswith(".counts"))
+    rows = jax.tree.leaves(data)[0].shape[0]
+    if not documents or rows <= ROWS:
+        return jax.vmap(function)(data)
+    longest = max(data[f"{name}.counts"].shape[1] for name in documents)
+    widths = sorted({-(-longest * part // WIDTHS) for part in range(1, WIDTHS + 1)})
+    length = jnp.max(jnp.stack([_length(data[f"{name}.counts"]) for name in documents]), axis=0)
+    order = jnp.argsort(length)
+    padded = jnp.concatenate([order, jnp.broadcast_to(order[-1:], (-rows % ROWS,))]).reshape(-1, ROWS)
+
+    def at_width(width: int) -> Callable[[Mapping[str, Any]], Any]:
+        ours = {f"{name}.{part}" for name in documents for part in ("ids", "counts")}
+
+        def cut(block: Mapping[str, Any]) -> Any:
+            return jax.vmap(function)({name: leaf[:, :width] if name in ours else leaf for name, leaf in block.items()})
+
+        return cut
+
+    def of_block(places: Array) -> Any:
+        block = jax.tree.map(lambda leaf: leaf[places], dict(data))
+        place = jnp.searchsorted(jnp.asarray(widths), jnp.max(length[places]))
+        return jax.lax.switch(place, [at_width(width) for width in widths], block)
+
+    back = jnp.argsort(order)
+    results = jax.lax.map(of_block, padded)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[back], results)
+
+
+def _length(counts: Array) -> Array:
+    """Returns the place after the last word of every row."""
+    return jnp.max(jnp.where(counts > 0, jnp.arange(1, counts.shape[1] + 1), 0), axis=1)
