@@ -31,6 +31,7 @@ from lamu.algorithms import (
     adam,
     bayes_by_backprop,
     bayesbinn,
+    blocks,
     bsam,
     conjugate,
     cvi,
@@ -51,6 +52,7 @@ from lamu.algorithms import (
     mixture,
     mixture_vi,
     multimodal,
+    ncvmp,
     neural_linear,
     newton,
     noisy_kfac,
@@ -211,6 +213,11 @@ for name, algorithm, with_rate, traits in (
         most = "" if name == "adam" else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
 
+in_parts = lambda rate: blocks({"*kernel": ivon(rate, b2=0.95), "*": adam(rate)})
+traits = "random dispersions descends eager schedule"
+row("protocol", "blocks", in_parts(0.05), f"full regression {traits}", problem=regression, with_rate=in_parts)
+row("protocol", "blocks of classes", in_parts(0.05), "full random long", problem=classes)
+
 counts = Problem(lamu.ConjugateModel(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
 
 
@@ -259,6 +266,7 @@ for name, algorithm, at, traits in (
     ("svi of a graph", svi(), levels, ""),
     ("cvi of a program", cvi(pairs=2), program, "random"),
     ("vmp of a graph", vmp(tolerance=0.0), levels, "deterministic"),
+    ("ncvmp of a graph", ncvmp(tolerance=0.0), levels, "deterministic"),
     ("em of a graph", em(tolerance=0.0), levels, "deterministic"),
     ("invariant_map", invariant_map(optax.adam(0.05)), regression, "dispersions descends eager long"),
     ("local of classes", bayes_by_backprop(estimator=LocalReparameterisation()), classes, "full random long"),

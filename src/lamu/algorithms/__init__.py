@@ -1,10 +1,12 @@
 """Algorithms: recipes of the Bayesian learning rule, one file each."""
 
 from lamu.algorithms.black_box.igo import igo
+from lamu.algorithms.blockwise.blocks import blocks
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.cvi import cvi
 from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
+from lamu.algorithms.closed_form.ncvmp import ncvmp
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
@@ -78,6 +80,7 @@ __all__ = [
     "adam",
     "bayes_by_backprop",
     "bayesbinn",
+    "blocks",
     "bsam",
     "conjugate",
     "conjugate_scales",
@@ -101,6 +104,7 @@ __all__ = [
     "mixture",
     "mixture_vi",
     "multimodal",
+    "ncvmp",
     "neural_linear",
     "newton",
     "noisy_kfac",

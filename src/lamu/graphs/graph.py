@@ -20,6 +20,7 @@ from lamu.data.batch import Batch
 from lamu.data.spelling import nearest
 from lamu.families import Product
 from lamu.families.transformed import transformed
+from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.graph_prior import GraphPrior, supports
 from lamu.graphs.joint import Row
@@ -33,7 +34,7 @@ from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Graph", "graph_of"]
+__all__ = ["Graph", "graph_of", "require_exact"]
 
 
 @record
@@ -134,6 +135,11 @@ class Graph(GraphMessages):
         params = first_parameters(self, key, batch)
         self.prior.check(params["network"])
         return self.started(params, {})
+
+    def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
+        """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
+        sites = tuple(fixed(site, dispersions) for site in self.sites)
+        return replace(self, sites=sites, frozen=frozen, given=statistics_under(self.sites, beliefs))
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
         """Returns the sum of the log densities of the likelihoods' dispersions."""
@@ -260,3 +266,18 @@ def graph_of(target: Any) -> Graph:
     if isinstance(target, Graph):
         return target
     raise TypeError(f"exact messages between variables need a lamu.Graph, and not {target.name}; use ivon() or nuts()")
+
+
+def require_exact(graph: Graph, asked: str) -> None:
+    """Raises a TypeError for a graph with a likelihood that no message goes through.
+
+    Args:
+        graph: the graph.
+        asked: the algorithm in words.
+    """
+    likelihoods = likelihoods_of(graph.in_rows)
+    for name, likelihood in likelihoods.items():
+        raise TypeError(
+            f"{asked} takes exact messages, and {name!r} has the likelihood {likelihood.name} of computed outputs; use "
+            "ncvmp() or svi(), which take its expectation by quadrature, or ivon()"
+        )
