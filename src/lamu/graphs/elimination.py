@@ -19,14 +19,18 @@ __all__ = ["eliminated", "require_key", "require_summed"]
 def eliminated(local: Mapping[str, Local], row: Row, at: Environment, key: Any) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name.
 
-    The locals that the program's user named come first, in their order, and each leaves what remains to the next; the
-    last is exact where the latents that are left do not meet, and lets them take turns where they do.
+    The locals that the program's user named come first, in the order of the program, each after those that it is given,
+    and leave what remains to the next; the last is exact where the latents that are left do not meet, and lets them
+    take turns where they do.
 
     Args:
         local: a local by the name of a latent.
         row: the row.
         at: the statistics of what all rows share.
         key: for locals that draw; None where there are none.
+
+    Raises:
+        ValueError: for a local that is given what no other one draws.
 
     Examples:
         >>> from lamu import graphs
@@ -39,14 +43,19 @@ def eliminated(local: Mapping[str, Local], row: Row, at: Environment, key: Any) 
         >>> round(abs(float(bound)), 6), list(natural)
         (0.0, ['z'])
     """
-    latents = [site.name for site in row.latent]
-    names = list(local)
     # One whose latents meet nothing has a closed form, whatever its turns.
-    name = next((name for name in names if name in latents and (row.coupled or local[name].random)), None)
-    if name is None:
+    names = [site.name for site in row.latent if site.name in local]
+    names = [name for name in names if row.coupled or local[name].random]
+    if not names:
         last = Coordinate() if row.coupled else Exact()
         return last.eliminated("", {}, row, at, key, _nothing_left)
-    others = {other: local[other] for other in names[names.index(name) + 1 :]}
+    name = next((name for name in names if set(local[name].given) <= set(row.known)), None)
+    if name is None:
+        raise ValueError(
+            f"the local of {names[0]!r} is given {', '.join(local[names[0]].given)}, which has no value before it; "
+            "give it what is observed or what another local draws"
+        )
+    others = {other: taken for other, taken in local.items() if other != name}
     own = at.statistics.get("local", {}).get(name, {})
     return local[name].eliminated(name, own, row, at, key, partial(eliminated, others))
 

@@ -189,3 +189,7 @@ class GraphMessages(ConjugateTarget):
     def at_values(self: G) -> G:
         """Returns the graph for shared variables whose values are known: no likelihood's expectation is taken."""
         return replace(self, sites=tuple(replace(site, factor=site.factor.at_values()) for site in self.sites))
+
+    def weighed(self: G) -> G:
+        """Returns the graph whose rows' values are logs of unbiased estimates of their densities, where locals draw."""
+        return self if not self.local else replace(self, local={n: local.weighed() for n, local in self.local.items()})

@@ -47,6 +47,10 @@ class Delta(Local):
         site = next(site for site in row.latent if site.name == name)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
 
+    def weighed(self) -> Delta:
+        """Raises a TypeError: a code has no density."""
+        raise TypeError("a Delta local has no density of a row, because a point has no entropy; use Amortised(network)")
+
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log joint density at the code, and λ of a narrow belief around it."""
         site = next(site for site in row.latent if site.name == name)

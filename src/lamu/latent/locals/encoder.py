@@ -55,16 +55,7 @@ def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], ro
         given: the latents that it reads beside the data, which have values by now.
         row: the row.
         at: the statistics of what all rows share.
-
-    Raises:
-        ValueError: for a given latent that has no value yet.
     """
-    for other in given:
-        if other not in row.known:
-            raise ValueError(
-                f"the local of {name!r} is given {other!r}, which has no value yet; put {other!r} before {name!r} in "
-                "Graph(local=...)"
-            )
     x = _inputs(network, name, given, row, at, dtype_of(weights))
     return network.apply(weights, {}, x[None], None, False)[0][0]
 

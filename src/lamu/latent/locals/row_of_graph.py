@@ -51,7 +51,7 @@ class RowOfGraph(Joint):
             return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
 
     def divergences(self, belief: Any) -> Array | None:
-        """Returns \\(-H(q) - E_q[\\log p(z)]/T\\) by the coordinates of a mean-field Gaussian; None of another belief."""
+        """Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian; None of another belief."""
         if not isinstance(belief, Gaussian) or not isinstance(belief.precision, Diagonal):
             return None
         entropies = (1 + math.log(2 * math.pi) - jnp.log(belief.precision.values)) / 2
