@@ -24,6 +24,7 @@ from lamu.data.precision import refuse_lost
 from lamu.data.rows import read
 from lamu.data.stream import Stream
 from lamu.likelihoods import Likelihood, Scaled
+from lamu.likelihoods.fixed_dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, loops_well
 from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
@@ -178,6 +179,12 @@ class Model(Target):
         """
         f, state = self.outputs(params, state, batch.x, key if train else None, train, batch.mask)
         return self.likelihood.log_prob(params["likelihood"], with_offset(f, batch.offset), batch.y), state
+
+    def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Model:
+        """Returns the model in which weights are held, and dispersions too, where they are given."""
+        known = bool(jax.tree.leaves(dispersions))
+        likelihood = FixedDispersion(self.likelihood, dispersions) if known else self.likelihood
+        return replace(self, frozen=frozen, likelihood=likelihood)
 
     def prior_predictive(self, key: RandomKey, n: int, x: Any) -> Array:
         r"""Returns targets that the model expects before any data, `[n, N]` or `[n, N, outputs]`.

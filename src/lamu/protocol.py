@@ -69,6 +69,8 @@ class Traits:
             every leaf of the state but those in `shared`, and may be spread over devices.
         shared: the names of the state's parts that all runs have in common.
         looks_again: whether its posterior needs a pass over the data, which `preview` does without.
+        messages: whether it takes exact messages of a target with conjugate parts (`lamu.conjugate_target`), so that in
+            `blocks` it sees what the others believe.
         chooses_prior_scale: whether it chooses the scale of a `LearnedNormal` prior by itself.
 
     Examples:
@@ -87,6 +89,7 @@ class Traits:
     runs: int = static(default=1)
     shared: tuple[str, ...] = static(default=())
     looks_again: bool = static(default=False)
+    messages: bool = static(default=False)
     chooses_prior_scale: bool = static(default=False)
 
 

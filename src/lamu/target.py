@@ -292,6 +292,23 @@ class Target(ABC):
 
         return replace(self, frozen=tree.map_with_path(held, coordinates))
 
+    def conditioned(self: T, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> T:
+        """Returns the target in which coordinates are held, and dispersions too.
+
+        Args:
+            frozen: all coordinates, with None where one is free.
+            dispersions: the dispersions that are known; empty where they stay free.
+            beliefs: what is believed about the coordinates that are held; a target that knows an expectation under
+                them takes it in the place of the values.
+
+        Raises:
+            TypeError: for dispersions of a target that has no likelihood to hold them.
+        """
+        del beliefs
+        if jax.tree.leaves(dispersions):
+            raise TypeError(f"{self.name} has no dispersions that could be held")
+        return replace(self, frozen=frozen)
+
     def starting_at(self: T, params: Params, network_state: Any = None) -> T:
         """Returns the target whose runs start from given parameters in the place of those of `init`.
 

@@ -25,6 +25,7 @@ from lamu.algorithms import (
     adam,
     bayes_by_backprop,
     bayesbinn,
+    blocks,
     bsam,
     conjugate,
     deep_ensemble,
@@ -135,6 +136,10 @@ FITS = {
     "map_estimate": ("regression point hidden long", Fitted(tanh, (X, Y), map_estimate(), steps=20)),
     "von": ("regression scales widens", Fitted(linear(known), (X, Y), newton, steps=2)),
     "ivon": ("classes hidden", Fitted(hidden, (X, CLASSES), ivon(0.1), steps=100)),
+    "blocks": (
+        "classes hidden",
+        Fitted(hidden, (X, CLASSES), blocks({"layers/1/*": ivon(0.1), "*": adam(0.05)}), steps=50),
+    ),
     "vogn": ("binary", Fitted(logistic, (X, BINARY), vogn(0.1), steps=50)),
     "laplace": ("classes hidden", Fitted(hidden, (X, CLASSES), laplace(adam(0.05)), steps=50)),
     "laplace of binary": (

@@ -31,6 +31,7 @@ from lamu.algorithms import (
     adam,
     bayes_by_backprop,
     bayesbinn,
+    blocks,
     bsam,
     conjugate,
     cvi,
@@ -210,6 +211,11 @@ for name, algorithm, with_rate, traits in (
     elif name not in ("conjugate", "vogn", "nuts", "von", "newton", "ogn", "slang", "kfac", "noisy_kfac"):
         most = "" if name == "adam" else "long"
         row("protocol", f"{name} of batch statistics", algorithm, f"full {word} {most}", problem=normed)
+
+in_parts = lambda rate: blocks({"*kernel": ivon(rate, b2=0.95), "*": adam(rate)})
+traits = "random dispersions descends eager schedule"
+row("protocol", "blocks", in_parts(0.05), f"full regression {traits}", problem=regression, with_rate=in_parts)
+row("protocol", "blocks of classes", in_parts(0.05), "full random long", problem=classes)
 
 counts = Problem(lamu.ConjugateModel(Poisson(), Gamma(2.0, 1.5)), np.zeros((N, 0)), rng.poisson(3.0, N))
 

@@ -42,6 +42,7 @@ from lamu import tree
 from lamu.algorithms import (
     bayes_by_backprop,
     bayesbinn,
+    blocks,
     bsam,
     cvi,
     dropout,
@@ -710,6 +711,7 @@ adapted: dict[str, Any] = {"chains": 1, "warmup": 300, "draws": 1000}
 # Two hundred compiled steps side by side take seconds a row: the long ones are for `make laws`.
 for name, algorithm, traits, extras in (
     ("ivon", quick(ivon()), ALL, {"answer": mean_field}),
+    ("blocks", blocks({"*": quick(ivon())}), f"{ALL} long", {"answer": mean_field}),
     ("vogn", quick(vogn()), ALL, {"answer": squared_gradients}),
     ("slang", quick(slang(rank=4, period=1)), f"{ALL} dense long", {"answer": EMPIRICAL}),
     ("bsam", quick(bsam(damping=0.0)), f"{ALL} long", {"answer": partial(root_scaled, radius=0.01)}),

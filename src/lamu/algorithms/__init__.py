@@ -1,6 +1,7 @@
 """Algorithms: recipes of the Bayesian learning rule, one file each."""
 
 from lamu.algorithms.black_box.igo import igo
+from lamu.algorithms.blockwise.blocks import blocks
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.cvi import cvi
 from lamu.algorithms.closed_form.em import em
@@ -78,6 +79,7 @@ __all__ = [
     "adam",
     "bayes_by_backprop",
     "bayesbinn",
+    "blocks",
     "bsam",
     "conjugate",
     "conjugate_scales",

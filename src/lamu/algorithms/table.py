@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamu.algorithms.black_box.igo import igo
+from lamu.algorithms.blockwise.blocks import blocks
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.cvi import cvi
 from lamu.algorithms.closed_form.em import em
@@ -86,6 +87,7 @@ _RECIPES = (
     Recipe("vmp", vmp, "Winn & Bishop 2005; Khan & Rue 2021, section 5.2"),
     Recipe("svi", svi, "Hoffman et al. 2013, equation 26"),
     Recipe("cvi", cvi, "Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4"),
+    Recipe("blocks", blocks, "Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4"),
     Recipe("extended_kalman", extended_kalman, "Singhal & Wu 1989; Ollivier 2018"),
     Recipe("conjugate", conjugate, "Khan & Rue 2021, section 5.1"),
 )

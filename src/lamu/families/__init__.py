@@ -17,6 +17,7 @@ from lamu.families.multivariate_normal import MultivariateNormal
 from lamu.families.normal_gamma import NormalGamma
 from lamu.families.parallel_chains import ParallelGaussianChain, ParallelMarkovChain
 from lamu.families.partial import PartialBelief
+from lamu.families.parts import Parts
 from lamu.families.point import Point
 from lamu.families.poisson import Poisson
 from lamu.families.product import Product
@@ -51,6 +52,7 @@ __all__ = [
     "ParallelGaussianChain",
     "ParallelMarkovChain",
     "PartialBelief",
+    "Parts",
     "Point",
     "Poisson",
     "Product",

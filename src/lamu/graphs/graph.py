@@ -20,6 +20,7 @@ from lamu.data.batch import Batch
 from lamu.data.spelling import nearest
 from lamu.families import Product
 from lamu.families.transformed import transformed
+from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.graph_prior import GraphPrior, supports
 from lamu.graphs.joint import Row
@@ -134,6 +135,11 @@ class Graph(GraphMessages):
         params = first_parameters(self, key, batch)
         self.prior.check(params["network"])
         return self.started(params, {})
+
+    def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
+        """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
+        sites = tuple(fixed(site, dispersions) for site in self.sites)
+        return replace(self, sites=sites, frozen=frozen, given=statistics_under(self.sites, beliefs))
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
         """Returns the sum of the log densities of the likelihoods' dispersions."""

@@ -12,6 +12,7 @@ from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import dtype_of, in_dtype, log_joint
+from lamu.graphs.normal import NormalFactor
 from lamu.graphs.program import Site
 from lamu.priors import Normal, Prior
 from lamu.record import record, static
@@ -77,19 +78,43 @@ class GraphPrior(Prior):
         return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
 
     def gaussian(self, params: Params) -> tuple[Params, Params] | None:
-        """Returns mean and precision of networks' weights, where no other prior is in play and theirs is Gaussian.
+        """Returns mean and precision where all free coordinates are independent and Gaussian; else None.
 
-        Precisions of what encoders learn are zero: they have no prior.
+        Such are networks' weights under a Gaussian prior, what encoders learn, with precisions of zero since it has no
+        prior, and variables of normal factors that are no arguments of others, given what is held.
         """
         free = {name: part for name, part in params.items() if jax.tree.leaves(part)}
-        known = self.weights.gaussian(self._of_networks(params)) if set(free) <= {*self.networks, "local"} else None
+        own = {name: free[name] for name in self.networks if name in free}
+        known = self.weights.gaussian(own) if own else ({}, {})
         if known is None:
             return None
-        zeros = {name: tree.zeros_like(part) for name, part in params.items() if name not in self.networks}
-        return {**known[0], **zeros}, {**known[1], **zeros}
+        arguments = frozenset().union(*(site.factor.names for site in self.sites))
+        normal = {s.name: s for s in self.sites if isinstance(s.factor, NormalFactor) and s.name not in arguments}
+        if set(free) - {*own, *normal, "local"}:
+            return None
+        mean, precision = dict(known[0]), dict(known[1])
+        for name, part in params.items():
+            if name in own:
+                continue
+            mean[name], precision[name] = tree.zeros_like(part), tree.zeros_like(part)
+            if name in free and name in normal:
+                mean[name], precision[name] = self._of_normal(normal[name], params)
+        return mean, precision
+
+    def _of_normal(self, site: Site, params: Params) -> tuple[Any, Any]:
+        """Returns mean and precision of a variable of a normal factor for given others, from the message to it."""
+        others = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
+        theta = self.constraints.constrain(others)[0]
+        with lenient():
+            known = {s.name: s.kind.of(theta[s.name]) for s in self.sites if s.name in theta}
+        at = {**known, **(self.given or {})}
+        zero = site.kind.zeros(site.shape, dtype_of(params))
+        natural = jax.grad(lambda x: log_joint((site,), Environment({**at, site.name: x})))(zero)
+        precision = -2.0 * natural.second
+        return natural.first / precision, precision
 
     def _of_networks(self, params: Params) -> Params:
-        return {name: params[name] for name in self.networks}
+        return {name: params[name] for name in self.networks if jax.tree.leaves(params[name])}
 
     def _volume(self, params: Params) -> Array:
         variables = [site.name for site in self.sites]

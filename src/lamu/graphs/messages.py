@@ -187,8 +187,13 @@ class GraphMessages(ConjugateTarget):
         return {**self.held(), **{site.name: site.kind(*jax.tree.leaves(mu[site.name])) for site in self.learned}}
 
     def at_values(self: G) -> G:
-        """Returns the graph for shared variables whose values are known: no likelihood's expectation is taken."""
-        return replace(self, sites=tuple(replace(site, factor=site.factor.at_values()) for site in self.sites))
+        """Returns the graph for shared variables whose values are known: no likelihood's expectation is taken.
+
+        That over a variable of which a belief is `given` is still to be taken.
+        """
+        under = frozenset(self.given or {})
+        known = lambda factor: factor if factor.names & under else factor.at_values()
+        return replace(self, sites=tuple(replace(site, factor=known(site.factor)) for site in self.sites))
 
     def weighed(self: G) -> G:
         """Returns the graph whose rows' values are logs of unbiased estimates of their densities, where locals draw."""

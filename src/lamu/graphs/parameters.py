@@ -27,7 +27,8 @@ def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
         key: a random key.
         batch: some rows.
     """
-    constraints, frozen = graph.constraints or Constraints(), graph.frozen or {}
+    constraints = graph.constraints or Constraints()
+    frozen = {name: part for name, part in (graph.frozen or {}).items() if jax.tree.leaves(part)}
     weights, own = _fresh(graph, key, batch)
     held = graph.values(constraints.constrain(frozen)[0])
     beliefs = graph.first_beliefs(key, batch, 1.0, {**weights, **held})

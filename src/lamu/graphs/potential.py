@@ -192,7 +192,9 @@ class Potential(Factor):
             return self._of_row(dispersions, mean, x.value, observed)
         square = jax.grad(lambda weight: self.outputs.quadratic(weight, at))(jnp.ones_like(mean))
         of_row = lambda f: self._of_row(dispersions, f, x.value, observed)
-        return self.expectation.expected(of_row, mean, square - mean**2)
+        variance = square - mean**2
+        rounding = 16.0 * jnp.finfo(mean.dtype).eps * square
+        return self.expectation.expected(of_row, mean, jnp.where(variance > rounding, variance, 0.0))
 
     def _of_row(self, dispersions: Params, f: Array, y: Any, observed: Any) -> Array:
         """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""

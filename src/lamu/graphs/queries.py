@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
-from lamu.families import Point, Product
+from lamu.families import Parts, Point, Product
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, value_of
 from lamu.graphs.statistics import Categories
@@ -145,7 +145,10 @@ def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -
     if isinstance(belief, Point):
         return graph.values_of(belief.mean)
     values = jax.vmap(graph.values_of)(belief.draws(key, samples))
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
+    averaged = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
+    exact = [part for part in network.parts if isinstance(part, Product)] if isinstance(network, Parts) else []
+    known = {name: factor for part in exact for name, factor in part.factors.items()}
+    return {**averaged, **{s.name: s.kind.under(known[s.name]) for s in graph.shared if s.name in known}}
 
 
 @jax.jit

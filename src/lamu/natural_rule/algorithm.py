@@ -12,6 +12,7 @@ from lamu.data.batch import Batch
 from lamu.departures import NoMomentum
 from lamu.families import PartialBelief, Point, Product
 from lamu.geometry import Accumulation, FamilyGeometry, Straight
+from lamu.natural_rule.conjugate_parameters import ConjugateParameters
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
@@ -90,7 +91,7 @@ class NaturalRule(Runnable):
     @property
     def traits(self) -> Traits:
         """Minibatches, as long as the caller says."""
-        return Traits()
+        return Traits(messages=isinstance(self.subject, ConjugateParameters))
 
     @property
     def choices(self) -> Choices:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from lamu import tree
+from lamu.algorithms.blockwise.blocks import blocks
 from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.optimisers.adam import adam
@@ -63,6 +64,7 @@ def checks() -> dict[str, Callable[[], Check]]:
     table = {
         "gradient_descent": _gradient_descent,
         "sgd": _sgd,
+        "blocks": _blocks,
         "adam": _adam,
         "map_estimate": _map_estimate,
         "von": _von,
@@ -118,6 +120,13 @@ def _sgd() -> Check:
     import optax
 
     return _beside_optax("sgd", sgd(0.1, momentum=0.9), optax.sgd(0.1, momentum=0.9), "optax.sgd, momentum, 100 steps")
+
+
+def _blocks() -> Check:
+    import optax
+
+    parts = blocks({"*kernel": sgd(0.1, momentum=0.9), "*": sgd(0.1, momentum=0.9)})
+    return _beside_optax("blocks", parts, optax.sgd(0.1, momentum=0.9), "optax.sgd on all of two blocks, 100 steps")
 
 
 def _adam() -> Check:

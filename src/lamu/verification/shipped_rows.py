@@ -86,6 +86,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
         "bayesbinn": _bayesbinn,
         "von": partial(_mean_field, "von"),
         "ivon": partial(_mean_field, "ivon"),
+        "blocks": partial(_mean_field, "blocks"),
         "bayes_by_backprop": partial(_mean_field, "bayes_by_backprop"),
         "lie_group": partial(_mean_field, "lie_group"),
         "bsam": partial(_mean_field, "bsam"),

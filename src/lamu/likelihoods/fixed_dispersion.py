@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.likelihoods import Likelihood
+from lamu.likelihoods.interface import Likelihood
 from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey
@@ -22,7 +22,7 @@ class FixedDispersion(Likelihood):
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.post_hoc.fixed_dispersion import FixedDispersion
+        >>> from lamu.likelihoods.fixed_dispersion import FixedDispersion
         >>> from lamu.likelihoods import Gaussian
         >>> held = FixedDispersion(Gaussian(), {"log_scale": jnp.zeros(1)})
         >>> held.init(jnp.ones(3)), held.variance({}, jnp.zeros((1, 1))).tolist()

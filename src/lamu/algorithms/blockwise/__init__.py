@@ -1,0 +1,1 @@
+"""An algorithm made of algorithms, one for each part of the parameters."""

@@ -1,0 +1,81 @@
+"""What a graph knows of variables that another algorithm learns: a belief's statistics, values, fixed dispersions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+
+from lamu.families import Gaussian, Product
+from lamu.graphs.network import applications
+from lamu.graphs.potential import AtMean, Potential
+from lamu.graphs.program import Site
+from lamu.graphs.statistics import Numbers, Statistics, Vectors
+from lamu.likelihoods.fixed_dispersion import FixedDispersion
+from lamu.operators import Diagonal
+from lamu.typing import Params
+
+__all__ = ["fixed", "statistics_under"]
+
+
+def statistics_under(sites: tuple[Site, ...], beliefs: tuple[Any, ...]) -> dict[str, Statistics]:
+    r"""Returns \(E_q[T(\theta)]\) by name, of shared variables that meet exact factors alone.
+
+    A factor is affine in the statistics of each argument, so that F at μ is the expectation, and a likelihood's is by
+    quadrature. A network sees values.
+
+    Args:
+        sites: the sites of the graph.
+        beliefs: products of conjugate families by name, Gaussians with a diagonal precision over coordinates, or
+            others, of which no expectation is known.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.families import Gamma, Product
+        >>> from lamu.graphs.conditioning import statistics_under
+        >>> m = graphs.Program()
+        >>> rate = m.sample("rate", Gamma(1.0, 1.0))
+        >>> float(statistics_under(m.sites, (Product({"rate": Gamma(3.0, 2.0)}),))["rate"].value)
+        1.5
+    """
+    open_to = frozenset().union(*(_open(site) for site in sites))
+    found: dict[str, Statistics] = {}
+    for site in sites:
+        if site.in_rows or site.name in open_to:
+            continue
+        for belief in beliefs:
+            if isinstance(belief, Product) and site.name in belief.factors:
+                found[site.name] = site.kind.under(belief.factors[site.name])
+            elif isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
+                mean = belief.mean.get(site.name)
+                if mean is not None and site.kind in (Numbers, Vectors):
+                    found[site.name] = _of_gaussian(site, mean, belief.precision.variance(belief.mean)[site.name])
+    return found
+
+
+def fixed(site: Site, dispersions: Params) -> Site:
+    """Returns a site whose likelihood has known dispersions, where they are given.
+
+    Args:
+        site: the site.
+        dispersions: by the names of targets.
+    """
+    if site.name not in dispersions:
+        return site
+    likelihood = FixedDispersion(site.factor.likelihood, dispersions[site.name])
+    return replace(site, factor=replace(site.factor, likelihood=likelihood))
+
+
+def _open(site: Site) -> frozenset[str]:
+    """The variables that enter a site through a network, or a likelihood whose expectation is not taken."""
+    if isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean):
+        return site.factor.names
+    return frozenset().union(*(call.names for call in applications(site.factor)))
+
+
+def _of_gaussian(site: Site, mean: Any, variance: Any) -> Statistics:
+    if site.kind is Numbers:
+        return Numbers(mean, mean**2 + variance)
+    outer = mean[..., :, None] * mean[..., None, :]
+    return Vectors(mean, outer + variance[..., :, None] * jnp.eye(mean.shape[-1], dtype=mean.dtype))
