@@ -16,7 +16,7 @@ from lamu.latent.bounds import (
 )
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
-from lamu.latent.generation import generate, impute
+from lamu.latent.generation import generate, impute, reconstruct
 from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField, SummedOut
 
 __all__ = [
@@ -51,4 +51,5 @@ __all__ = [
     "generate",
     "impute",
     "models",
+    "reconstruct",
 ]

@@ -17,7 +17,7 @@ from lamu.graphs.program import Site
 from lamu.graphs.queries import expected_statistics
 from lamu.typing import Array, RandomKey
 
-__all__ = ["generate", "impute"]
+__all__ = ["generate", "impute", "reconstruct"]
 
 
 def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
@@ -145,6 +145,45 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         return jax.lax.scan(step, sweep(data, first), keys)[1]
 
     return jax.tree.map(lambda leaf: leaf[warmup:], chain(of_chain))
+
+
+def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
+    r"""Returns the means of rows given their own latents, \(E[y \mid E_q z]\), by the name of what is observed.
+
+    Entries that are missing get their means too. θ is at the belief's mean.
+
+    Args:
+        posterior: of a `lamu.Graph`.
+        rows: data, arrays by name.
+        key: for locals that draw.
+
+    Returns:
+        Means by name, `[N, ...]`; of a category probabilities.
+
+    Raises:
+        TypeError: for a model that is no graph.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> graph = lamu.latent.models.VAE(2, 5)
+        >>> posterior = lamu.fit(graph, {"y": jnp.eye(5)}, lamu.algorithms.adam(0.01), steps=20).posterior
+        >>> lamu.latent.reconstruct(posterior, {"y": jnp.eye(5)[:2]}, jax.random.key(0))["y"].shape
+        (2, 5)
+    """
+    graph, data = _graph(posterior), posterior.model.read(rows).y
+    of_theta, of_rows = jax.random.split(key)
+    statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
+    sites = in_dtype(graph.in_rows, dtype_of(statistics))
+
+    def one(own: Any, natural: Any) -> dict[str, Array]:
+        row = Row.of(sites, graph.columns, own, 1.0, dtype_of(statistics))
+        for site in row.latent:
+            row = row.given(site.name, natural[site.name].belief().mean)
+        here = row.environment(Environment(dict(statistics)), {})
+        return {site.name: site.factor.predicted(here)[0] for site in sites if site.name in own}
+
+    natural = graph.row_latents(statistics, data, key=of_rows)
+    return jax.jit(jax.vmap(one))(data, natural)
 
 
 def _graph(posterior: Any) -> Graph:

@@ -7,11 +7,19 @@ A function returns a figure, or, where it takes axes, the axes that it drew on. 
 from lamu.plots.boundaries import decision_boundary
 from lamu.plots.classes import reliability
 from lamu.plots.entropies import entropy_map
+from lamu.plots.images import image_rows
 from lamu.plots.intervals import coverage
+from lamu.plots.latents import latent_map
 from lamu.plots.prior_draws import prior_functions
-
-__all__ = ["coverage", "decision_boundary", "entropy_map", "reliability"]
-__all__ = ["coverage", "prior_functions", "reliability"]
 from lamu.plots.rows import influence
 
-__all__ = ["coverage", "influence", "reliability"]
+__all__ = [
+    "coverage",
+    "decision_boundary",
+    "entropy_map",
+    "image_rows",
+    "influence",
+    "latent_map",
+    "prior_functions",
+    "reliability",
+]

@@ -21,7 +21,7 @@ from lamu.latent.locals.row_of_graph import RowOfGraph, natural
 from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Amortised"]
 
@@ -119,13 +119,13 @@ class Amortised(Local):
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         bound = self.bound.of_row(of_bound, joint, belief)
         drawn = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
-        own_natural = natural(joint.site, _gaussian(belief, of_moments))
+        own_natural = natural(joint.site, *_moments(belief, of_moments))
         return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}
 
 
-def _gaussian(belief: Any, key: RandomKey) -> Gaussian:
-    """Returns a mean-field Gaussian as it is, and of another belief the one of its moments, by draws."""
-    if isinstance(belief, Gaussian):
-        return belief
+def _moments(belief: Any, key: RandomKey) -> tuple[Array, Array]:
+    """Returns mean and precision of every entry: known of a mean-field Gaussian, of another belief by draws."""
+    if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
+        return belief.mean, belief.precision.values
     draws = jax.vmap(belief.sample)(jax.random.split(key, _DRAWS))
-    return Gaussian(jnp.mean(draws, axis=0), Diagonal(1 / jnp.var(draws, axis=0, ddof=1)))
+    return jnp.mean(draws, axis=0), 1 / jnp.var(draws, axis=0, ddof=1)

@@ -11,6 +11,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
 from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.locals.row_of_graph import natural
 from lamu.networks.adapted import adapted
 from lamu.record import record
 from lamu.typing import Params, RandomKey
@@ -56,7 +57,5 @@ class Delta(Local):
         site = next(site for site in row.latent if site.name == name)
         code = jnp.reshape(encoded(self.network, own, name, (), row, at), shape_of(site))
         bound, others = rest(row.given(name, code), at, key)
-        precision = jnp.asarray(1 / jnp.finfo(code.dtype).eps, code.dtype)
-        statistics = site.kind.of(code)
-        first, second = (precision * statistics.first, jnp.full_like(code, -precision / 2))
-        return bound, {**others, name: type(statistics)(first, second)}
+        narrow = jnp.full((code.size,), 1 / jnp.finfo(code.dtype).eps, code.dtype)
+        return bound, {**others, name: natural(site, code.reshape(-1), narrow)}

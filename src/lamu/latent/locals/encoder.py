@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamu.graphs.expressions import Constant, Environment, Variable
-from lamu.graphs.joint import Row, dtype_of
+from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import Applied, NetworkSite
 from lamu.typing import Array, Params, RandomKey
 
@@ -34,7 +34,7 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
             known = ", ".join(n for n in latents if n != name) or "none"
             raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
     dtype = dtype_of(row.known)
-    zeros = {n: site.kind.zeros(site.shape, dtype) for n, site in latents.items()}
+    zeros = {n: site.kind.zeros(shape_of(site), dtype) for n, site in latents.items()}
     x = _inputs(network, name, given, row, Environment(zeros), dtype)
     weights, state = network.init(key, jnp.zeros_like(x)[None], outputs)
     if state:
