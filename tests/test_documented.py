@@ -24,7 +24,7 @@ TESTED_ELSEWHERE = {
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.graphs": "test_graphs, test_graph_programs",
-    "lamu.latent": "laws/bounds, laws/flows, test_autoregressive, test_latent, test_coding",
+    "lamu.latent": "laws/bounds, laws/flows, test_autoregressive, test_latent, test_coding, test_deep_latent",
     "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores, test_closeness_and_doubt, test_decisions_and_novelty, test_fidelity, test_bounds, "
     "test_latent",

@@ -205,3 +205,29 @@ def test_names_are_no_formulas() -> None:
     axes.set_title(literal("a $\\frac$ b"))
     axes.figure.canvas.draw()
     assert axes.title.get_text() == "a \\$\\frac\\$ b"
+
+
+def test_rows_of_images_share_a_scale_and_mark_what_is_missing() -> None:
+    images = np.zeros((2, 3, 4))
+    images[0, 0, 0], images[1, 2, 3] = 2.0, np.nan
+    figure = plots.image_rows({"one": images, "two": np.ones((1, 12))}, shape=(3, 4))
+    first, second = (np.asarray(axes.images[0].get_array()) for axes in figure.axes)
+    assert first.shape == (3, 9, 4)
+    np.testing.assert_allclose(first[0, 0, :3], 0.0, atol=0.01)  # the largest value is black
+    np.testing.assert_allclose(second[0, 0, :3], 0.5, atol=0.01)
+    assert len(set(first[2, 8, :3].round(3))) > 1  # a missing pixel is tinted
+    assert [axes.get_ylabel() for axes in figure.axes] == ["one", "two"]
+    with pytest.raises(ValueError, match="one has the shape"):
+        plots.image_rows({"one": np.zeros((2, 5))}, shape=(3, 4))
+    with pytest.raises(ValueError, match="images is empty"):
+        plots.image_rows({})
+
+
+def test_a_map_of_latents_names_its_labels() -> None:
+    means = np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 1.2]])
+    (axes,) = plots.latent_map(means, labels=[3, 7, 7], deviations=np.full((3, 2), 0.1)).axes
+    assert {text.get_text() for text in axes.texts} == {"3", "7"}
+    with pytest.raises(ValueError, match="a map is of two latents"):
+        plots.latent_map(np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="there are 2 labels and 3 rows"):
+        plots.latent_map(means, labels=[1, 2])

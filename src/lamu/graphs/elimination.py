@@ -21,8 +21,9 @@ def eliminated(
 ) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name.
 
-    The locals that the program's user named come first, in their order, and each leaves what remains to the next; the
-    last is exact where the latents that are left do not meet, and lets them take turns where they do.
+    The locals that the program's user named come first, in the order of the program, each after those that it is given,
+    and leave what remains to the next; the last is exact where the latents that are left do not meet, and lets them
+    take turns where they do.
 
     Args:
         local: a local by the name of a latent.
@@ -30,6 +31,9 @@ def eliminated(
         at: the statistics of what all rows share.
         key: for locals that draw; None where there are none.
         natural: what `settled` has returned; found here where None or empty.
+
+    Raises:
+        ValueError: for a local that is given what no other one draws.
 
     Examples:
         >>> from lamu import graphs
@@ -75,13 +79,18 @@ def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, 
 
 def _first(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:
     """Returns the local that takes its latents out first, after their name, and those that are left to the rest."""
-    latents = [site.name for site in row.latent]
-    names = list(local)
     # One whose latents meet nothing has a closed form, whatever its turns.
-    name = next((name for name in names if name in latents and (row.coupled or local[name].random)), None)
-    if name is None:
+    names = [site.name for site in row.latent if site.name in local]
+    names = [name for name in names if row.coupled or local[name].random]
+    if not names:
         return "", Coordinate() if row.coupled else Exact(), {}
-    return name, local[name], {other: local[other] for other in names[names.index(name) + 1 :]}
+    name = next((name for name in names if set(local[name].given) <= set(row.known)), None)
+    if name is None:
+        raise ValueError(
+            f"the local of {names[0]!r} is given {', '.join(local[names[0]].given)}, which has no value before it; "
+            "give it what is observed or what another local draws"
+        )
+    return name, local[name], {other: taken for other, taken in local.items() if other != name}
 
 
 def require_key(local: Mapping[str, Local], key: Any) -> Any:

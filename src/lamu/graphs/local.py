@@ -45,9 +45,11 @@ class Local(ABC):
 
     Attributes:
         random: whether a row's bound is a function of a key.
+        given: the latents that must have values before this one leaves.
     """
 
     random: ClassVar[bool] = False
+    given: tuple[str, ...] | Any = ()
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns parameters of the local's own, at `params["network"]["local"][name]`; none by default.
@@ -62,6 +64,16 @@ class Local(ABC):
         """
         del key, name, row, at
         return {}
+
+    def weighed(self) -> Local:
+        """Returns the local under which a row's value is the log of an unbiased estimate of its density.
+
+        Importance sampling averages such estimates. Itself by default, for locals that are exact or do not draw.
+
+        Raises:
+            TypeError: where a row's value is no density.
+        """
+        return self
 
     @abstractmethod
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:

@@ -199,3 +199,7 @@ class GraphMessages(ConjugateTarget):
         under = frozenset(self.given or {})
         known = lambda factor: factor if factor.names & under else factor.at_values()
         return replace(self, sites=tuple(replace(site, factor=known(site.factor)) for site in self.sites))
+
+    def weighed(self: G) -> G:
+        """Returns the graph whose rows' values are logs of unbiased estimates of their densities, where locals draw."""
+        return self if not self.local else replace(self, local={n: local.weighed() for n, local in self.local.items()})

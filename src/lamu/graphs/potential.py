@@ -20,7 +20,7 @@ from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Statistics
 from lamu.likelihoods import Likelihood
 from lamu.record import record, static
-from lamu.typing import Array, Params
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["AtMean", "Observed", "Potential", "Quadrature"]
 
@@ -204,13 +204,7 @@ class Potential(Factor):
             return value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))
         rows = jnp.reshape(f, (-1, self._width))
         y = jnp.broadcast_to(y, (len(rows),)) if jnp.ndim(y) == 0 else jnp.reshape(y, (len(rows),))
-        # Of a plate each target has the dispersion of its own column, where there is one a column.
-        own = jax.tree.map(
-            lambda leaf: (
-                leaf[:, None] if jnp.shape(leaf) == (len(rows),) else jnp.broadcast_to(leaf, (len(rows), *leaf.shape))
-            ),
-            dispersions,
-        )
+        own = _by_entry(dispersions, len(rows))
         values = jax.vmap(lambda part, f, y: self.likelihood.log_prob(part, f[None], y[None])[0])(own, rows, y)
         return summed(values, None if observed is None else jnp.reshape(observed, (len(rows),)))
 
@@ -221,9 +215,28 @@ class Potential(Factor):
         """Raises a ValueError for targets that the likelihood cannot have."""
         self.likelihood.support.check(value[observed], f"{name}, of {self.likelihood.name},")
 
+    def sample(self, key: RandomKey, at: Environment) -> Array:
+        """Returns a draw of the targets of a row, in the shape of the outputs of one target each.
+
+        Args:
+            key: a random key.
+            at: where.
+        """
+        rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self._width))
+        own, keys = _by_entry(self._dispersions(at), len(rows)), jax.random.split(key, len(rows))
+        return jax.vmap(lambda part, k, f: self.likelihood.sample(k, part, f[None])[0])(own, keys, rows)
+
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
         f, dispersions = jnp.asarray(self.outputs.first(at)), self._dispersions(at)
         rows = jnp.reshape(f, (-1, self._width))
         mean, variance = self.likelihood.mean(dispersions, rows), self.likelihood.variance(dispersions, rows)
         return jnp.reshape(mean, f.shape), jnp.reshape(variance, f.shape)
+
+
+def _by_entry(dispersions: Params, count: int) -> Params:
+    """Returns the dispersions of every target of a plate: that of its own column, where there is one a column."""
+    of_leaf = lambda leaf: (
+        leaf[:, None] if jnp.shape(leaf) == (count,) else jnp.broadcast_to(leaf, (count, *leaf.shape))
+    )
+    return jax.tree.map(of_leaf, dispersions)

@@ -16,7 +16,7 @@ from lamu.graphs.joint import Row, dtype_of, in_dtype, value_of
 from lamu.graphs.statistics import Categories
 from lamu.typing import Array, RandomKey
 
-__all__ = ["completed", "expected_statistics", "local_beliefs", "row_log_prob"]
+__all__ = ["completed", "expected_statistics", "local_beliefs", "row_log_prob", "row_log_weights"]
 
 
 def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
@@ -50,7 +50,8 @@ def local_beliefs(graph: Any, belief: Any, rows: Arrays, samples: int, key: Rand
 def row_log_prob(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
     r"""Returns \(\log \tfrac1S \sum_s p(\text{row} \mid \theta_s)\) of every row in nats, `[N]`.
 
-    Where latents of a row meet, each density is its best bound.
+    Where locals draw latents, the average is one of importance weights, and where they take turns each density is its
+    best bound.
 
     Args:
         graph: the graph.
@@ -72,12 +73,49 @@ def row_log_prob(graph: Any, belief: Any, batch: Batch, samples: int, key: Rando
         >>> round(float(row_log_prob(graph, nothing, batch, 1, jax.random.key(0))[0]), 4)
         -0.9189
     """
-    theta = belief.draws(key, samples)
+    log_weights = row_log_weights(graph, belief, batch, samples, key)
+    return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(float(len(log_weights)))
+
+
+def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+    r"""Returns the logarithms of estimates of the density of every row, `[S, N]` in nats.
+
+    One a draw of the shared variables where rows have closed forms; where locals draw latents, S importance weights
+    \(p(y, z_s \mid \theta_s) / q(z_s \mid y)\).
+
+    Args:
+        graph: the graph.
+        belief: about the shared variables.
+        batch: the rows.
+        samples: S; of a point about rows with closed forms one.
+        key: for the draws.
+
+    Raises:
+        TypeError: where a local makes no density of a row.
+
+    Source: Burda, Grosse & Salakhutdinov (2016), equation 8.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu import graphs
+        >>> from lamu.graphs.queries import row_log_weights
+        >>> def fixed(m):
+        ...     with m.rows():
+        ...         m.sample("y", graphs.Normal(0.0, precision=1.0))
+        >>> graph = lamu.Graph(fixed)
+        >>> nothing = lamu.families.Point({"network": {}, "likelihood": {}})
+        >>> batch = graph.read({"y": jnp.zeros(1)}).full()
+        >>> row_log_weights(graph, nothing, batch, 1, jax.random.key(0)).shape
+        (1, 1)
+    """
+    of_theta, of_rows = jax.random.split(key)
+    theta = belief.draws(of_theta, samples)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
-    at = lambda i: jax.tree.map(lambda leaf: leaf[i], theta)
-    values = graph.at_values()
-    one = jax.jit(lambda i: values.row_bounds(graph.values_of(at(i)), batch, key=jax.random.fold_in(key, i)))
-    return jax.nn.logsumexp(jax.lax.map(one, jnp.arange(count)), axis=0) - jnp.log(float(count))
+    at = lambda i: jax.tree.map(lambda leaf: leaf[i % count], theta)
+    values = graph.weighed().at_values()
+    one = jax.jit(lambda i: values.row_bounds(graph.values_of(at(i)), batch, key=jax.random.fold_in(of_rows, i)))
+    draws = max(samples, count) if any(local.random for local in (values.local or {}).values()) else count
+    return jax.lax.map(one, jnp.arange(draws))
 
 
 def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from lamu.latent.bounds import (
 )
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
-from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField
+from lamu.latent.generation import generate, impute, reconstruct
+from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField, SummedOut
 
 __all__ = [
     "ELBO",
@@ -44,7 +45,11 @@ __all__ = [
     "RowJoint",
     "Stack",
     "StickingTheLanding",
+    "SummedOut",
     "WarmUp",
     "ancestral",
+    "generate",
+    "impute",
     "models",
+    "reconstruct",
 ]

@@ -9,7 +9,9 @@ from lamu.plots.boundaries import decision_boundary
 from lamu.plots.classes import reliability
 from lamu.plots.comparisons import forest
 from lamu.plots.entropies import entropy_map
+from lamu.plots.images import image_rows
 from lamu.plots.intervals import coverage
+from lamu.plots.latents import latent_map
 from lamu.plots.prior_draws import prior_functions
 from lamu.plots.rows import influence
 from lamu.plots.training import training_curve, validation_curve
@@ -25,4 +27,9 @@ __all__ = [
     "risk_coverage",
     "training_curve",
     "validation_curve",
+    "image_rows",
+    "influence",
+    "latent_map",
+    "prior_functions",
+    "reliability",
 ]

@@ -115,5 +115,5 @@ def gaussian_divergences(q: Gaussian, p: Gaussian) -> Array | None:
     if not (isinstance(q.precision, Diagonal) and isinstance(p.precision, Diagonal)):
         return None
     away = tree.ravel(tree.add(q.mean, p.mean, -1.0))[0]
-    s, t = (tree.ravel(g.precision.values)[0] for g in (q, p))
+    s, t = (tree.ravel(precision.values)[0] for precision in (q.precision, p.precision))
     return (t / s + t * away**2 - 1 + jnp.log(s / t)) / 2

@@ -2,7 +2,7 @@
 
 from lamu.latent.locals.amortised import Amortised
 from lamu.latent.locals.delta import Delta
-from lamu.latent.locals.enumerated import Enumerated
+from lamu.latent.locals.enumerated import Enumerated, SummedOut
 from lamu.latent.locals.families import BeliefFamily, Flows, MeanField
 
-__all__ = ["Amortised", "BeliefFamily", "Delta", "Enumerated", "Flows", "MeanField"]
+__all__ = ["Amortised", "BeliefFamily", "Delta", "Enumerated", "Flows", "MeanField", "SummedOut"]

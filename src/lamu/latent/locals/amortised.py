@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
@@ -13,14 +14,14 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
 from lamu.graphs.statistics import Numbers, Vectors
-from lamu.latent.bounds import ELBO, Bound, WarmUp
+from lamu.latent.bounds import ELBO, Bound, Importance, WarmUp
 from lamu.latent.locals.encoder import encoded, first_encoder
 from lamu.latent.locals.families import BeliefFamily, MeanField
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
 from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Amortised"]
 
@@ -33,8 +34,8 @@ class Amortised(Local):
 
     \[ \log p(y) \ge E_q[\log p(y, z) - \log q(z \mid y)] \]
 
-    or any other of the bounds. The network reads all that the row holds, and the latents in `given`, which must have a
-    value by then: they stand before this one in `Graph(local=...)`. Missing entries count as zero. Its weights stand at
+    or any other of the bounds. The network reads all that the row holds, and the latents in `given`, which other
+    locals draw before. Missing entries count as zero. Its weights stand at
     `params["network"]["local"][name]` and have no prior; train them with an optimiser,
     `blocks({"local/*": adam(1e-3), ...})`, or everything with `adam`.
 
@@ -66,9 +67,9 @@ class Amortised(Local):
     """
 
     network: Any
-    family: BeliefFamily = MeanField()
+    family: BeliefFamily | Any = MeanField()
     given: tuple[str, ...] = static(default=())
-    bound: Bound = ELBO()
+    bound: Bound | Any = ELBO()
 
     random: ClassVar[bool] = True
 
@@ -78,7 +79,9 @@ class Amortised(Local):
         if not isinstance(self.bound, Bound):
             raise TypeError(f"the bound is {self.bound!r}; give one of lamu.latent, for instance ELBO()")
         if isinstance(self.bound, WarmUp):
-            raise TypeError("the local of a row does not know the step, so that WarmUp has no effect; use FreeBits(0.1)")
+            raise TypeError(
+                "the local of a row does not know the step, so that WarmUp has no effect; use FreeBits(0.1)"
+            )
         if not isinstance(self.family, BeliefFamily):
             raise TypeError(f"the family is {self.family!r}; give MeanField() or Flows(...)")
 
@@ -94,6 +97,10 @@ class Amortised(Local):
         of_network, of_family = jax.random.split(key)
         weights = first_encoder(self.network, of_network, name, self.given, row, self.family.outputs(size))
         return {"network": weights, "family": self.family.init(of_family, size, dtype_of(at, row.known))}
+
+    def weighed(self) -> Amortised:
+        """Returns the local with the bound of one draw, the log of an importance weight."""
+        return replace(self, bound=Importance(1))
 
     def belief(self, name: str, own: Params, row: Row, at: Environment) -> Any:
         """Returns q(z | y) about the vector of the latent's entries.
@@ -112,13 +119,13 @@ class Amortised(Local):
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         bound = self.bound.of_row(of_bound, joint, belief)
         drawn = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
-        own_natural = natural(joint.site, _gaussian(belief, of_moments))
+        own_natural = natural(joint.site, *_moments(belief, of_moments))
         return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}
 
 
-def _gaussian(belief: Any, key: RandomKey) -> Gaussian:
-    """Returns a mean-field Gaussian as it is, and of another belief the one of its moments, by draws."""
-    if isinstance(belief, Gaussian):
-        return belief
+def _moments(belief: Any, key: RandomKey) -> tuple[Array, Array]:
+    """Returns mean and precision of every entry: known of a mean-field Gaussian, of another belief by draws."""
+    if isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal):
+        return belief.mean, belief.precision.values
     draws = jax.vmap(belief.sample)(jax.random.split(key, _DRAWS))
-    return Gaussian(jnp.mean(draws, axis=0), Diagonal(1 / jnp.var(draws, axis=0, ddof=1)))
+    return jnp.mean(draws, axis=0), 1 / jnp.var(draws, axis=0, ddof=1)

@@ -11,6 +11,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
 from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.locals.row_of_graph import natural
 from lamu.networks.adapted import adapted
 from lamu.record import record
 from lamu.typing import Params, RandomKey
@@ -47,12 +48,14 @@ class Delta(Local):
         site = next(site for site in row.latent if site.name == name)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
 
+    def weighed(self) -> Delta:
+        """Raises a TypeError: a code has no density."""
+        raise TypeError("a Delta local has no density of a row, because a point has no entropy; use Amortised(network)")
+
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log joint density at the code, and λ of a narrow belief around it."""
         site = next(site for site in row.latent if site.name == name)
         code = jnp.reshape(encoded(self.network, own, name, (), row, at), shape_of(site))
         bound, others = rest(row.given(name, code), at, key)
-        precision = jnp.asarray(1 / jnp.finfo(code.dtype).eps, code.dtype)
-        statistics = site.kind.of(code)
-        first, second = (precision * statistics.first, jnp.full_like(code, -precision / 2))
-        return bound, {**others, name: type(statistics)(first, second)}
+        narrow = jnp.full((code.size,), 1 / jnp.finfo(code.dtype).eps, code.dtype)
+        return bound, {**others, name: natural(site, code.reshape(-1), narrow)}

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamu.graphs.expressions import Constant, Environment, Variable
-from lamu.graphs.joint import Row, dtype_of
+from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import Applied, NetworkSite
 from lamu.typing import Array, Params, RandomKey
 
@@ -34,7 +34,7 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
             known = ", ".join(n for n in latents if n != name) or "none"
             raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
     dtype = dtype_of(row.known)
-    zeros = {n: site.kind.zeros(site.shape, dtype) for n, site in latents.items()}
+    zeros = {n: site.kind.zeros(shape_of(site), dtype) for n, site in latents.items()}
     x = _inputs(network, name, given, row, Environment(zeros), dtype)
     weights, state = network.init(key, jnp.zeros_like(x)[None], outputs)
     if state:
@@ -55,16 +55,7 @@ def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], ro
         given: the latents that it reads beside the data, which have values by now.
         row: the row.
         at: the statistics of what all rows share.
-
-    Raises:
-        ValueError: for a given latent that has no value yet.
     """
-    for other in given:
-        if other not in row.known:
-            raise ValueError(
-                f"the local of {name!r} is given {other!r}, which has no value yet; put {other!r} before {name!r} in "
-                "Graph(local=...)"
-            )
     x = _inputs(network, name, given, row, at, dtype_of(weights))
     return network.apply(weights, {}, x[None], None, False)[0][0]
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, shape_of
+from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
 from lamu.graphs.statistics import Categories
 from lamu.latent.locals.encoder import encoded, first_encoder
@@ -16,7 +16,7 @@ from lamu.networks.adapted import adapted
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
 
-__all__ = ["Enumerated"]
+__all__ = ["Enumerated", "SummedOut"]
 
 
 @record
@@ -57,14 +57,22 @@ class Enumerated(Local):
         object.__setattr__(self, "network", adapted(self.network))
         object.__setattr__(self, "given", tuple(self.given))
         if not self.weight >= 0:
-            raise ValueError(f"weight={self.weight!r} is negative; give what log q(c | y) of a labelled row counts, from 0")
+            raise ValueError(
+                f"weight={self.weight!r} is negative; give what log q(c | y) of a labelled row counts, from 0"
+            )
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the classifier."""
         site = next(site for site in row.latent if site.name == name)
         if site.kind is not Categories or len(shape_of(site)) != 1:
-            raise TypeError(f"the latent {name!r} is {site.kind.words}, which cannot be enumerated; use Amortised(network)")
+            raise TypeError(
+                f"the latent {name!r} is {site.kind.words}, which cannot be enumerated; use Amortised(network)"
+            )
         return first_encoder(self.network, key, name, self.given, row, shape_of(site)[-1])
+
+    def weighed(self) -> SummedOut:
+        """Returns the exact sum, without a classifier."""
+        return SummedOut()
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the weighted sum of the bounds at every value, and λ of all latents: of others at the likeliest."""
@@ -82,3 +90,27 @@ class Enumerated(Local):
         learned = jnp.where(labelled, jnp.sum(jnp.where(tie < 0, 0.0, logits)), 0.0)
         likeliest = jax.tree.map(lambda leaf: leaf[jnp.argmax(log_q)], others)
         return jnp.sum(terms) + self.weight * learned, {**likeliest, name: Categories(log_q)}
+
+
+@record
+class SummedOut(Local):
+    r"""A category that is summed out at draws of the other latents, \(\log \sum_c e^{\mathcal L(y, c)}\).
+
+    where L(y, c) is the log density, or the bound, of what is left at c: one pass of the rest of the row a value.
+
+    Examples:
+        >>> from lamu.latent import SummedOut
+        >>> SummedOut().random
+        True
+    """
+
+    random: ClassVar[bool] = True
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log of the sum, and λ of all latents: of others at the likeliest value."""
+        site = next(site for site in row.latent if site.name == name)
+        values = jnp.eye(shape_of(site)[-1], dtype=dtype_of(at, row.known))
+        keys = jax.random.split(key, len(values))
+        bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), at, k))(values, keys)
+        likeliest = jax.tree.map(lambda leaf: leaf[jnp.argmax(bounds)], others)
+        return jax.nn.logsumexp(bounds), {**likeliest, name: Categories(jax.nn.log_softmax(bounds))}

@@ -51,11 +51,12 @@ class RowOfGraph(Joint):
             return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
 
     def divergences(self, belief: Any) -> Array | None:
-        """Returns \\(-H(q) - E_q[\\log p(z)]/T\\) by the coordinates of a mean-field Gaussian; None of another belief."""
+        """Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian; None of another belief."""
         if not isinstance(belief, Gaussian) or not isinstance(belief.precision, Diagonal):
             return None
-        entropies = (1 + math.log(2 * math.pi) - jnp.log(belief.precision.values)) / 2
-        expected = moments(self.site, belief)
+        mean, precision = belief.mean, belief.precision.values
+        entropies = (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2
+        expected = moments(self.site, mean, precision)
         if self.site.kind is not Numbers or not self.known_prior:
             return -(jnp.sum(entropies) + self._expected(expected)).reshape(1)
         shape = self.site.shape or ()
@@ -71,28 +72,28 @@ class RowOfGraph(Joint):
         return log_joint((self.site,), here, mask) / self.row.temperature
 
 
-def moments(site: Site, belief: Gaussian) -> Any:
+def moments(site: Site, mean: Array, precision: Array) -> Any:
     """Returns E_q[T(z)] of a mean-field Gaussian.
 
     Args:
         site: z.
-        belief: q, about the vector of z's entries.
+        mean: of the vector of z's entries.
+        precision: of each entry.
     """
-    shape = site.shape or ()
-    mean, variance = belief.mean.reshape(shape), (1 / belief.precision.values).reshape(shape)
+    mean, variance = mean.reshape(site.shape or ()), (1 / precision).reshape(site.shape or ())
     if site.kind is Numbers:
         return Numbers(mean, variance + mean**2)
     return Vectors(mean, mean[:, None] * mean[None, :] + jnp.diag(variance))
 
 
-def natural(site: Site, belief: Gaussian) -> Any:
+def natural(site: Site, mean: Array, precision: Array) -> Any:
     """Returns λ of a mean-field Gaussian, as the statistics of z.
 
     Args:
         site: z.
-        belief: q, about the vector of z's entries.
+        mean: of the vector of z's entries.
+        precision: of each entry.
     """
-    shape = site.shape or ()
-    precision = belief.precision.values.reshape(shape)
-    first = precision * belief.mean.reshape(shape)
-    return Numbers(first, -precision / 2) if site.kind is Numbers else Vectors(first, jnp.diag(-precision / 2))
+    mean, precision = mean.reshape(site.shape or ()), precision.reshape(site.shape or ())
+    second = -precision / 2
+    return Numbers(precision * mean, second) if site.kind is Numbers else Vectors(precision * mean, jnp.diag(second))

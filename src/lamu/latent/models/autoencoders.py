@@ -16,15 +16,17 @@ from lamu.networks import MLP
 
 __all__ = ["VAE", "AutoEncoder"]
 
+_NETWORK, _PIXELS, _GAUSSIAN, _BOUND = MLP((400,)), Bernoulli(), MeanField(), ELBO()
+
 
 def VAE(
     latents: int,
     outputs: int,
-    decoder: Any = MLP((400,)),
-    encoder: Any = MLP((400,)),
-    likelihood: Likelihood = Bernoulli(),
-    family: BeliefFamily = MeanField(),
-    bound: Bound = ELBO(),
+    decoder: Any = _NETWORK,
+    encoder: Any = _NETWORK,
+    likelihood: Likelihood = _PIXELS,
+    family: BeliefFamily = _GAUSSIAN,
+    bound: Bound = _BOUND,
 ) -> Graph:
     r"""Returns a variational autoencoder, \(z \sim N(0, I)\), \(y \mid z \sim p(y \mid f(z))\).
 
@@ -60,9 +62,9 @@ def VAE(
 def AutoEncoder(
     latents: int,
     outputs: int,
-    decoder: Any = MLP((400,)),
-    encoder: Any = MLP((400,)),
-    likelihood: Likelihood = Bernoulli(),
+    decoder: Any = _NETWORK,
+    encoder: Any = _NETWORK,
+    likelihood: Likelihood = _PIXELS,
 ) -> Graph:
     r"""Returns an autoencoder, whose code \(z = f(y)\) is a point: a row counts \(\log p(y \mid z) + \log p(z)\).
 

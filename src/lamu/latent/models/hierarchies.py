@@ -16,12 +16,14 @@ from lamu.networks import MLP
 
 __all__ = ["DeepLatentGaussian"]
 
+_PIXELS = Bernoulli()
+
 
 def DeepLatentGaussian(
     latents: tuple[int, ...],
     outputs: int,
     hidden: tuple[int, ...] = (200,),
-    likelihood: Likelihood = Bernoulli(),
+    likelihood: Likelihood = _PIXELS,
 ) -> Graph:
     r"""Returns a deep latent Gaussian model, \(z_L \sim N(0, I)\), \(z_l \mid z_{l+1} \sim N(m_l, 1/\tau_l)\), y | z₁.
 

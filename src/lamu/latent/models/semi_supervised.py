@@ -14,6 +14,8 @@ from lamu.networks import MLP
 
 __all__ = ["SemiSupervised"]
 
+_PIXELS = Bernoulli()
+
 
 def SemiSupervised(
     classes: int,
@@ -21,7 +23,7 @@ def SemiSupervised(
     outputs: int,
     hidden: tuple[int, ...] = (500,),
     weight: float = 0.1,
-    likelihood: Likelihood = Bernoulli(),
+    likelihood: Likelihood = _PIXELS,
 ) -> Graph:
     r"""Returns model M2: a class c and a style z, \(c \sim \mathrm{Cat}(1/K)\), \(z \sim N(0, I)\), y | c, z.
 

@@ -1,0 +1,277 @@
+"""Graphs with amortised latents: bounds beside exact answers, labels and pixels that are missing, draws of rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+from scipy.stats import multivariate_normal
+
+import lamu
+from lamu import graphs, latent
+from lamu.latent import models
+from lamu.networks import MLP, ConvNet, Linear
+from lamu.predictives import Sampled
+
+RANDOM = np.random.default_rng(0)
+D, K, N, NOISE = 6, 2, 200, 0.5
+LOADINGS = RANDOM.normal(size=(D, K)) * 1.2
+Y = RANDOM.normal(size=(N, K)) @ LOADINGS.T + NOISE * RANDOM.normal(size=(N, D))
+Y = Y - Y.mean(0)
+
+
+def linear(local: latent.Amortised) -> lamu.Graph:
+    """Probabilistic PCA with a known noise, its loadings a network."""
+
+    def program(m) -> None:
+        decode = m.network("decode", Linear(bias=False), outputs=D)
+        with m.rows():
+            z = m.sample("z", graphs.Normal(jnp.zeros(K), 1.0))
+            m.sample("y", lamu.likelihoods.Gaussian(scale=NOISE)(decode(z)))
+
+    return lamu.Graph(program, local={"z": local}, prior=lamu.priors.Normal(100.0))
+
+
+def log_density(loadings, y=Y) -> np.ndarray:
+    return multivariate_normal(np.zeros(D), loadings @ loadings.T + NOISE**2 * np.eye(D)).logpdf(y)
+
+
+def loadings_of(params) -> np.ndarray:
+    return np.asarray(params["network"]["decode"]["layers"][0]["kernel"]).T
+
+
+def at_loadings(local, loadings, exact: bool):
+    """A graph and parameters at given orthogonal loadings, the encoder at the exact posterior or off it."""
+    graph = linear(local)
+    batch = graph.read({"y": Y}).full()
+    params, state = graph.init(jax.random.key(0), batch)
+    precision = loadings.T @ loadings / NOISE**2 + np.eye(K)
+    kernel = np.zeros((D, 2 * K))
+    kernel[:, :K] = loadings @ np.linalg.inv(precision) / NOISE**2
+    bias = np.concatenate([np.zeros(K), -0.5 * np.log(np.diag(precision))])
+    if not exact:
+        kernel, bias = 0.8 * kernel, bias + 0.1
+    layer = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}
+    own = {**params["network"]["local"]["z"], "network": {"layers": {0: layer}}}
+    network = {"decode": {"layers": {0: {"kernel": jnp.asarray(loadings.T)}}}, "local": {"z": own}}
+    return graph, {**params, "network": network}, state, batch
+
+
+ORTHOGONAL = np.linalg.qr(LOADINGS)[0] * np.array([2.0, 1.0])
+values = jax.jit(lambda graph, params, state, batch, key: graph.log_likelihood(params, state, batch, key)[0])
+
+
+@pytest.mark.parametrize("bound", [latent.StickingTheLanding(), latent.Importance(3)], ids=repr)
+def test_at_the_exact_posterior_a_row_has_its_log_density(bound) -> None:
+    graph, params, state, batch = at_loadings(latent.Amortised(Linear(), bound=bound), ORTHOGONAL, exact=True)
+    found = values(graph, params, state, batch, jax.random.key(1))
+    np.testing.assert_allclose(found, log_density(ORTHOGONAL), rtol=1e-9)
+
+
+def test_a_bound_is_below_and_more_draws_are_nearer() -> None:
+    """Means over 200 rows and 20 keys, by 4 standard errors each: a false alarm in 16,000 sets of keys."""
+    means = []
+    for bound in (latent.ELBO(), latent.Importance(4), latent.Importance(32)):
+        graph, params, state, batch = at_loadings(latent.Amortised(Linear(), bound=bound), ORTHOGONAL, exact=False)
+        of_keys = [np.asarray(values(graph, params, state, batch, jax.random.key(k))).mean() for k in range(20)]
+        means.append((np.mean(of_keys), np.std(of_keys) / np.sqrt(20)))
+    exact = log_density(ORTHOGONAL).mean()
+    for (low, _), (high, error) in zip(means, [*means[1:], (exact, 0.0)], strict=True):
+        assert low < high + 4 * error
+    assert exact - means[0][0] > 0.05  # the encoder is off
+    assert exact - means[2][0] < 0.3 * (exact - means[0][0])
+
+
+def test_a_row_draws_for_itself() -> None:
+    """Equal rows get different draws; what stands beside a row, padding or another batch, does not change it."""
+    graph, params, state, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)
+    same = graph.read({"y": np.tile(Y[:1], (4, 1))}).full()
+    found = np.asarray(values(graph, params, state, same, jax.random.key(1)))
+    assert len(np.unique(found)) == 4
+    other = graph.read({"y": np.concatenate([Y[:1], 9 * Y[1:2]])}).full()
+    np.testing.assert_allclose(values(graph, params, state, other, jax.random.key(1))[0], found[0], rtol=1e-12)
+
+
+def test_the_temperature_divides_densities_and_no_entropy() -> None:
+    """At T = 2 the mean-field bound of one row is E[log p(y, z)]/2 + H(q), in closed form here."""
+    graph, params, _, batch = at_loadings(latent.Amortised(Linear(), bound=latent.ELBO(4000)), ORTHOGONAL, exact=False)
+    row = replace(batch, y={"y": batch.y["y"][:1]})
+    found = {T: float(graph.row_bounds(graph.values_of(params), row, T, jax.random.key(1))[0]) for T in (1.0, 2.0)}
+    own = params["network"]["local"]["z"]["network"]["layers"][0]
+    entropy = float(jnp.sum(own["bias"][K:])) + K * (1 + np.log(2 * np.pi)) / 2
+    assert abs((found[2.0] - entropy) - (found[1.0] - entropy) / 2) < 1e-9
+
+
+def test_missing_entries_do_not_count() -> None:
+    graph, params, state, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)
+    holes = Y[:3].copy()
+    holes[:, 2] = np.nan
+    found = values(graph, params, state, graph.read({"y": holes}).full(), jax.random.key(1))
+    # With an encoder that does not see the entry, its value makes the difference of its own density.
+    full = values(
+        graph, params, state, graph.read({"y": np.where(np.isnan(holes), 0.0, holes)}).full(), jax.random.key(1)
+    )
+    assert np.all(np.asarray(full) < np.asarray(found) + 0.5 * np.log(2 * np.pi * NOISE**2) * -1)
+    with pytest.raises(ValueError, match="y is NaN in every row"):
+        graph.read({"y": np.full((2, D), np.nan)})
+
+
+def test_linear_autoencoders_are_principal_components() -> None:
+    """Within 0.01 nats a row of the largest likelihood, and less than a degree from its subspace."""
+    spectrum, axes = np.linalg.eigh(Y.T @ Y / N)
+    best = axes[:, -K:] * np.sqrt(spectrum[-K:] - NOISE**2)
+    rate = lamu.rate.Annealed(0.05)
+    fit = lamu.fit(linear(latent.Amortised(Linear())), {"y": Y}, lamu.algorithms.adam(rate), steps=2000, batch_size=N)
+    found = loadings_of(fit.posterior.mean)
+    assert log_density(best).mean() - log_density(found).mean() < 0.01
+    assert np.degrees(subspace_angles(best, found)).max() < 1
+    log_p = np.asarray(fit.posterior.log_prob({"y": Y[:50]}, samples=1000))
+    # The encoder is near the posterior, so that 1,000 importance weights are good to a hundredth of a nat.
+    np.testing.assert_allclose(np.mean(log_p), log_density(found, Y[:50]).mean(), atol=0.01)
+    averaged = lamu.scores.mean_log_prob(fit.posterior, {"y": Y[:50]}, samples=1000)
+    assert averaged.value == pytest.approx(np.mean(log_p), rel=1e-9)
+    assert averaged.error == pytest.approx(np.std(log_p, ddof=1) / np.sqrt(50), rel=1e-9)
+
+
+def test_importance_sampling_is_of_the_density_and_not_of_the_bound() -> None:
+    graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)
+    posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    few, many = (np.mean(posterior.log_prob({"y": Y}, samples=s)) for s in (1, 500))
+    exact = log_density(ORTHOGONAL).mean()
+    assert exact - few > 0.05
+    assert abs(exact - many) < 0.2 * (exact - few)
+
+
+DIGITS, LABELS = (np.asarray(part) for part in lamu.data.load("digits"))
+BITS = (DIGITS.reshape(len(DIGITS), -1) > 0.5 * DIGITS.max()).astype(float)
+
+
+def trained(graph, data, steps=60):
+    return lamu.fit(graph, data, lamu.algorithms.adam(1e-2), steps=steps, batch_size=64).posterior
+
+
+def test_a_flowed_autoencoder_trains_and_answers(tmp_path) -> None:
+    flows = latent.Flows((latent.Coupling((8,)),), context=4)
+    graph = models.VAE(3, 64, MLP((16,)), MLP((16,)), family=flows, bound=latent.DoublyReparameterised(2))
+    posterior = trained(graph, {"y": BITS[:200]})
+    coin = -64 * np.log(2)
+    assert lamu.scores.mean_log_prob(posterior, {"y": BITS[200:300]}, samples=4).value > coin + 10
+    rows = latent.generate(posterior, 5, jax.random.key(0))
+    assert rows["y"].shape == (5, 64)
+    assert set(np.unique(rows["y"])) <= {0.0, 1.0}
+    found = lamu.load(posterior.save(tmp_path / "posterior")).local({"y": BITS[:3]})
+    np.testing.assert_array_equal(posterior.local({"y": BITS[:3]})["z"].mean, found["z"].mean)
+
+
+def test_a_deep_row_is_its_formula() -> None:
+    """Two layers, each encoder reading the layer above: the bound is the mean log importance weight of both layers."""
+    graph = models.DeepLatentGaussian((3, 2), 64, (4,))
+    batch = graph.read({"y": BITS[:20]}).full()
+    params, state = graph.init(jax.random.key(0), batch)
+    bounds = [values(graph, params, state, batch, jax.random.key(k)) for k in range(40)]
+    weighed = [values(graph.weighed(), params, state, batch, jax.random.key(k)) for k in range(40)]
+    # The closed form and the sampled divergence have one mean: within 4 standard errors in the average row.
+    difference = np.mean(np.asarray(bounds) - np.asarray(weighed), axis=1)
+    assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(40)
+    gradient = jax.jit(jax.grad(lambda p: jnp.sum(graph.log_likelihood(p, state, batch, jax.random.key(0))[0])))(params)
+    for part in ("up1", "decode", "local"):
+        assert all(np.any(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(gradient["network"][part])), part
+
+
+def test_images_go_to_convolutions_as_they_are() -> None:
+    images = BITS.reshape(-1, 8, 8)
+    posterior = trained(models.VAE(2, 64, MLP((16,)), ConvNet((4,), (16,))), {"y": images[:100]}, steps=20)
+    assert posterior.local({"y": images[:2]})["z"].mean.shape == (2, 2)
+
+
+def test_labels_teach_a_generative_classifier() -> None:
+    """Twenty labels of two classes, 300 rows without: better than chance by far, and what is labelled is known."""
+    rows = np.flatnonzero(LABELS < 2)[:340]
+    y, c = BITS[rows], LABELS[rows].astype(float)
+    graph = models.SemiSupervised(2, 3, 64, (24,), weight=10.0)
+    masked = np.where(np.arange(len(c)) < 20, c, np.nan)
+    posterior = trained(graph, {"y": y, "c": masked}, steps=200)
+    found = posterior.local({"y": y, "c": masked})["c"].mean
+    np.testing.assert_allclose(found[np.arange(20), c[:20].astype(int)], 1.0, rtol=1e-6)
+    assert np.mean(np.asarray(found[20:]).argmax(-1) == c[20:]) > 0.9
+    assert np.isfinite(posterior.log_prob({"y": y[:4], "c": masked[18:22]}, samples=3)).all()
+    with pytest.raises(ValueError, match="c is 2 in a row; it has 2 categories"):
+        graph.read({"y": y, "c": c + 1})
+
+
+def test_a_category_is_summed_exactly() -> None:
+    """At a uniform classifier the bound is the average of the classes' bounds and log K, and their log sum is above."""
+    graph = models.SemiSupervised(3, 2, 64, (8,))
+    partly = np.where(np.arange(10) < 1, 0.0, np.nan)
+    batch = graph.read({"y": BITS[:10], "c": partly}).full()
+    params, state = graph.init(jax.random.key(0), batch)
+    key = jax.random.key(1)
+    bound, total = (np.asarray(values(g, params, state, batch, jax.random.key(1))) for g in (graph, graph.weighed()))
+    assert bound.shape == total.shape == (10,)
+    assert np.all(total[1:] > bound[1:] - 5.0)
+    gradient = jax.jit(jax.grad(lambda p: jnp.sum(graph.log_likelihood(p, state, batch, key)[0])))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    classifier = gradient["network"]["local"]["c"]["layers"][1]["bias"]
+    assert np.any(np.asarray(classifier) != 0)
+
+
+def test_holes_are_filled_by_what_is_there() -> None:
+    """Linear-Gaussian rows: means and deviations of the exact conditional, within 5 standard errors of 500 sweeps."""
+    graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=True)
+    posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    holes = Y[:4].copy()
+    holes[:, 1] = np.nan
+    draws = np.asarray(latent.impute(posterior, {"y": holes}, jax.random.key(0), draws=2000)["y"])
+    assert np.all(draws[:, :, 0] == Y[:4, 0])
+    covariance = ORTHOGONAL @ ORTHOGONAL.T + NOISE**2 * np.eye(D)
+    rest = [0, 2, 3, 4, 5]
+    weights = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, 1])
+    mean, variance = Y[:4][:, rest] @ weights, covariance[1, 1] - covariance[1, rest] @ weights
+    np.testing.assert_allclose(draws[:, :, 1].mean(0), mean, atol=5 * np.sqrt(variance / 500))
+    np.testing.assert_allclose(draws[:, :, 1].var(0), variance, rtol=0.3)
+
+
+def test_new_rows_have_the_models_covariance() -> None:
+    graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=True)
+    posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    rows = np.asarray(latent.generate(posterior, 4000, jax.random.key(1))["y"])
+    expected = ORTHOGONAL @ ORTHOGONAL.T + NOISE**2 * np.eye(D)
+    np.testing.assert_allclose(np.cov(rows.T), expected, atol=5 * expected.max() * np.sqrt(2 / 4000))
+
+
+def test_an_autoencoder_reconstructs_and_has_no_density() -> None:
+    posterior = trained(models.AutoEncoder(4, 64, MLP((32,)), MLP((32,))), {"y": BITS[:200]}, steps=200)
+    codes = posterior.local({"y": BITS[:2]})["z"].mean
+    assert codes.shape == (2, 4)
+    with pytest.raises(TypeError, match="no density of a row"):
+        posterior.log_prob({"y": BITS[:2]})
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(TypeError, match="the bound is 3; give one of lamu"):
+        latent.Amortised(Linear(), bound=3)
+    with pytest.raises(ValueError, match="local names 'w', which no row has"):
+        lamu.Graph(linear(latent.Amortised(Linear())).sites, local={"w": latent.Amortised(Linear())})
+    with pytest.raises(ValueError, match=r"weight=-1\.0 is negative"):
+        latent.Enumerated(Linear(), weight=-1.0)
+    graph = models.SemiSupervised(2, 2, 64, (4,))
+    swapped = replace(graph, local={"c": latent.Amortised(Linear()), "z": graph.local["z"]})
+    batch = graph.read({"y": BITS[:2]}).full()
+    with pytest.raises(TypeError, match=r"use Enumerated\(network\) for a category"):
+        swapped.init(jax.random.key(0), batch)
+    lost = replace(graph, local={**graph.local, "z": latent.Amortised(Linear(), given=("d",))})
+    with pytest.raises(ValueError, match="given 'd'; the row's other latents are c"):
+        lost.init(jax.random.key(0), batch)
+    with pytest.raises(ValueError, match=r"latents=\(\) has no layer"):
+        models.DeepLatentGaussian((), 64)
+    posterior = lamu.Posterior(graph, lamu.families.Point({}), {}, Sampled(), jax.random.key(0))
+    with pytest.raises(ValueError, match="n=0 draws nothing"):
+        latent.generate(posterior, 0, jax.random.key(0))
+    with pytest.raises(ValueError, match="the rows have no missing entry"):
+        latent.impute(posterior, {"y": BITS[:2]}, jax.random.key(0))
+    with pytest.raises(ValueError, match="y, of Bernoulli"):
+        graph.read({"y": BITS[:2] * 255})
