@@ -93,7 +93,7 @@ def main() -> None:
         axes.plot(year[~missing], flow[~missing], "k.", markersize=4, label="observed")
         axes.plot(year[missing], flow[missing], ".", color="silver", markersize=4, label="left out")
         axes.set(xlabel="year", ylabel="flow at Aswan ($10^8$ m³ a year)")
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper right")
         figure.tight_layout()
         figure.savefig(sys.argv[1], dpi=150)
 

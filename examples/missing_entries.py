@@ -39,7 +39,15 @@ print("length of each factor's loadings:", " ".join(f"{s:.2f}" for s in np.sort(
 
 if len(sys.argv) > 1:
     figure, axes = plt.subplots(figsize=(4.5, 4.5))
-    axes.errorbar(whole[gone], np.asarray(completed.mean)[gone], 2 * std, fmt="o", markersize=2.5, linewidth=0.4)
+    axes.errorbar(
+        whole[gone],
+        np.asarray(completed.mean)[gone],
+        2 * std,
+        fmt="o",
+        markersize=2.5,
+        ecolor="lightsteelblue",
+        elinewidth=0.4,
+    )
     axes.axline((0, 0), slope=1, color="black", linewidth=0.8)
     axes.set(xlabel="entry taken out (standard deviations)", ylabel="prediction, two standard deviations")
     figure.tight_layout()

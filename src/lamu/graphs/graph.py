@@ -21,6 +21,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.incomplete import Incomplete
 from lamu.data.spelling import nearest
+from lamu.data.stream import Stream
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Product
 from lamu.graphs.expressions import Environment
@@ -301,19 +302,20 @@ class Graph(Target):
         """Returns the graph whose coordinates are θ itself, for a posterior about θ."""
         return replace(self, constraints=Constraints(), start=None)
 
-    def read(self, data: Any) -> Arrays:
+    def read(self, data: Any) -> Any:
         """Returns the data, arrays by name, as rows.
 
         Args:
             data: a mapping of arrays `[N, ...]` by the names of variables and inputs; NaN is a missing entry. Documents
-                come as a pair `(ids, counts)`. `weight` and `mask` may stand beside them.
+                come as a pair `(ids, counts)`. `weight` and `mask` may stand beside them. A `lamu.data.Stream` of
+                batches, each `graph.read(part).full()`, comes back as it is: rows that do not fit in memory.
 
         Raises:
             TypeError: for data of another kind.
             ValueError: for a name that the program does not have, an input that is lacking, a value outside the support
                 of its factor, or NaN where none may be.
         """
-        if isinstance(data, Arrays):
+        if isinstance(data, Arrays | Stream):
             return data
         if not isinstance(data, Mapping):
             raise TypeError(
