@@ -6,16 +6,18 @@ The chain of levels is one exponential family. An observation adds to its natura
 nothing. The E step is the gradient of the log-partition, which is Kalman's smoother; the M step sets both variances to
 averages of its moments. Durbin & Koopman (2012), section 2.2.5, print r = 15,099 and q = 1,469.
 
-    LAMU_DATA=data python examples/level_of_the_nile.py
+    LAMU_DATA=data python examples/level_of_the_nile.py [picture.png]
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 
 from lamu.families import GaussianChain, NaturalParameters
@@ -83,6 +85,17 @@ def main() -> None:
     for when in (1885, 1900, 1920, 1940):
         t = int(when - year[0])
         print(f"{when}: level {mean[t]:5.0f} ± {sd[t]:3.0f}{'   missing' if missing[t] else ''}")
+
+    if len(sys.argv) > 1:
+        figure, axes = plt.subplots(figsize=(8, 3.5))
+        axes.fill_between(year, mean - 2 * sd, mean + 2 * sd, alpha=0.25, label="two standard deviations of the level")
+        axes.plot(year, mean, label="level")
+        axes.plot(year[~missing], flow[~missing], "k.", markersize=4, label="observed")
+        axes.plot(year[missing], flow[missing], ".", color="silver", markersize=4, label="left out")
+        axes.set(xlabel="year", ylabel="flow at Aswan ($10^8$ m³ a year)")
+        axes.legend(fontsize=8, loc="upper right")
+        figure.tight_layout()
+        figure.savefig(sys.argv[1], dpi=150)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ document is of a topic, every document a mixture of topics. Minibatches of 64 do
 in each step; the rate falls as (1 + t)^-0.7. The script prints the most probable words of each topic, and the shares of
 one document. Without the folder it says so and ends.
 
-    LAMU_DATA=folder python examples/topics.py
+    LAMU_DATA=folder python examples/topics.py [picture.png]
 """
 
 import itertools
@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import lamu
@@ -39,3 +40,14 @@ for k in range(TOPICS):
 share = np.asarray(fit.posterior.local({"words": (ids[:1], counts[:1])})["share"].mean[0])
 print(f"\n{held['titles'][0]}")
 print(", ".join(f"{share[k]:.0%} of topic {k}" for k in np.argsort(-share)[:3]))
+
+if len(sys.argv) > 1:
+    figure, panels = plt.subplots(2, TOPICS // 2, figsize=(10, 5))
+    for k, axes in enumerate(panels.flat):
+        first = np.argsort(topic[k])[-9:]
+        axes.barh(held["vocab"][first], topic[k][first])
+        axes.set_title(f"topic {k}, {topic[k][first].sum():.0%} of its words", fontsize=9)
+        axes.tick_params(labelsize=8)
+    figure.supxlabel("probability of the word in the topic", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(sys.argv[1], dpi=150)

@@ -210,3 +210,17 @@ def test_what_the_new_factors_refuse() -> None:
         graphs.BernoulliLogits(graphs.Program().sample("w", Beta(1.0, 1.0)))
     with pytest.raises(ValueError, match="weights='crp' are not known"):
         graphs.models.GaussianMixture(2, 2, weights="crp")
+
+
+def test_rows_that_do_not_fit_in_memory_come_as_a_stream() -> None:
+    def level(m) -> None:
+        part = m.sample("part", NormalGamma(0.0, 0.5, 2.0, 1.0))
+        with m.rows():
+            m.sample("y", graphs.Normal(part))
+
+    graph, y = lamu.Graph(level), RANDOM.normal(2.0, 1.0, 20)
+    whole = lamu.fit(graph, {"y": y}, lamu.algorithms.vmp(), steps=2).posterior.belief
+    stream = lamu.data.Stream([graph.read({"y": part}).full() for part in y.reshape(4, 5)])
+    passed = lamu.fit(graph, stream, lamu.algorithms.svi(), batch_size=5, epochs=1, data_size=20).posterior.belief
+    for a, b in zip(jax.tree.leaves(passed), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7)

@@ -141,6 +141,18 @@ def test_what_a_program_refuses() -> None:
         lamu.Graph(lambda m: m.sample("rate", Gamma(1.0, 1.0)))
 
 
+def test_one_category_picks_no_two_arguments() -> None:
+    """E[τ_z (x − m_z)²] is no product of averages: at a point the density of the mixture would be another one."""
+    m = graphs.Program()
+    mean = m.sample("mean", graphs.Normal(0.0, precision=1.0), plate=2)
+    noise = m.sample("noise", Gamma(1.0, 1.0), plate=2)
+    with m.rows():
+        z, group = m.sample("z", graphs.Categorical(jnp.full(2, 0.5))), m.data("group")
+        with pytest.raises(ValueError, match="the mean and the precision of 'y' both depend on z, and a closed form"):
+            m.sample("y", graphs.Normal(mean[z], precision=noise[z]))
+        assert m.sample("known", graphs.Normal(mean[group], precision=noise[group])).shape == ()
+
+
 def picked_by(z):
     """A table of probabilities picked by a category of a row."""
     return Indexed(Constant(jnp.full((4, 2), 0.5)), z)

@@ -75,7 +75,7 @@ def _quadratic(sites: tuple[Site, ...], batch: Batch) -> bool:
     called = any(True for _ in applications(sites))  # a network is linear in nothing
     if name not in {site.name for site in sites} or not gaussian or called:
         return False
-    fixed = not any(site.factor.precision.names & {name, *latent} for site in sites)
+    fixed = not any(site.factor.arguments["precision"].names & {name, *latent} for site in sites)
     alone = all(len({site.name, *site.factor.names} & latent) < 2 and name not in site.factor.names for site in sites)
     y: Any = batch.y[name]
     return fixed and alone and not isinstance(y, Incomplete) and y.ndim == 2 and jnp.issubdtype(y.dtype, jnp.floating)

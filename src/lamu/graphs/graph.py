@@ -204,12 +204,13 @@ class Graph(GraphMessages):
         frozen = None if self.frozen is None else (self.constraints or Constraints()).constrain(self.frozen)[0]
         return replace(self, constraints=Constraints(), frozen=frozen, start=None)
 
-    def read(self, data: Any) -> Arrays:
+    def read(self, data: Any) -> Any:
         """Returns the data, arrays by name, as rows.
 
         Args:
             data: a mapping of arrays `[N, ...]` by the names of variables and inputs; NaN is a missing entry. Documents
-                come as a pair `(ids, counts)`. `weight` and `mask` may stand beside them.
+                come as a pair `(ids, counts)`. `weight` and `mask` may stand beside them. A `lamu.data.Stream` of
+                batches, each `graph.read(part).full()`, comes back as it is: rows that do not fit in memory.
 
         Raises:
             TypeError: for data of another kind.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,7 +101,8 @@ class Program:
             plate: how many independent members it has, which are its leading axes.
 
         Raises:
-            ValueError: for a name that is taken, an empty plate, or an argument that belongs to another row.
+            ValueError: for a name that is taken, an empty plate, an argument that belongs to another row, or two
+                arguments that depend on one variable.
             TypeError: for something that is no distribution.
         """
         self._require_free(name)
@@ -126,6 +128,7 @@ class Program:
                 f"{name!r} is sampled from {distribution!r}; give a belief of lamu.families, a factor of lamu.graphs, "
                 "or a likelihood of outputs, for instance Bernoulli()(decode(z))"
             )
+        _require_independent(name, distribution)
         site = Site(name, distribution, axes, self._in_rows)
         self._require_in_order(site)
         self._sites.append(site)
@@ -230,6 +233,17 @@ class Program:
             raise ValueError(
                 f"{site.name!r} belongs to all rows and depends on {', '.join(outside)}, of which every row has one; "
                 "sample it inside `with m.rows():`"
+            )
+
+
+def _require_independent(name: str, factor: Factor) -> None:
+    """Raises a ValueError for two arguments with one variable, in whose statistics their product is not affine."""
+    for (left, a), (right, b) in itertools.combinations(factor.arguments.items(), 2):
+        both = a.names & b.names
+        if both:
+            raise ValueError(
+                f"the {left} and the {right} of {name!r} both depend on {', '.join(sorted(both))}, and a closed form "
+                "needs independent ones; give a variable that is both, for instance one with a NormalGamma belief"
             )
 
 

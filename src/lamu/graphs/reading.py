@@ -11,17 +11,18 @@ import numpy as np
 from lamu.data.arrays import Arrays
 from lamu.data.incomplete import Incomplete
 from lamu.data.spelling import nearest
+from lamu.data.stream import Stream
 from lamu.graphs.program import Site
 from lamu.graphs.words import WordsFactor
 
 __all__ = ["read"]
 
 
-def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays:
+def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:
     """Returns data as rows.
 
     Args:
-        data: a mapping of arrays `[N, ...]` by name, or rows that were read before.
+        data: a mapping of arrays `[N, ...]` by name, or rows that were read before, or a stream of them.
         sites: the sites of a row.
         columns: the names of the inputs.
 
@@ -38,7 +39,7 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
         >>> read({"y": jnp.array([1.0, 2.0])}, (Site("y", graphs.Normal(0.0, 1.0), (), True),), ()).count
         2
     """
-    if isinstance(data, Arrays):
+    if isinstance(data, Arrays | Stream):
         return data
     if not isinstance(data, Mapping):
         raise TypeError(
