@@ -39,7 +39,7 @@ for latents, posterior in posteriors.items():
     print(f"{latents} latents: log p(y) {density} nats an image; by one draw, a bound, {bound}")
 
 belief = posteriors[2].local({"y": pixels[test]})["z"]
-lamu.plots.latent_map(belief.mean, labels[test]).savefig(folder / "vae_map.png")
+lamu.plots.latent_map(belief.mean, labels[test]).figure.savefig(folder / "vae_map.png")
 
 shown, posterior = pixels[test][:12], posteriors[8]
 holes = np.where(np.arange(64)[None, :] < 32, shown, np.nan)

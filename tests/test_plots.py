@@ -6,13 +6,18 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
 from lamu import plots, scores
+from lamu.density import LogDensity
+from lamu.families import Draws
 from lamu.plots.style import canvas, likely_range, literal
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
@@ -223,11 +228,95 @@ def test_rows_of_images_share_a_scale_and_mark_what_is_missing() -> None:
         plots.image_rows({})
 
 
-def test_a_map_of_latents_names_its_labels() -> None:
+def test_a_map_of_latents_shows_how_sure_they_are() -> None:
     means = np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 1.2]])
-    (axes,) = plots.latent_map(means, labels=[3, 7, 7], deviations=np.full((3, 2), 0.1)).axes
-    assert {text.get_text() for text in axes.texts} == {"3", "7"}
-    with pytest.raises(ValueError, match="a map is of two latents"):
-        plots.latent_map(np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="there are 2 labels and 3 rows"):
-        plots.latent_map(means, labels=[1, 2])
+    axes = plots.latent_map(means, labels=[3, 7, 7], deviations=np.full((3, 2), 0.1))
+    first = axes.collections[0].get_paths()[0].vertices
+    np.testing.assert_allclose(np.ptp(first, axis=0).max(), 0.2)
+
+
+# Bands, shifts, parameters, chains, latents, evidence
+
+
+class Widening:
+    """A posterior whose mean is the second input plus twice the first, and whose uncertainty grows with the first."""
+
+    def predict(self, x) -> SimpleNamespace:
+        mean = 2.0 * x[:, 0] + x[:, 1]
+        ends = lambda level: (mean - 3.0, mean + 3.0)
+        return SimpleNamespace(support=Real(), mean=mean, epistemic=x[:, 0] ** 2, interval=ends)
+
+
+def test_the_bands_are_of_targets_and_of_means_along_one_input() -> None:
+    x = np.stack([np.linspace(0.0, 1.0, 11), np.full(11, 5.0)], axis=1)
+    axes = plots.predictive_bands(Widening(), x, x[:, 0])
+    along, mean = axes.lines[0].get_data()
+    np.testing.assert_allclose((along[0], along[-1]), (-0.15, 1.15))
+    np.testing.assert_allclose(mean, 2 * along + 5.0)  # the other input stays at its median
+    outer, inner = (each.get_paths()[0].vertices[:, 1] for each in axes.collections[:2])
+    assert outer.max() == pytest.approx(mean[-1] + 3.0)
+    assert inner.max() == pytest.approx(mean[-1] + 1.645 * 1.15)
+    with pytest.raises(ValueError, match="no column 2"):
+        plots.predictive_bands(Widening(), x, column=2)
+    with pytest.raises(ValueError, match=r"shape \(3,\) for 11 rows"):
+        plots.predictive_bands(Widening(), x, np.zeros(3))
+    with pytest.raises(ValueError, match="is of a regression"):
+        plots.predictive_bands(Sloped(), x)
+
+
+def test_a_shift_has_both_histograms_and_what_tells_them_apart() -> None:
+    axes = plots.uncertainty_shift(np.zeros(100), np.ones(50))
+    assert axes.get_title("right") == "AUROC 1.000"
+    areas = [sum(bar.get_height() * bar.get_width() for bar in bars) for bars in axes.containers]
+    np.testing.assert_allclose(areas, 1.0)
+
+
+def test_the_intervals_of_parameters_are_quantiles_of_their_samples() -> None:
+    drawn = {"a": np.linspace(0.0, 1.0, 401)[:, None] * np.array([1.0, -2.0]), "b": np.zeros(401)}
+    posterior = SimpleNamespace(sample=lambda key, n: drawn)
+    axes = plots.weight_posteriors(posterior, jax.random.key(0))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a[0]", "a[1]", "b"]
+    wide = [path.vertices[:, 0] for path in axes.collections[0].get_paths()]
+    np.testing.assert_allclose(wide, [[0.05, 0.95], [-1.9, -0.1], [0.0, 0.0]])
+    few = plots.weight_posteriors(posterior, jax.random.key(0), "a", most=1)
+    assert few.get_title("right") == "1 more"
+    with pytest.raises(ValueError, match="no parameter has a path like 'c'; the paths are a, b"):
+        plots.weight_posteriors(posterior, jax.random.key(0), "c")
+
+
+def test_chains_are_drawn_on_the_axes_that_are_given() -> None:
+    samples = {"a": jnp.asarray(RANDOM.normal(size=(2, 30)))}
+    density = LogDensity(lambda theta: -0.5 * theta["a"] ** 2, {"a": jnp.zeros(())})
+    of = lambda belief: Posterior(density, belief, {}, Sampled(), jax.random.key(0))
+    posterior = of(Draws(samples, statistics={"energy": jnp.asarray(RANDOM.normal(size=(2, 30)))}))
+    axes = canvas(3.0, 3.0).subplots()
+    assert plots.trace(posterior, "a", axes) is axes
+    np.testing.assert_allclose([line.get_ydata() for line in axes.lines], samples["a"])
+    with pytest.raises(ValueError, match="no parameter 'b'; choose one of a"):
+        plots.trace(posterior, "b")
+    assert plots.energy(posterior).get_title("left") == "Energy"
+    with pytest.raises(ValueError, match="follows no energy"):
+        plots.energy(of(Draws(samples)))
+
+
+def test_a_map_has_a_point_a_row_in_the_colour_of_its_label() -> None:
+    z = RANDOM.normal(size=(6, 2))
+    axes = plots.latent_map(z, ["b", "a", "b", "b", "a", "$"])
+    assert [len(each.get_offsets()) for each in axes.collections] == [1, 2, 3]
+    np.testing.assert_allclose(axes.collections[1].get_offsets(), z[[1, 4]])
+    assert len(plots.latent_map(z).collections[0].get_offsets()) == 6
+    with pytest.raises(ValueError, match="for 6 rows"):
+        plots.latent_map(z, np.arange(5))
+    with pytest.raises(ValueError, match="10 colours, and there are 11"):
+        plots.latent_map(RANDOM.normal(size=(11, 2)), np.arange(11))
+    with pytest.raises(ValueError, match="two dimensions"):
+        plots.latent_map(np.zeros((3, 3)))
+
+
+def test_the_greatest_evidence_is_marked_and_lost_fits_are_not() -> None:
+    found = {3: scores.Estimate(-6.0, 0.1), 1: scores.Estimate(-np.inf, 0.0), 2: scores.Estimate(-5.0, 0.1)}
+    axes = plots.evidence_curve(found, "units")
+    assert axes.get_title("right") == "greatest at 2"
+    assert axes.lines[0].get_xdata()[0] == 2
+    with pytest.raises(ValueError, match="none of them finite"):
+        plots.evidence_curve({1: scores.Estimate(-np.inf, 0.0)})

@@ -1,35 +1,43 @@
-"""Pictures of how far a prediction can be trusted, drawn without any global state.
+"""Pictures of how far a prediction can be trusted, drawn without any global state (those of chains, by ArviZ, apart).
 
 A function returns a figure, or, where it takes axes, the axes that it drew on. Both are matplotlib's own:
 `figure.savefig(path)` and `axes.figure.savefig(path)` write them.
 """
 
 from lamu.plots.abstention import risk_coverage
+from lamu.plots.bands import predictive_bands
 from lamu.plots.boundaries import decision_boundary
+from lamu.plots.chains import energy, trace
 from lamu.plots.classes import reliability
 from lamu.plots.comparisons import forest
 from lamu.plots.entropies import entropy_map
+from lamu.plots.evidence import evidence_curve
 from lamu.plots.images import image_rows
 from lamu.plots.intervals import coverage
 from lamu.plots.latents import latent_map
+from lamu.plots.novelty import uncertainty_shift
 from lamu.plots.prior_draws import prior_functions
 from lamu.plots.rows import influence
 from lamu.plots.training import training_curve, validation_curve
+from lamu.plots.weights import weight_posteriors
 
 __all__ = [
     "coverage",
     "decision_boundary",
+    "energy",
     "entropy_map",
+    "evidence_curve",
     "forest",
-    "influence",
-    "prior_functions",
-    "reliability",
-    "risk_coverage",
-    "training_curve",
-    "validation_curve",
     "image_rows",
     "influence",
     "latent_map",
+    "predictive_bands",
     "prior_functions",
     "reliability",
+    "risk_coverage",
+    "trace",
+    "training_curve",
+    "uncertainty_shift",
+    "validation_curve",
+    "weight_posteriors",
 ]
