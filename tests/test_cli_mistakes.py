@@ -62,7 +62,7 @@ def csv(path: Path, rows: int = 8, **columns) -> None:
         (["fitt"], ["No such command 'fitt'", "'fit'"]),
         (["--nonsense"], ["--nonsense"]),
         (["verify", "no such check"], ["there is no check"]),
-        (["compare", "iris"], ["--algorithms"]),
+        (["compare", "iris", "--set", "forest.trees=3"], ["scikit-learn's 'forest'", "its defaults"]),
         (["compare", "iris", "--algorithms", "adam,ivonn"], ["no algorithm 'ivonn'", "did you mean 'ivon'?"]),
         (["compare", "iris", "--algorithms", "adam,"], ["--algorithms is 'adam,'"]),
         (["compare", "iris", "--algorithms", "adam,adam"], ["has 'adam' twice"]),

@@ -275,10 +275,10 @@ def _compare(
         str,
         typer.Option(
             metavar="A,B,C",
-            help="Names from `lamu algorithms`, PACKAGE.MODULE:NAME, and default, what fit runs unless told; the "
-            "first is the measure.",
+            help="Names from `lamu algorithms`, PACKAGE.MODULE:NAME, default, what fit runs unless told, and "
+            "scikit-learn's linear, boosting and forest; the first is the measure.",
         ),
-    ],
+    ] = "default,linear,boosting,forest",
     target: _Target = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.KEY=VALUE", help="An option of an algorithm; repeatable.")

@@ -18,6 +18,7 @@ from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closen
 from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.output_dir import refuse_existing, refuse_unwritable
 from lamu.cli.predictions import estimates
+from lamu.cli.peers import PEERS
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.target_choice import Chosen
@@ -75,6 +76,9 @@ def compare(
     if by not in (None, *ORDERS):
         raise ValueError(f"--by is {by!r}; {nearest(str(by), ORDERS)}")
     chosen = _chosen(names if reference is None else _with_reference(names, reference), settings)
+    peers = [name for name in chosen if name in PEERS]
+    if reference is not None and peers:
+        raise ValueError(f"{peers[0]!r} has no posterior to bring close to --reference {reference}; leave it out")
     if reference == DEFAULT:
         raise ValueError(f"--reference is {reference!r}, which is no sampler; give one, for instance hmc")
     if reference is not None:
@@ -215,7 +219,7 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
             raise ValueError(f"--algorithms is {names!r}; give names with one comma between two")
         if name in chosen:
             raise ValueError(f"--algorithms has {name!r} twice; give each algorithm once")
-        if name != DEFAULT:
+        if name not in (DEFAULT, *PEERS):
             find(name)
         chosen[name] = []
     for word in settings:
@@ -228,9 +232,11 @@ def _chosen(names: str, settings: Sequence[str]) -> dict[str, list[str]]:
             raise ValueError(f"the setting {word!r} does not begin with an algorithm of --algorithms; {hint}")
         if name == DEFAULT:
             raise ValueError(f"the setting {word!r} is of {DEFAULT!r}, which is as it is; name its algorithm, adam")
+        if name in PEERS:
+            raise ValueError(f"the setting {word!r} is of scikit-learn's {name!r}, which runs with its defaults")
         chosen[name].append(rest)
     for name, words in chosen.items():
-        if name == DEFAULT:
+        if name in (DEFAULT, *PEERS):
             continue
         build(find(name), parse(words, find(name)))
     return chosen
@@ -240,7 +246,7 @@ def _budget(request: Request, chosen: dict[str, list[str]], rows: int) -> dict[s
     """Returns what each algorithm is given that has no length of its own."""
     budget: dict[str, Any] = {}
     for name, words in chosen.items():
-        if name == DEFAULT:  # each of its members stops where its fold says
+        if name in (DEFAULT, *PEERS):  # which have a length of their own
             continue
         budget |= equal_budget(request, build(find(name), parse(words, find(name))), rows)
     return budget
@@ -351,6 +357,7 @@ def _legend(about: dict[str, Any], first: str, splits: int, answers: dict[str, A
     over = "test rows; the difference is taken row by row"
     if splits > 1:
         over = "splits, whose training rows overlap; the difference is taken split by split"
+    budget = budget or "their own"
     lines = [
         f"±: one standard error over the {over}; below zero is better than {first}",
         f"the same budget for each: {budget}",

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from lamu.cli.target_choice import Chosen, choose, told_beside
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding, split
+from lamu.data.leaks import leaks
 from lamu.data.spelling import nearest
 from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
@@ -207,6 +208,7 @@ def train(
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
     learner = build(recipe, chosen)
     table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
+    table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
     data = Arrays.of((table.x, table.targets))
     training, test = data.take(train_rows), data.take(test_rows)

@@ -22,6 +22,7 @@ from lamu.cli.defaults import (
     default_settings,
     model_for,
 )
+from lamu.cli.peers import PEERS, peer_contest
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
@@ -56,6 +57,8 @@ def contest(
         each, the `temperature`, and the `evidence` or its lower bound in nats; `streams`, the members that step at
         once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
+    if algorithm in PEERS:
+        return peer_contest(request, algorithm, splits, learning_rows)
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
     learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
     loop: dict[str, Any] = {}

@@ -10,12 +10,12 @@ import numpy as np
 
 from lamu.data import dates
 from lamu.data.columns import Words, kind, numbers, refuse_word, words
+from lamu.data.identifiers import names_rows
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, quoted
 
 __all__ = ["Features", "matched", "refuse_dates", "told"]
 
-MOST_LEVELS = 50  # a column with more, of which more than half the rows have one of their own, is an identifier
 _TRUTH = {"True", "False"}
 
 
@@ -153,7 +153,7 @@ def _refuse_words(source: Source, name: str, column: Words, number: np.ndarray |
     """Refuses words that are no levels: numbers with a few words among them, and identifiers."""
     stray = column.stray() if number is not None else None
     levels, present = len(column.levels), int(column.counts.sum())
-    many = levels > MOST_LEVELS and 2 * levels > present
+    many = names_rows(levels, present)
     if stray is None and many and number is not None and 2 * column.counts[number].sum() > present:
         stray = column.first(number)
     if stray is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from lamu.data.beside import beside as read_beside
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import Features, matched, told
+from lamu.data.identifiers import identifiers
 from lamu.data.inputs import learn, transform
 from lamu.data.missing import refuse_missing
 from lamu.data.precision import origin_and_unit
@@ -150,6 +151,8 @@ def read(
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
+    left_out = identifiers(source, columns)
+    columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
     features = told(source, columns)
     refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
@@ -157,7 +160,7 @@ def read(
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
     encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()))
     y = targets(source, encoding) if raw is None else encoding.encode(raw)
-    return _table(features, y, encoding, (*source.notes, *notes, *features.notes), brought)
+    return _table(features, y, encoding, (*source.notes, *left_out.values(), *notes, *features.notes), brought)
 
 
 def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | None = None) -> Table:

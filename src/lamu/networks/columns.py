@@ -15,7 +15,7 @@ __all__ = ["Columns"]
 
 _HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
 _LIMIT = 3.0  # where the robust scaling of such a column levels off
-_MOST_PIECES = 256  # of all columns together, unless each needs the fewest
+_MOST_PIECES = 512  # of all columns together, unless each needs the fewest
 _FEWEST, _MOST = 4, 16
 
 

@@ -96,10 +96,9 @@ class Candidate:
 
 ADDITIVE = (Candidate("linear"), Candidate("additive", additive=0.3))
 NETWORKS = (
-    Candidate("network", hidden=1.0),
-    Candidate("wide-prior network", hidden=2.0),
-    Candidate("additive network", additive=1.0, hidden=1.0, pieces=True),
-    Candidate("wide-prior additive network", additive=1.0, hidden=2.0, pieces=True),
+    Candidate("network", hidden=3.0),
+    Candidate("additive network", additive=1.0, hidden=1.4, pieces=True),
+    Candidate("wide-prior additive network", additive=1.0, hidden=2.8, pieces=True),
 )
 
 
@@ -113,7 +112,7 @@ def candidates_for(varying: bool) -> tuple[tuple[Candidate, ...], tuple[Candidat
     Examples:
         >>> from lamu.tabular.candidates import candidates_for
         >>> [len(group) for group in candidates_for(varying=False)]
-        [2, 4]
+        [2, 3]
     """
     if not varying:
         return ADDITIVE, NETWORKS

@@ -1,0 +1,115 @@
+"""What flatters a table's scores is said: rows on both sides of the split, a feature that is the target, row names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lamu.cli.peers import PEERS, peer
+from lamu.data import Encoding, split, table
+from lamu.data.identifiers import identifiers
+from lamu.data.leaks import leaks
+from lamu.data.sources import Source
+
+RANDOM = np.random.default_rng(0)
+
+
+def written(tmp_path, frame):
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    return table.read(tmp_path / "table.csv", "y")
+
+
+def test_names_of_rows_are_left_out_and_said(tmp_path):
+    frame = pd.DataFrame({"id": np.arange(60), "who": [f"n{i}" for i in range(60)], "a": RANDOM.normal(size=60)})
+    found = written(tmp_path, frame.assign(y=RANDOM.normal(size=60)))
+    assert found.encoding.columns == ("a",)
+    assert any("'id' numbers the rows" in note for note in found.notes)
+    assert any("60 different texts in 60 rows" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("year", np.arange(60)),  # a number that nobody calls a name
+        ("id", np.arange(60) // 2),  # groups, which rows share
+        ("id", RANDOM.normal(size=60)),
+        ("acid", np.arange(60)),
+        ("when", [f"2019-03-{1 + i % 28:02d} {i // 28}:00" for i in range(60)]),  # an error of its own
+        ("code", [f"n{i % 30}" for i in range(60)]),
+    ],
+)
+def test_what_is_no_name_stays(name, values):
+    assert identifiers(Source("the table", pd.DataFrame({name: values}), None), [name]) == {}
+
+
+def test_a_table_of_names_alone_is_an_error(tmp_path):
+    frame = pd.DataFrame({"who": [f"n{i}" for i in range(60)], "y": RANDOM.normal(size=60)})
+    with pytest.raises(ValueError, match="look like identifiers; drop the column"):
+        written(tmp_path, frame)
+
+
+def test_rows_that_repeat_across_the_split_are_counted(tmp_path):
+    frame = pd.DataFrame({"a": RANDOM.normal(size=60), "y": RANDOM.normal(size=60)})
+    found = written(tmp_path, pd.concat([frame, frame.iloc[:5]]))
+    train, test = np.arange(60), np.arange(60, 65)
+    assert leaks(found, train, test)[0].startswith("5 of 5 test rows stand among the training rows")
+    # The features alone are no repetition: another target is another row.
+    assert leaks(replace(found, y=np.asarray(found.y) + (np.arange(65) >= 60)), train, test) == ()
+
+
+@pytest.mark.parametrize("kind", ["threshold", "categories", "overlap", "affine", "nearly"])
+def test_a_feature_that_says_the_target_is_named(tmp_path, kind):
+    value = RANDOM.normal(size=80)
+    frame = pd.DataFrame({"b": RANDOM.normal(size=80), "a": value})
+    words = np.where(value > 0.3, "yes", "no")
+    if kind == "categories":
+        frame["a"] = np.where(words == "yes", np.where(frame["b"] > 0, "s", "t"), "u")
+    y = {
+        "affine": 2 * value - 1,
+        "nearly": 2 * value + 1e-2 * frame["b"],
+        "overlap": np.where(frame["b"] > 0.5, "yes", words),
+    }
+    found = written(tmp_path, frame.assign(y=y.get(kind, words)))
+    train, test = split(len(found.x))
+    said = [note for note in leaks(found, train, test) if "'a' predicts 'y' perfectly" in note]
+    assert bool(said) == (kind in ("threshold", "categories", "affine"))
+
+
+X = np.column_stack([RANDOM.normal(size=80), RANDOM.integers(0, 3, 80)])
+THREE = np.digitize(X[:, 0], [-0.5, 0.5])
+
+
+def fitted(name, task, y):
+    labels = {"binary": ("p", "q"), "classes": ("p", "q", "r")}.get(task, ())
+    return peer(name, Encoding("y", task, labels, ("a", "b"), ((), ("p", "q"))), X[:60], y[:60], X[60:])
+
+
+def test_peers_are_those_that_compare_takes_unless_told():
+    assert PEERS == ("linear", "boosting", "forest")
+
+
+@pytest.mark.parametrize("name", ["linear", "forest"])
+def test_peers_give_probabilities(name):
+    pred = fitted(name, "classes", THREE)
+    np.testing.assert_allclose(np.asarray(pred.mean).sum(axis=1), 1.0, atol=1e-5)
+    assert (np.asarray(pred.mean).argmax(axis=1) == THREE[60:]).mean() > 0.6
+    assert np.isfinite(np.asarray(pred.log_prob(THREE[60:]))).all()  # a forest's zeros too
+    two = fitted(name, "binary", (X[:, 0] > 0).astype(int))
+    assert ((np.asarray(two.mean) > 0.5) == (X[60:, 0] > 0)).mean() > 0.7
+
+
+def test_peers_give_numbers_with_the_spread_of_held_out_rows():
+    y = X[:, 0] + 0.5 * RANDOM.normal(size=80)
+    pred = fitted("boosting", "regression", y)
+    assert np.corrcoef(pred.mean, X[60:, 0])[0, 1] > 0.7
+    assert 0.4 < float(np.sqrt(pred.variance[0])) < 1.2
+    assert len(np.unique(np.asarray(pred.variance).round(6))) == 1
+
+
+def test_peers_give_counts_a_mass():
+    pred = fitted("linear", "regression", RANDOM.poisson(np.exp(X[:, 0])).astype(float))
+    total = sum(np.exp(np.asarray(pred.log_prob(np.full(20, float(count))))) for count in range(200))
+    np.testing.assert_allclose(total, 1.0, atol=1e-3)
