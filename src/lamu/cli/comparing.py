@@ -17,8 +17,8 @@ import numpy as np
 from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closeness
 from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.output_dir import refuse_existing, refuse_unwritable
-from lamu.cli.predictions import estimates
 from lamu.cli.peers import PEERS
+from lamu.cli.predictions import estimates
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.target_choice import Chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,10 +11,12 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
+from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import dtype_of, in_dtype, log_joint, shape_of
 from lamu.graphs.normal import NormalFactor
 from lamu.graphs.program import Site
+from lamu.operators import Diagonal, Scalar
 from lamu.priors import Normal, Prior
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -34,7 +37,7 @@ class GraphPrior(Prior):
         weights: the prior of the networks' weights.
         networks: their names.
         frozen: coordinates that are held, or None.
-        given: statistics under a belief of variables that are held, by name, or None.
+        expected: statistics under a belief of variables that are held, by name, or None.
 
     Examples:
         >>> from lamu.constraints import Constraints
@@ -52,7 +55,7 @@ class GraphPrior(Prior):
     weights: Prior = Normal(1.0)
     networks: tuple[str, ...] = static(default=())
     frozen: Any = None
-    given: Any = None
+    expected: Any = None
 
     def check(self, params: Params) -> None:
         """Raises what the prior of the networks' weights raises."""
@@ -74,32 +77,35 @@ class GraphPrior(Prior):
         """
         theta = self.constraints.constrain(completed(params, self.frozen))[0]
         with lenient():
-            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.given or {})
+            statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.expected or {})
         return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
 
-    def gaussian(self, params: Params) -> tuple[Params, Params] | None:
-        """Returns mean and precision where all free coordinates are independent and Gaussian; else None.
+    def given(self, frozen: Params) -> GraphPrior:
+        """Returns the prior beside coordinates that are held."""
+        return replace(self, frozen=frozen)
 
-        Such are networks' weights under a Gaussian prior, what encoders learn, with precisions of zero since it has no
-        prior, and variables of normal factors that are no arguments of others, given what is held.
+    def gaussian(self, params: Params) -> Gaussian | None:
+        """Returns the coordinates that are independent and Gaussian, with None in the place of the others.
+
+        Such are networks' weights under a Gaussian prior, and variables of normal factors that are no arguments of
+        others, given what is held.
         """
-        free = {name: part for name, part in params.items() if jax.tree.leaves(part)}
-        own = {name: free[name] for name in self.networks if name in free}
-        known = self.weights.gaussian(own) if own else ({}, {})
-        if known is None:
-            return None
         arguments = frozenset().union(*(site.factor.names for site in self.sites))
         normal = {s.name: s for s in self.sites if isinstance(s.factor, NormalFactor) and s.name not in arguments}
-        if set(free) - {*own, *normal, "local"}:
+        own = self._of_networks(params)
+        known = self.weights.gaussian(own) if own else None
+        if known is not None and not isinstance(known.precision, Diagonal | Scalar):
+            known = None
+        mean: Params = dict(known.mean) if known else {}
+        precision: Params = dict(known.precision.diagonal(known.mean)) if known else {}
+        for name, site in normal.items():
+            if name in params and jax.tree.leaves(params[name]):
+                mean[name], precision[name] = self._of_normal(site, params)
+        if not mean:
             return None
-        mean, precision = dict(known[0]), dict(known[1])
-        for name, part in params.items():
-            if name in own:
-                continue
-            mean[name], precision[name] = tree.zeros_like(part), tree.zeros_like(part)
-            if name in free and name in normal:
-                mean[name], precision[name] = self._of_normal(normal[name], params)
-        return mean, precision
+        for name in params.keys() - mean.keys():
+            mean[name] = precision[name] = jax.tree.map(lambda leaf: None, params[name])
+        return Gaussian(mean, Diagonal(precision))
 
     def _of_normal(self, site: Site, params: Params) -> tuple[Any, Any]:
         """Returns mean and precision of a variable of a normal factor for given others, from the message to it."""
@@ -107,7 +113,7 @@ class GraphPrior(Prior):
         theta = self.constraints.constrain(others)[0]
         with lenient():
             known = {s.name: s.kind.of(theta[s.name]) for s in self.sites if s.name in theta}
-        at = {**known, **(self.given or {})}
+        at = {**known, **(self.expected or {})}
         zero = site.kind.zeros(shape_of(site), dtype_of(params))
         natural = jax.grad(lambda x: log_joint((site,), Environment({**at, site.name: x})))(zero)
         precision = -2.0 * natural.second

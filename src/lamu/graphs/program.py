@@ -15,7 +15,7 @@ from lamu.graphs.expressions import Expression, Input, Scale, Times, Variable
 from lamu.graphs.factor import Factor
 from lamu.graphs.half_cauchy import HalfCauchy
 from lamu.graphs.multivariate_normal import MultivariateNormalFactor
-from lamu.graphs.network import NetworkSite
+from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.potential import Potential
 from lamu.graphs.prior import Known
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
@@ -237,9 +237,16 @@ class Program:
 
 
 def _require_independent(name: str, factor: Factor) -> None:
-    """Raises a ValueError for two arguments with one variable, in whose statistics their product is not affine."""
-    for (left, a), (right, b) in itertools.combinations(factor.arguments.items(), 2):
-        both = a.names & b.names
+    """Raises a ValueError for two arguments with one variable, in whose statistics their product is not affine.
+
+    What a network reads has a value, so that nothing has to be affine in it.
+    """
+    statistics = {
+        key: argument.names - frozenset().union(*(call.names for call in applications(argument)))
+        for key, argument in factor.arguments.items()
+    }
+    for (left, a), (right, b) in itertools.combinations(statistics.items(), 2):
+        both = a & b
         if both:
             raise ValueError(
                 f"the {left} and the {right} of {name!r} both depend on {', '.join(sorted(both))}, and a closed form "
