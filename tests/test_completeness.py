@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 TABLES = {"algorithms": lamu.algorithms.registry(), "mcmc": lamu.mcmc.registry()}
 RECIPES = {name: (package, recipe) for package, table in TABLES.items() for name, recipe in table.items()}
 # Expectations without random numbers; recipes with any other need a row of the stochastic laws.
-WITHOUT_DRAWS = {"Delta", "Exact", "WorstCase", "ZeroTemperature", "propagated moments"}
+WITHOUT_DRAWS = {"Delta", "Exact", "Quadrature", "WorstCase", "ZeroTemperature", "propagated moments"}
 
 
 def written() -> dict[str, Path]:

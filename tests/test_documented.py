@@ -50,7 +50,7 @@ TESTED_ELSEWHERE = {
     "lamu.rule": "laws/rule, laws/protocol",
     "lamu.tree": "test_record, test_tree",
 }
-WITHOUT_INPUTS = ("cvi", "em", "svi", "vmp")  # of conjugate models (laws/observations), graphs and programs
+WITHOUT_INPUTS = ("cvi", "em", "ncvmp", "svi", "vmp")  # of conjugate models (laws/observations), graphs and programs
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
 
 

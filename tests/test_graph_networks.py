@@ -253,3 +253,28 @@ def test_what_programs_with_networks_refuse() -> None:
         with pytest.raises(TypeError, match=words):
             call()
     assert graphs.AtMean() != graphs.Quadrature()
+
+
+def regression(m) -> None:
+    w = m.sample("w", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+    with m.rows():
+        m.sample("y", lamu.likelihoods.Poisson()(m.data("x") @ w))
+
+
+def test_message_passing_through_a_likelihood_ends_at_its_best_gaussian() -> None:
+    """At the fixed point of the rule λ is ∇_μ E log p: mean and precision solve Bonnet's and Price's equations."""
+    x, y = RANDOM.normal(size=(30, 2)), RANDOM.poisson(1.5, 30)
+    fit = lamu.fit(lamu.Graph(regression), {"x": x, "y": y}, lamu.algorithms.ncvmp(tolerance=0.0), steps=100)
+    q = fit.posterior.belief.factors["network"].factors["w"]
+    mean, precision = np.asarray(q.mean), np.asarray(q.precision)
+    rate = np.exp(x @ mean + np.einsum("nd,de,ne->n", x, np.linalg.inv(precision), x) / 2)
+    np.testing.assert_allclose(x.T @ (y - rate), mean, atol=1e-5)
+    np.testing.assert_allclose(np.eye(2) + (x * rate[:, None]).T @ x, precision, rtol=1e-5)
+    loss = np.asarray(fit.history["loss"])[1:]
+    assert np.all(np.diff(loss) < 1e-9)
+    with pytest.raises(TypeError, match=r"vmp\(\) takes exact messages, and 'y' has the likelihood Poisson"):
+        lamu.fit(lamu.Graph(regression), {"x": x, "y": y}, lamu.algorithms.vmp(), steps=1)
+    with pytest.raises(TypeError, match=r"em\(\) takes exact messages"):
+        lamu.fit(lamu.Graph(regression), {"x": x, "y": y}, lamu.algorithms.em(), steps=1)
+    with pytest.raises(ValueError, match=r"learning_rate=1.5 is no rate of the rule"):
+        lamu.algorithms.ncvmp(1.5)

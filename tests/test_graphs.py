@@ -15,6 +15,8 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Product
+from lamu.mcmc.gradients import mean_loss
+from lamu.mcmc.log_target import LogTarget
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 
@@ -359,3 +361,28 @@ def test_ready_models_raise_their_bounds(name: str) -> None:
 def test_a_model_of_another_covariance_is_refused() -> None:
     with pytest.raises(ValueError, match="covariance='tied' is not known"):
         graphs.models.GaussianMixture(2, 2, covariance="tied")
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
+def test_no_temperature_divides_the_jacobian_of_a_graph(temperature: float, power: float) -> None:
+    """A rate's density at T is Gamma((a − 1 + p Σy)/T + 1, (b + p n)/T), in logarithms with one Jacobian."""
+
+    def program(m) -> None:
+        rate = m.sample("rate", Gamma(2.0, 1.0))
+        with m.rows():
+            m.sample("y", graphs.Poisson(rate))
+
+    graph, y = lamu.Graph(program), np.array([3, 1, 4])
+    batch = graph.read({"y": y}).full()
+    objective = Objective(graph, 3, temperature, power)
+    law = stats.gamma((1.0 + power * y.sum()) / temperature + 1.0, scale=temperature / (1.0 + power * 3))
+    points = [{"network": {"rate": jnp.asarray(u)}, "likelihood": {}} for u in (-0.3, 0.9)]
+    expected = np.diff([law.logpdf(np.exp(u)) + u for u in (-0.3, 0.9)])[0]
+    target = LogTarget(objective, batch, {})
+    np.testing.assert_allclose(target(points[1]) - target(points[0]), expected, rtol=1e-9)
+    loss = mean_loss(objective, batch, {})
+    change = -objective.concentration * (loss(points[1]) - loss(points[0]))
+    np.testing.assert_allclose(change, expected, rtol=1e-9)
+    whole = [target.log_prior(at) + jnp.sum(target.rows(at, jnp.arange(3))) for at in points]
+    np.testing.assert_allclose(whole[1] - whole[0], expected, rtol=1e-9)

@@ -6,6 +6,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.cvi import cvi
 from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman, kalman_update
+from lamu.algorithms.closed_form.ncvmp import ncvmp
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
@@ -103,6 +104,7 @@ __all__ = [
     "mixture",
     "mixture_vi",
     "multimodal",
+    "ncvmp",
     "neural_linear",
     "newton",
     "noisy_kfac",

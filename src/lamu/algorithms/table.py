@@ -8,6 +8,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.cvi import cvi
 from lamu.algorithms.closed_form.em import em
 from lamu.algorithms.closed_form.extended_kalman import extended_kalman
+from lamu.algorithms.closed_form.ncvmp import ncvmp
 from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
@@ -85,6 +86,7 @@ _RECIPES = (
     Recipe("mixture", mixture, "Wilson & Izmailov 2020; Shen et al. 2024"),
     Recipe("em", em, "Dempster, Laird & Rubin 1977; Neal & Hinton 1998"),
     Recipe("vmp", vmp, "Winn & Bishop 2005; Khan & Rue 2021, section 5.2"),
+    Recipe("ncvmp", ncvmp, "Knowles & Minka 2011, algorithm 1; Khan & Rue 2021, section 5.4"),
     Recipe("svi", svi, "Hoffman et al. 2013, equation 26"),
     Recipe("cvi", cvi, "Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4"),
     Recipe("blocks", blocks, "Khan & Lin 2017, algorithm 1; Khan & Rue 2021, section 5.4"),

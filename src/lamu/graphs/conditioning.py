@@ -61,10 +61,11 @@ def fixed(site: Site, dispersions: Params) -> Site:
         site: the site.
         dispersions: by the names of targets.
     """
-    if site.name not in dispersions:
+    factor = site.factor
+    if not isinstance(factor, Potential) or site.name not in dispersions:
         return site
-    likelihood = FixedDispersion(site.factor.likelihood, dispersions[site.name])
-    return replace(site, factor=replace(site.factor, likelihood=likelihood))
+    known = FixedDispersion(factor.likelihood, dispersions[site.name])
+    return replace(site, factor=replace(factor, likelihood=known))
 
 
 def _open(site: Site) -> frozenset[str]:

@@ -34,7 +34,7 @@ from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Graph", "graph_of"]
+__all__ = ["Graph", "graph_of", "require_exact"]
 
 
 @record
@@ -266,3 +266,18 @@ def graph_of(target: Any) -> Graph:
     if isinstance(target, Graph):
         return target
     raise TypeError(f"exact messages between variables need a lamu.Graph, and not {target.name}; use ivon() or nuts()")
+
+
+def require_exact(graph: Graph, asked: str) -> None:
+    """Raises a TypeError for a graph with a likelihood that no message goes through.
+
+    Args:
+        graph: the graph.
+        asked: the algorithm in words.
+    """
+    likelihoods = likelihoods_of(graph.in_rows)
+    for name, likelihood in likelihoods.items():
+        raise TypeError(
+            f"{asked} takes exact messages, and {name!r} has the likelihood {likelihood.name} of computed outputs; use "
+            "ncvmp() or svi(), which take its expectation by quadrature, or ivon()"
+        )

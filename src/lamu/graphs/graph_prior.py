@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import dtype_of, in_dtype, log_joint
+from lamu.graphs.joint import dtype_of, in_dtype, log_joint, shape_of
 from lamu.graphs.normal import NormalFactor
 from lamu.graphs.program import Site
 from lamu.priors import Normal, Prior
@@ -108,7 +108,7 @@ class GraphPrior(Prior):
         with lenient():
             known = {s.name: s.kind.of(theta[s.name]) for s in self.sites if s.name in theta}
         at = {**known, **(self.given or {})}
-        zero = site.kind.zeros(site.shape, dtype_of(params))
+        zero = site.kind.zeros(shape_of(site), dtype_of(params))
         natural = jax.grad(lambda x: log_joint((site,), Environment({**at, site.name: x})))(zero)
         precision = -2.0 * natural.second
         return natural.first / precision, precision

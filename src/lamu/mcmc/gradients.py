@@ -62,8 +62,8 @@ def mean_loss(objective: Objective, batch: Batch, network_state: Any) -> Callabl
         loss = objective.mean_loss(params, batch, network_state, parts=parts)[0]
         if not model.transforms:
             return loss
-        share = (objective.temperature - objective.likelihood_power) / objective.data_size
-        return loss - tree.cast(share, loss) * model.log_volume(params).astype(loss.dtype)
+        volume = objective.untempered_volume(params).astype(loss.dtype)
+        return loss - volume / tree.cast(jnp.asarray(objective.concentration), loss)
 
     return value
 

@@ -72,7 +72,8 @@ class LogTarget:
             value = model.log_target(params, likely)
             return value.astype(jnp.result_type(float))
         value = self.objective.log_target(params, self.batch, self.network_state, self.parts)
-        return value.astype(jnp.result_type(float))
+        value = value.astype(jnp.result_type(float))
+        return value + self.objective.untempered_volume(params).astype(value.dtype) if model.transforms else value
 
     def rows(self, params: Params, chosen: Array) -> Array:
         r"""Returns what some rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each.
@@ -95,12 +96,9 @@ class LogTarget:
             params: all free parameters.
         """
         prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
-        model = self.objective.model
-        if not model.transforms:
+        if not self.objective.model.transforms:
             return prior
-        tempered = self.objective.likelihood_power / self.objective.temperature
-        volume = model.log_volume(params)
-        return prior + (1.0 - tempered) * volume.astype(prior.dtype)
+        return prior + self.objective.untempered_volume(params).astype(prior.dtype)
 
     @property
     def _per_row(self) -> Any:

@@ -104,7 +104,7 @@ class ConjugateParameters(Subject):
         """Returns the expected mean loss on a batch, a function of μ."""
         return ConjugateLoss(objective, batch, network_state, rest)
 
-    def residual(self, belief: Any, direction: Any) -> Array:
+    def residual(self, belief: Any, direction: Any) -> Any:
         r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats."""
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu import tree
 from lamu.data.batch import Batch
 from lamu.objective.microbatching import in_parts
 from lamu.record import record
@@ -112,6 +113,20 @@ class Objective:
     def log_target(self, params: Params, batch: Batch, state: Any, parts: int = 1) -> Array:
         """Returns −ℓ(θ) / T in nats, the posterior's log density up to a constant, for a batch that is all the data."""
         return -self.concentration * self.mean_loss(params, batch, state, parts=parts)[0]
+
+    def untempered_volume(self, params: Params) -> Array:
+        r"""Returns what a sampler adds to the log target in nats, so that no temperature divides a Jacobian.
+
+        \[ (1 - s) \log |\partial g / \partial u| \]
+
+        with s = 1/T where the Jacobian is a part of the prior, and p/T where it is one of a density without rows.
+
+        Args:
+            params: the free parameters.
+        """
+        power = 1.0 if self.model.has_rows else self.likelihood_power
+        volume = self.model.log_volume(params)
+        return volume - volume * tree.cast(power / self.temperature, volume)
 
     def row_factor(self, batch: Batch) -> Array:
         """Returns what each row counts in the mean loss, mask · weight · power / rows, shape `[batch]`."""

@@ -11,10 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.algorithms.closed_form.em import EmState, em
+from lamu.algorithms.closed_form.ncvmp import ncvmp
 from lamu.algorithms.closed_form.vmp import VmpState, vmp
 from lamu.data import load
 from lamu.families import Dirichlet, NormalWishart
+from lamu.families import MultivariateNormal as FullNormal
 from lamu.graphs import Categorical, Graph, MultivariateNormal, Program
+from lamu.likelihoods import Bernoulli
 from lamu.objective import Objective
 from lamu.verification.check import Check
 
@@ -25,7 +28,7 @@ K, D = 3, 4
 
 def graph_rows() -> dict[str, Callable[[], Check]]:
     """Returns the checks by the public name of what they check; each is a function without arguments."""
-    return {"vmp": _vmp, "em": _em}
+    return {"vmp": _vmp, "em": _em, "ncvmp": _ncvmp}
 
 
 def iris_mixture(concentration: float, prior: NormalWishart) -> Graph:
@@ -105,6 +108,46 @@ def _em() -> Check:
         theirs = {"weight": other.weights_, "part": {"mean": other.means_, "precision": other.precisions_}}
         deviation = max(deviation, _distance(state.theta, theirs))
     return Check("em", "scikit-learn's GaussianMixture, three iterates, each", deviation, 1e-7)
+
+
+def _ncvmp() -> Check:
+    from scipy import optimize
+
+    x, y = load("breast_cancer")
+    x = np.asarray(x[:200, [0, 1, 4]], float)
+    x, y = (x - x.mean(0)) / x.std(0), np.asarray(y[:200], float)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    weights = weights / weights.sum()
+    lower = np.tril_indices(3)
+
+    def negative_bound(v: np.ndarray) -> float:
+        """Of a Gaussian with the mean v and a factor of the covariance, logarithms on its diagonal."""
+        L = np.zeros((3, 3))
+        L[lower] = v[3:]
+        diagonal = np.exp(np.diag(L))
+        L[np.diag_indices(3)] = diagonal
+        m, s = x @ v[:3], np.linalg.norm(x @ L, axis=1)
+        f = m[:, None] + s[:, None] * nodes
+        likely = np.sum((y[:, None] * f - np.logaddexp(0.0, f)) @ weights)
+        return float((v[:3] @ v[:3] + np.sum(L**2)) / 2 - likely - np.sum(np.log(diagonal)))
+
+    best = optimize.minimize(negative_bound, np.zeros(9), method="BFGS", options={"gtol": 1e-7})
+
+    def program(m: Program) -> None:
+        w = m.sample("w", FullNormal(jnp.zeros(3), jnp.eye(3)))
+        with m.rows():
+            m.sample("y", Bernoulli()(m.data("x") @ w))
+
+    graph, algorithm = Graph(program), ncvmp(tolerance=0.0)
+    batch = graph.read({"x": x, "y": y}).full()
+    objective = Objective(graph, len(x))
+    state = algorithm.init(jax.random.key(0), objective, batch)
+    step = jax.jit(algorithm.step)
+    for _ in range(100):
+        state, _ = step(jax.random.key(1), state, batch, objective)
+    found = jax.tree.map(lambda leaf: leaf[0], state.beliefs)["w"]
+    deviation = float(np.max(np.abs(np.asarray(found.mean) - best.x[:3])))
+    return Check("ncvmp", "SciPy's maximiser of the same bound, logistic regression, means", deviation, 1e-4)
 
 
 def _distance(mine: Any, theirs: Any) -> float:

@@ -13,7 +13,7 @@ from lamu.algorithms.closed_form.graph_bound import messages
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.graphs.graph import graph_of
+from lamu.graphs.graph import graph_of, require_exact
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -74,6 +74,7 @@ class Em(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
         """Returns the mode after one update from random latents."""
         graph = graph_of(objective.model)
+        require_exact(graph, "em()")
         beliefs = jax.jit(graph.first_beliefs)(key, batch, jnp.asarray(objective.temperature, batch.weight.dtype))
         theta = jax.tree.map(lambda leaf: leaf, {name: belief.mean for name, belief in beliefs.items()})
         none = jnp.asarray(-jnp.inf, batch.weight.dtype)

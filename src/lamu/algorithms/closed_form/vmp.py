@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
-from lamu.graphs.graph import graph_of
+from lamu.graphs.graph import graph_of, require_exact
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -22,7 +22,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Vmp", "VmpState", "vmp"]
+__all__ = ["Vmp", "VmpState", "checked", "vmp"]
 
 
 @record
@@ -56,6 +56,7 @@ class Vmp(Runnable):
     Attributes:
         tolerance: the rise of the bound at which it stops, in nats a row.
         restarts: how many starts.
+        learning_rate: ρ, one for exact messages.
 
     Examples:
         >>> import lamu
@@ -65,6 +66,9 @@ class Vmp(Runnable):
 
     tolerance: float
     restarts: int = static(default=1)
+    learning_rate: float = 1.0
+
+    exact: ClassVar[bool] = True  # whether every message must be
 
     @property
     def traits(self) -> Traits:
@@ -79,6 +83,8 @@ class Vmp(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
         """Returns beliefs after one update from random latents, for every restart."""
         graph = graph_of(objective.model)
+        if self.exact:
+            require_exact(graph, "vmp()")
         start = lambda key: graph.first_belief(key, batch, objective.temperature).factors
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
@@ -108,7 +114,7 @@ class Vmp(Runnable):
             if number == 0:  # before any variable moves
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
-                new = natural[name].belief()
+                new = self._moved(kinds[name], beliefs[name], natural[name]).belief()
                 squared = squared + _step(beliefs[name], new).astype(squared.dtype)
                 beliefs = {**beliefs, name: new}
                 statistics = {**statistics, name: kinds[name].under(new)}
@@ -116,7 +122,14 @@ class Vmp(Runnable):
             value = bound(objective, beliefs, batch).astype(value.dtype)
         # What rounding alone makes of so large a sum is no rise.
         least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, value - state.bound <= least)
+        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, jnp.abs(value - state.bound) <= least)
+
+    def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
+        """Returns λ after the step at the rate towards a message."""
+        if self.exact:
+            return natural
+        before = kind(*jax.tree.leaves(old.to_natural()))
+        return tree.add(tree.scale(before, 1.0 - self.learning_rate), natural, self.learning_rate)
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the beliefs of the best restart, with the bound of the log evidence."""
@@ -177,7 +190,7 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`.
+        TypeError: (when it runs) for a model that is no `lamu.Graph`, or one with a likelihood that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
     Source: Winn & Bishop (2005), sections 2 and 3; Khan & Rue (2021), section 5.2.
@@ -195,8 +208,18 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
         >>> round(float(posterior.mean["network"]["mean"]), 1)
         3.0
     """
+    checked(tolerance, restarts)
+    return Vmp(tolerance, restarts)
+
+
+def checked(tolerance: float, restarts: int) -> None:
+    """Raises a ValueError for a negative tolerance, or no restart.
+
+    Args:
+        tolerance: the rise of the bound to stop at.
+        restarts: how many starts.
+    """
     if not tolerance >= 0:
         raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the bound to stop at, or 0")
     if restarts < 1:
         raise ValueError(f"restarts={restarts!r} start nothing; ask for at least one")
-    return Vmp(tolerance, restarts)
