@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu import tree
 from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian
