@@ -2,11 +2,13 @@
 
 A small transformer reads the digits as eight rows of eight pixels and learns them upright. Then all images are turned
 by 90 degrees. `lamu.LowRankAdapter` freezes the transformer and puts a correction of rank 2 beside each matrix;
-the last layer is trained whole. A point and three posteriors over the same parameters learn from 150 of them.
+the last layer is trained whole. Adam's point and IVON's belief about the same parameters learn from 150 of them.
 Shown are the accuracy, the negative log likelihood and the calibration error on the other images.
 
     python examples/lora.py
 """
+
+import warnings
 
 import jax
 import numpy as np
@@ -47,19 +49,18 @@ for _ in range(30):
         optimizer.step()
 
 network = lamu.LowRankAdapter(lamu.networks.Torch(module), rank=2, full="head/*")
-model = lamu.Model(network, lamu.likelihoods.Categorical(10), lamu.priors.Normal(0.2))
+model = lamu.Model(network, lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
 
-algorithms = {
-    "adam, a point": lamu.algorithms.adam(3e-3),
-    "ivon": lamu.algorithms.ivon(),
-    "deep ensemble of 4": lamu.algorithms.deep_ensemble(lamu.algorithms.adam(3e-3), members=4),
-}
+# At T = 1 the mean-field belief of 2,026 weights hardly leaves its prior for 150 rows; a colder one does.
+runs = {"adam, a point": (lamu.algorithms.adam(3e-3), 1.0), "ivon at T = 0.02": (lamu.algorithms.ivon(), 0.02)}
+options = {"epochs": 300, "batch_size": 50}
+warnings.simplefilter("ignore", lamu.Unconverged)  # 900 steps are few for IVON
 with torch.no_grad():
     before = (module(torch.tensor(turned[rest])).argmax(1).numpy() == labels[rest]).mean()
 print(f"the transformer on turned images: accuracy {before:.3f}")
 print(f"\n{'150 turned images':24}  accuracy    nll    ece")
-for name, algorithm in algorithms.items():
-    posterior = lamu.fit(model, (turned[few], labels[few]), algorithm, epochs=300, batch_size=50).posterior
+for name, (algorithm, temperature) in runs.items():
+    posterior = lamu.fit(model, (turned[few], labels[few]), algorithm, temperature=temperature, **options).posterior
     pred = posterior.predict(turned[rest])
     figures = [score(pred, labels[rest]) for score in (lamu.scores.accuracy, lamu.scores.nll, lamu.scores.ece)]
     print(f"{name:24}  {figures[0]:8.3f}  {figures[1]:5.3f}  {figures[2]:5.3f}")
