@@ -26,6 +26,7 @@ def findings() -> dict[str, Any]:
         ['cache', 'devices', 'extras', 'memory', 'precision', 'processors', 'versions']
     """
     import jax
+    import jax.numpy as jnp
 
     from lamu.memory import budget, free, limit
 
@@ -35,7 +36,7 @@ def findings() -> dict[str, Any]:
         "versions": package_versions(),
         "extras": {name: version(name) for name in optional},
         "devices": [f"{each.device_kind} ({each.platform} {each.id})" for each in jax.devices()],
-        "precision": "float64" if jax.config.jax_enable_x64 else "float32",
+        "precision": "float64" if jnp.result_type(float) == jnp.float64 else "float32",
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": {"free": free(), "limit": limit(), "prediction": budget()},
         "cache": {"folder": folder, "lamu's": compiled_folder() is not None, "bytes": _size(folder)},

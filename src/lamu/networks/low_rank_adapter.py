@@ -69,8 +69,6 @@ class LowRankAdapter(NetworkWrapper):
     weights: Params | None = None
     state: Any = None
 
-    linear = False
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rank < 1:
@@ -84,6 +82,11 @@ class LowRankAdapter(NetworkWrapper):
                 f"the base {self.base.name} has no trained weights to adapt; give a trained one, or weights=..., for "
                 'instance weights=posterior.mean["network"]'
             )
+
+    @property
+    def linear(self) -> bool:
+        """No: outputs are of second degree in the factors."""
+        return False
 
     @property
     def trained(self) -> bool:
@@ -163,7 +166,7 @@ def _patterns(given: str | tuple[str, ...]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+def _matches(path: str, patterns: Any) -> bool:
     return any(tree.matches(path, pattern) for pattern in patterns)
 
 

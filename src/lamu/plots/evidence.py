@@ -12,9 +12,7 @@ from lamu.plots.style import ACCENT, GREY, INK, canvas, head, tidy
 __all__ = ["evidence_curve"]
 
 
-def evidence_curve(
-    estimates: Mapping[int, Any] | Mapping[float, Any], complexity: str = "complexity", axes: Any = None
-) -> Any:
+def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity", axes: Any = None) -> Any:
     r"""Draws the log evidence, or the bound below it, against the complexity of the model, and marks the greatest.
 
     Args:

@@ -93,9 +93,10 @@ def _estimators(encoding: Encoding) -> dict[str, Any]:
 
     levels = np.asarray(encoding.cardinalities)
     few, words = np.flatnonzero((levels > 0) & (levels < _MOST_LEVELS)), np.flatnonzero(levels > 0)
-    columns = ColumnTransformer([("words", OneHotEncoder(handle_unknown="ignore"), words)], remainder=StandardScaler())
+    numbers: Any = StandardScaler()
+    columns = ColumnTransformer([("words", OneHotEncoder(handle_unknown="ignore"), words)], remainder=numbers)
     regression = encoding.task == "regression"
-    boosting = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    boosting: Any = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
     return {
         "gradient boosting": boosting(categorical_features=few if len(few) else None, random_state=0),
         "linear model": make_pipeline(columns, LinearRegression() if regression else LogisticRegression(max_iter=1000)),

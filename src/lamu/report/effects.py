@@ -89,9 +89,9 @@ def effects(posterior: Any, x: Any, encoding: Encoding, seed: int, **options: An
     for column, grid in zip(columns, grids, strict=True):
         part = slice(start, start + len(grid))
         start = part.stop
-        of_grid = (each[part][:, curves] for each in (mean, deviation))
+        of_mean, of_deviation = (each[part][:, curves] for each in (mean, deviation))
         labels = tuple(str(encoding.labels[k]) for k in curves) if encoding.labels else ()
-        found.append(Effect(encoding.columns[column], _shown(grid, column, encoding), *of_grid, labels))
+        found.append(Effect(encoding.columns[column], _shown(grid, column, encoding), of_mean, of_deviation, labels))
     return sorted(found, key=lambda effect: -effect.size)
 
 
