@@ -251,6 +251,47 @@ def test_an_autoencoder_reconstructs_and_has_no_density() -> None:
         posterior.log_prob({"y": BITS[:2]})
 
 
+def test_a_family_of_ones_own_is_an_encoders_belief() -> None:
+    class FixedScale(latent.BeliefFamily):
+        def outputs(self, size):
+            return size
+
+        def init(self, key, size, dtype):
+            return {}
+
+        def belief(self, params, outputs):
+            log_scale = jnp.full_like(outputs, jnp.log(0.3))
+            return latent.MeanField().belief(params, jnp.concatenate([outputs, log_scale]))
+
+    graph = linear(latent.Amortised(Linear(), lamu.record.record(FixedScale)()))
+    params, _ = graph.init(jax.random.key(0), graph.read({"y": Y}).full())
+    assert loadings_of(params).shape == (D, K)
+    posterior = lamu.fit(graph, {"y": Y}, lamu.algorithms.adam(1e-2), steps=3).posterior
+    belief = posterior.local({"y": Y[:2]})["z"]
+    np.testing.assert_allclose(belief.precision.values, 1 / 0.3**2, rtol=1e-6)
+
+
+def test_a_category_above_draws_is_summed_out() -> None:
+    """The bound of log Σ_c p(c) p(y | c) where nothing else is drawn: the log of the sum itself."""
+
+    def program(m) -> None:
+        rate = m.network("rate", Linear(bias=False), outputs=D)
+        with m.rows():
+            c = m.sample("c", graphs.Categorical(jnp.array([0.2, 0.3, 0.5])))
+            m.sample("y", lamu.likelihoods.Gaussian(scale=NOISE)(rate(c)))
+
+    graph = lamu.Graph(program, local={"c": latent.SummedOut()}, prior=lamu.priors.Normal(1.0))
+    batch = graph.read({"y": Y}).full()
+    params, state = graph.init(jax.random.key(0), batch)
+    found, _ = graph.log_likelihood(params, state, batch, jax.random.key(1))
+    means = np.asarray(params["network"]["rate"]["layers"][0]["kernel"])
+    parts = [
+        np.log(w) + multivariate_normal(m, NOISE**2 * np.eye(D)).logpdf(Y)
+        for w, m in zip((0.2, 0.3, 0.5), means, strict=True)
+    ]
+    np.testing.assert_allclose(found, np.logaddexp.reduce(parts, axis=0), rtol=1e-6)
+
+
 def test_what_cannot_be() -> None:
     with pytest.raises(TypeError, match="the bound is 3; give one of lamu"):
         latent.Amortised(Linear(), bound=3)

@@ -327,6 +327,7 @@ def train(
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             _write_csv(folder / "predictions.csv", predictions)
             figure.savefig(folder / "calibration.png")
+            report = report and not encoding.beside  # its baselines know neither trials nor censoring
             if report:
                 from lamu.cli.reporting import NAME, report_of_fit
 
