@@ -123,9 +123,13 @@ def test_mistakes_are_told_in_a_sentence(lamu, words, parts) -> None:
     assert_refused(lamu("fit", *DATA, *words, "--out", "run"), *parts)
 
 
-def test_what_a_module_lacks_itself_is_a_traceback(lamu) -> None:
+def test_what_a_module_lacks_itself_is_named_and_debug_shows_where(lamu) -> None:
+    words = ("fit", *DATA, "--algorithm", "mine.broken:x", "--out", "run")
+    ran = lamu(*words)
+    assert ran.code == 1
+    assert "No module named 'nowhere_to_be_found'; --debug shows where" in ran.err
     with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
-        lamu("fit", *DATA, "--algorithm", "mine.broken:x", "--out", "run")
+        lamu("--debug", *words)
 
 
 def test_words_of_the_librarys_own_settings_stay() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lamu.cli.peers import PEERS, peer
-from lamu.data import Encoding, split, table
+from lamu.data import split, table
 from lamu.data.identifiers import identifiers
 from lamu.data.leaks import leaks
 from lamu.data.sources import Source
+from lamu.tabular.peers import PEERS, peer
 
 RANDOM = np.random.default_rng(0)
 
@@ -83,12 +83,11 @@ THREE = np.digitize(X[:, 0], [-0.5, 0.5])
 
 
 def fitted(name, task, y):
-    labels = {"binary": ("p", "q"), "classes": ("p", "q", "r")}.get(task, ())
-    return peer(name, Encoding("y", task, labels, ("a", "b"), ((), ("p", "q"))), X[:60], y[:60], X[60:])
+    return peer(name, task, X[:60], y[:60], X[60:], (0, 2), {"binary": 2, "classes": 3}.get(task, 0))
 
 
 def test_peers_are_those_that_compare_takes_unless_told():
-    assert PEERS == ("linear", "boosting", "forest")
+    assert PEERS == ("linear", "boosting", "forest", "constant")
 
 
 @pytest.mark.parametrize("name", ["linear", "forest"])
@@ -110,6 +109,33 @@ def test_peers_give_numbers_with_the_spread_of_held_out_rows():
 
 
 def test_peers_give_counts_a_mass():
-    pred = fitted("linear", "regression", RANDOM.poisson(np.exp(X[:, 0])).astype(float))
+    pred = fitted("linear", "counts", RANDOM.poisson(np.exp(X[:, 0])).astype(float))
     total = sum(np.exp(np.asarray(pred.log_prob(np.full(20, float(count))))) for count in range(200))
     np.testing.assert_allclose(total, 1.0, atol=1e-3)
+
+
+def test_peers_of_numbers_are_what_they_say():
+    x = RANDOM.normal(size=(300, 2))
+    y = 3 * x[:, 0] + 2 * RANDOM.normal(size=300)
+    linear, boosting, constant = (
+        peer(name, "regression", x[:200], y[:200], x[200:], (0, 0)) for name in ("linear", "boosting", "constant")
+    )
+    found = [float(np.mean(each.log_prob(y[200:]))) for each in (linear, boosting, constant)]
+    assert found[0] > found[1]  # the truth is linear
+    assert found[0] > found[2] + 0.2
+    np.testing.assert_allclose(constant.mean, y[:200].mean(), rtol=1e-5)
+    np.testing.assert_allclose(constant.std, y[:200].std(), rtol=0.05)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_know_words_and_classes_that_training_lacks(name):
+    kind = RANDOM.integers(1, 4, 300)
+    y = np.where(kind == 2, 0, 2)  # class 1 is never seen
+    x = np.stack([kind, RANDOM.normal(size=300)], axis=1)
+    pred = peer(name, "classes", x[:200], y[:200], x[200:], (3, 0), 3)
+    log_prob = np.asarray(pred.log_prob(y[200:]))
+    assert pred.mean.shape == (100, 3)
+    assert np.isfinite(log_prob).all()
+    np.testing.assert_allclose(pred.mean.sum(axis=1), 1.0, rtol=1e-5)
+    if name != "constant":  # codes in a line would not tell v from u and w
+        assert log_prob.mean() > -0.05

@@ -19,7 +19,7 @@ from lamu.data import Encoding
 from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.plots.style import INK, canvas
 from lamu.predictives import Mixture
-from lamu.report import Run, baselines, comparison_report, fit_report
+from lamu.report import Run, comparison_report, fit_report
 from lamu.report.advice import advice
 from lamu.report.effects import draw, effects
 from lamu.report.figures import picture
@@ -147,7 +147,7 @@ def nasty_run() -> Run:
     pred = posterior.predict(x[test])
     scores = estimates(score_rows(pred, y[test], encoding))
     config = {
-        "data": "<data>.csv", "target": encoding.target, "algorithm": "<ivon>", "settings": {"a": "<1>"}, "folds": 0,
+        "data": "<data>.csv", "target": encoding.target, "algorithm": "<ivon>", "settings": {"a": "<1>"}, "candidates": {}, "folds": 0,
         "likelihood": None, "prior_as_used": "Normal(<2>)", "temperature": 1.0, "seed": 0, "steps": 10,
         "notes": ["<note> & more"], "versions": {"<python>": "3"},
     }  # fmt: skip
@@ -188,34 +188,6 @@ def test_a_picture_has_the_colours_of_the_page_and_names_of_its_own() -> None:
     assert 'aria-label="a &quot;line&quot;"' in one
     assert_self_contained(f"<html>{one}{other}</html>")
     assert again == one  # no date, no random name
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_baselines_of_a_regression_are_what_they_say(whole) -> None:
-    x = RANDOM.normal(size=(300, 2))
-    y = np.round(3 * x[:, 0] + 2 * RANDOM.normal(size=300))
-    encoding = Encoding("y", "regression", (), ("a", "b"))
-    boosting, linear, constant = baselines(x[:200], y[:200], x[200:], y[200:], encoding, whole)
-    assert linear.log_prob.mean() > constant.log_prob.mean() + 0.2
-    assert linear.log_prob.mean() > boosting.log_prob.mean()  # the truth is linear
-    np.testing.assert_allclose(constant.pred.mean, y[:200].mean(), rtol=1e-5)
-    assert constant.pred.std[0] == pytest.approx(y[:200].std(), rel=0.05)
-    density = -0.5 * ((y[200:] - constant.pred.mean) / constant.pred.std) ** 2 - np.log(constant.pred.std * 2.50663)
-    np.testing.assert_allclose(constant.log_prob, density, atol=0.03 if whole else 1e-4)
-    assert (constant.log_prob < 0).all()
-
-
-def test_the_baselines_of_classes_know_words_and_classes_that_training_lacks() -> None:
-    kind = RANDOM.integers(1, 4, 300)
-    y = np.where(kind == 2, 0, 2)  # class 1 is never seen
-    x = np.stack([kind, RANDOM.normal(size=300)], axis=1)
-    encoding = Encoding("y", "classes", ("a", "b", "c"), ("kind", "b"), (("u", "v", "w"), ()))
-    for baseline in baselines(x[:200], y[:200], x[200:], y[200:], encoding, whole=False):
-        assert baseline.pred.mean.shape == (100, 3)
-        assert np.isfinite(baseline.log_prob).all()
-        np.testing.assert_allclose(baseline.pred.mean.sum(axis=1), 1.0, rtol=1e-5)
-        if baseline.name != "constant":  # codes in a line would not tell v from u and w
-            assert baseline.log_prob.mean() > -0.05
 
 
 WORDS = {"data": "a.csv", "target": "y", "algorithm": "ivon", "out": "run"}
@@ -263,13 +235,12 @@ def test_compare_writes_a_report_beside_its_table(capsys, tmp_path, monkeypatch)
     split = {"scores": score, "standard_errors": score, "nll": [0.3] * 30, "steps": 4, "seconds": 1.0, "evidence": None}
     answer = {"splits": [split], "streams": 1, "memory": None, "epochs": 4}
     monkeypatch.setattr("lamu.cli.comparing.run", lambda task: answer)
-    words = ("compare", "iris", "--algorithms", "adam,ivon", "--epochs", "4", "--likelihood", "categorical")
+    words = ("compare", "iris", "--algorithms", "adam,ivon,boosting", "--epochs", "4", "--likelihood", "categorical")
     ran = lamu(*words, "--report", "found.html")
     assert ran.code == 0, ran.err
     page = assert_self_contained((tmp_path / "found.html").read_text(encoding="utf-8"))
-    for name in ("adam", "ivon", "gradient boosting", "linear model", "constant"):
+    for name in ("adam", "ivon", "boosting"):
         assert name in page.text
-    assert "gradient boosting" not in ran.out
     again = lamu(*words, "--report", "found.html")
     assert again.code == 2
     assert "choose another --report" in again.err

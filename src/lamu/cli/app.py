@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sentence = _sentence(error)
         if sentence is None:
             reason = " ".join(str(error).split())
-            print(f"lamu: {type(error).__name__}: {reason}; a fault of Lamu, and --debug shows where", file=sys.stderr)
+            print(f"lamu: {type(error).__name__}: {reason}; --debug shows where", file=sys.stderr)
             return 1
         print(f"lamu: {sentence}", file=sys.stderr)
         return 2
@@ -303,9 +303,7 @@ def _compare(
     ] = None,
     temperature: _Temperature = None,
     likelihood: _Likelihood = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="An .html file to make, with baselines.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="An .html file to make.")] = None,
     separator: _Separator = None,
     config: _Config = None,
     as_json: _Json = False,

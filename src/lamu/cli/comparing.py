@@ -17,8 +17,6 @@ import numpy as np
 from lamu.cli.closeness import FLOOR, closeness, folder_of, lengths, show_closeness
 from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.output_dir import refuse_existing, refuse_unwritable
-from lamu.cli.peers import PEERS
-from lamu.cli.predictions import estimates
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
 from lamu.cli.target_choice import Chosen
@@ -29,6 +27,7 @@ from lamu.data import Arrays
 from lamu.data.spelling import nearest
 from lamu.data.table import Table
 from lamu.scores import Estimate
+from lamu.tabular.peers import PEERS
 
 __all__ = ["compare"]
 
@@ -117,9 +116,8 @@ def compare(
     if report is not None:
         from lamu.cli.reporting import report_of_comparison
 
-        baselines = _baselines(request, table, splits, answers[next(iter(chosen))])
         legend = _legend(about, next(iter(chosen)), splits, answers)
-        report_of_comparison(report, about, [*rows, *baselines], next(iter(chosen)), legend, package_versions())
+        report_of_comparison(report, about, rows, next(iter(chosen)), legend, package_versions())
     if as_json:
         show_document({**about, "complete": complete, "algorithms": rows})
         return complete
@@ -130,33 +128,6 @@ def compare(
     if reference is not None:
         show_closeness(close, reference, chosen[reference])
     return complete
-
-
-def _baselines(request: Request, table: Table, splits: int, first: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns a row for each baseline, of the same splits."""
-    from lamu.cli.reporting import baseline_rows
-
-    answers: dict[str, dict[str, Any]] = {}
-    for seed in range(request.seed, request.seed + splits):
-        known, train, test = learning_rows(table, request, seed)
-        data = Arrays.of((known.x, known.y))
-        x, y, x_test, y_test = data.x[train], data.y[train], data.x[test], data.y[test]
-        name = request.likelihood_for(known.encoding, x, y, seed).name
-        whole = likelihood_for(known.encoding, name).support.discrete
-        for baseline, values in baseline_rows(x, y, x_test, y_test, known.encoding, whole).items():
-            scores = estimates(values)
-            answer = answers.setdefault(baseline, {"splits": [], "streams": 1, "memory": None})
-            answer["splits"].append(
-                {
-                    "scores": {score: each.value for score, each in scores.items()},
-                    "standard_errors": {score: each.error for score, each in scores.items()},
-                    "nll": values["nll"],
-                    "steps": None,
-                    "seconds": math.nan,
-                    "evidence": None,
-                }
-            )
-    return [_summary(name, answer, first) for name, answer in answers.items()]
 
 
 def _likelihood(request: Request, table: Table) -> Chosen:

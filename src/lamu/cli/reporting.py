@@ -12,32 +12,25 @@ from lamu import scores
 from lamu.cli.output_dir import draft
 from lamu.cli.predictions import LEVEL, MEANING, estimates, score_rows
 from lamu.data import Encoding
-from lamu.report import Run, baselines, comparison_report, fit_report
+from lamu.report import Run, comparison_report, fit_report
 from lamu.scores.sampling import estimate
+from lamu.tabular.peers import peer
 
-__all__ = ["NAME", "baseline_rows", "report_of_comparison", "report_of_fit"]
+__all__ = ["NAME", "report_of_comparison", "report_of_fit"]
 
 NAME = "report.html"
+_BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "constant": "constant"}
 
 
-def baseline_rows(
-    x: Any, y: Any, x_test: Any, y_test: Any, encoding: Encoding, whole: bool
+def _baseline_rows(
+    x: Any, y: Any, x_test: Any, y_test: Any, encoding: Encoding, counts: bool
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns what the scores of each baseline are made of, row by row, in the original units.
-
-    Args:
-        x: the training inputs.
-        y: the training targets.
-        x_test: the test inputs.
-        y_test: the test targets.
-        encoding: the meaning of the numbers.
-        whole: whether the model beside them predicts whole numbers, whose probabilities are no densities.
-    """
-    found = {}
-    for baseline in baselines(x, y, x_test, y_test, encoding, whole):
-        surprise = encoding.log_unit - baseline.log_prob
-        found[baseline.name] = score_rows(baseline.pred, y_test, encoding) | {"nll": surprise}
-    return found
+    """Returns what the scores of each baseline are made of, row by row, in the original units."""
+    kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
+    return {
+        baseline: score_rows(peer(name, kind, x, y, x_test, encoding.cardinalities, labels), y_test, encoding)
+        for name, baseline in _BASELINES.items()
+    }
 
 
 def report_of_fit(
@@ -73,7 +66,8 @@ def report_of_fit(
     train, test = (np.asarray(rows) for rows in split)
     x, y = np.asarray(data.x), np.asarray(data.y)
     own = score_rows(pred, y[test], encoding)
-    others = baseline_rows(x[train], y[train], x[test], y[test], encoding, pred.support.discrete)
+    counts = encoding.task == "regression" and pred.support.discrete
+    others = _baseline_rows(x[train], y[train], x[test], y[test], encoding, counts)
     # Two of one name would be one row of the table.
     chosen = "lamu" if config["candidates"] else config["algorithm"]
     name = f"lamu's {chosen}" if chosen in others else chosen

@@ -22,7 +22,7 @@ from lamu.cli.defaults import (
     default_settings,
     model_for,
 )
-from lamu.cli.peers import PEERS, peer_contest
+from lamu.cli.peer_contest import peer_contest
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
@@ -34,6 +34,7 @@ from lamu.memory import most_held
 from lamu.prior_scale import fit_prior_scale
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
+from lamu.tabular.peers import PEERS
 
 __all__ = ["contest", "equal_budget", "main"]
 

@@ -4,8 +4,7 @@
 SVG that follows the reader's light or dark scheme (`figures`), and a content security policy forbids to load anything.
 """
 
-from lamu.report.baselines import Baseline, baselines
 from lamu.report.comparison import comparison_report
 from lamu.report.fitted import Run, fit_report
 
-__all__ = ["Baseline", "Run", "baselines", "comparison_report", "fit_report"]
+__all__ = ["Run", "comparison_report", "fit_report"]

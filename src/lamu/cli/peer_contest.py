@@ -1,0 +1,50 @@
+"""scikit-learn's models on the rows of `lamu compare`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from lamu.cli.predictions import estimates, score_rows
+from lamu.cli.target_choice import candidates
+from lamu.memory import most_held
+from lamu.tabular.peers import peer
+
+__all__ = ["peer_contest"]
+
+
+def peer_contest(request: Any, name: str, splits: int, rows_of: Any) -> dict[str, Any]:
+    """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models.
+
+    Args:
+        request: a `lamu.cli.training.Request`.
+        name: one of `lamu.tabular.peers.PEERS`.
+        splits: how many splits.
+        rows_of: `lamu.cli.training.learning_rows`.
+    """
+    whole, found = request.read(), []
+    for seed in range(request.seed, request.seed + splits):
+        table, train, test = rows_of(whole, request, seed)
+        encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
+        counts = encoding.task == "regression" and candidates(encoding, x[train], y[train])[0] == "counts"
+        kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
+        start = time.perf_counter()
+        pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels)
+        seconds = time.perf_counter() - start
+        rows = score_rows(pred, y[test], encoding)
+        scores = estimates(rows)
+        found.append(
+            {
+                "scores": {score: each.value for score, each in scores.items()},
+                "standard_errors": {score: each.error for score, each in scores.items()},
+                "nll": rows["nll"],
+                "steps": 0,
+                "seconds": seconds,
+                "prior_scales_tried": {},
+                "temperature": 1.0,
+                "evidence": None,
+            }
+        )
+    return {"splits": found, "streams": 1, "epochs": None, "memory": most_held()}
