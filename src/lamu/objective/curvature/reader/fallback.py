@@ -9,7 +9,7 @@ from functools import lru_cache
 from lamu import tree
 from lamu.typing import Params
 
-__all__ = ["warn_of_rows"]
+__all__ = ["warn_of_rows", "warned"]
 
 LOG = logging.getLogger("lamu")
 
@@ -36,7 +36,7 @@ def warn_of_rows(quantity: str, rows: int, params: Params, reasons: Mapping[int,
         by_reason.setdefault(reason, []).append(paths[leaf] or "the parameter")
     told = [f"{_first_three(names)} ({reason})" for reason, names in by_reason.items()]
     if told:
-        _warn(
+        warned(
             f"{quantity} by {rows} backward passes, one for each example, for parameters that cannot be read: "
             + "; ".join(told)
         )
@@ -47,5 +47,10 @@ def _first_three(names: list[str]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _warn(message: str) -> None:
+def warned(message: str) -> None:
+    """Gives a warning, of each text once.
+
+    Args:
+        message: the text.
+    """
     LOG.warning(message)
