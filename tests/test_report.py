@@ -147,9 +147,8 @@ def nasty_run() -> Run:
     pred = posterior.predict(x[test])
     scores = estimates(score_rows(pred, y[test], encoding))
     config = {
-        "data": "<data>.csv", "target": encoding.target, "algorithm": "<ivon>", "settings": {"a": "<1>"}, "candidates": {},
-        "folds": 0,
-        "likelihood": None, "prior_as_used": "Normal(<2>)", "temperature": 1.0, "seed": 0, "steps": 10,
+        "data": "<data>.csv", "target": encoding.target, "algorithm": "<ivon>", "settings": {"a": "<1>"},
+        "candidates": {}, "folds": 0, "likelihood": None, "prior_as_used": "Normal(<2>)", "temperature": 1.0, "seed": 0, "steps": 10,
         "notes": ["<note> & more"], "versions": {"<python>": "3"},
     }  # fmt: skip
     return Run(
