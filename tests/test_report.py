@@ -148,8 +148,8 @@ def nasty_run() -> Run:
     scores = estimates(score_rows(pred, y[test], encoding))
     config = {
         "data": "<data>.csv", "target": encoding.target, "algorithm": "<ivon>", "settings": {"a": "<1>"},
-        "candidates": {}, "folds": 0, "likelihood": None, "prior_as_used": "Normal(<2>)", "temperature": 1.0, "seed": 0, "steps": 10,
-        "notes": ["<note> & more"], "versions": {"<python>": "3"},
+        "candidates": {}, "folds": 0, "likelihood": None, "prior_as_used": "Normal(<2>)",
+        "temperature": 1.0, "seed": 0, "steps": 10, "notes": ["<note> & more"], "versions": {"<python>": "3"},
     }  # fmt: skip
     return Run(
         posterior, pred, columns(pred, test, y[test], encoding), encoding, x, train, test, y[test],

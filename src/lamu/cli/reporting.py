@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lamu import scores
+from lamu.cli.learning import Learned
 from lamu.cli.output_dir import draft
 from lamu.cli.predictions import LEVEL, MEANING, estimates, score_rows
 from lamu.data import Encoding
@@ -34,8 +35,7 @@ def _baseline_rows(
 
 
 def report_of_fit(
-    fitted: Any,
-    histories: Sequence[Any],
+    learned: Learned,
     pred: Any,
     predictions: Mapping[str, np.ndarray],
     encoding: Encoding,
@@ -50,8 +50,7 @@ def report_of_fit(
     """Returns the report of a fit as the text of an HTML file.
 
     Args:
-        fitted: what was fitted, with its posterior.
-        histories: of each run that is part of it.
+        learned: what was learned.
         pred: the prediction of the test rows.
         predictions: the same as columns.
         encoding: what the columns and the target are.
@@ -73,7 +72,7 @@ def report_of_fit(
     name = f"lamu's {chosen}" if chosen in others else chosen
     return fit_report(
         Run(
-            posterior=fitted.posterior,
+            posterior=learned.posterior,
             pred=pred,
             predictions=predictions,
             encoding=encoding,
@@ -81,7 +80,7 @@ def report_of_fit(
             train=train,
             test=test,
             y_test=y[test],
-            histories=histories,
+            histories=learned.histories,
             scores={name: estimates(own), **{other: estimates(rows) for other, rows in others.items()}},
             differences={
                 other: estimate(scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float))
@@ -90,7 +89,7 @@ def report_of_fit(
             meaning=MEANING,
             level=LEVEL,
             calibration=calibration,
-            convergence=fitted.posterior.convergence,
+            convergence=learned.posterior.convergence,
             config=config,
             seconds=seconds,
             prediction=prediction,

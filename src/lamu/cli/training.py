@@ -9,7 +9,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,13 +21,12 @@ from lamu import plots
 from lamu.cli.compile_time import compile_time
 from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import LIKELIHOODS, budget, default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.learning import way_of
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.outside import is_outside, likelihood_of
-from lamu.cli.planning import plan
 from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.stacked import described, is_stacked, planned, stacked
 from lamu.cli.target_choice import Chosen, choose, told_beside
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
@@ -36,10 +35,8 @@ from lamu.data.leaks import leaks
 from lamu.data.spelling import nearest
 from lamu.data.table import Table, read
 from lamu.families import Gaussian, Product
-from lamu.folds import fit_folds, folds_for
 from lamu.memory import parse as parse_size
 from lamu.plots.style import literal, shortened
-from lamu.prior_scale import fit_prior_scale
 from lamu.rate import Annealed, PolynomialAverage
 from lamu.supports import value_of
 from lamu.temperatures import choose_temperature
@@ -213,13 +210,15 @@ def train(
     data = Arrays.of((table.x, table.targets))
     training, test = data.take(train_rows), data.take(test_rows)
     x, y = training.x, training.y
-    seconds_reading, mixes = time.perf_counter() - begun, is_stacked(request, algorithm) and not settings
+    seconds_reading = time.perf_counter() - begun
     chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
     model = model_for(encoding, x, y, chosen_likelihood.name)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
     loop = request.loop(learner, len(x), folds)
+    default = algorithm is None and not settings
+    way = way_of(request, encoding, chosen_likelihood.name, model, learner, recipe.name, len(x), folds, loop, default)
     refuse_unwritable(out)
     start = time.perf_counter()
     with compile_time() as compiling, unfinished(out, _identity(request, algorithm, settings), resume, force) as place:
@@ -227,36 +226,19 @@ def train(
             show_notes(table.notes)
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
-            show_line(
-                planned(request.folds or folds_for(len(x)))
-                if mixes
-                else plan(model, learner, len(x), folds, request.temperature, loop.get("epochs"))
-            )
+            show_line(way.plan)
             sys.stdout.flush()  # before minutes of work, not after
-        loop |= {"checkpoint": place, "resume": resume}
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
-            mixture = None
-            if mixes:
-                fitted: Any = stacked(request, encoding, x, y, chosen_likelihood.name, request.seed)
-                mixture, fits, temperature, temperatures = fitted, (), 1.0, {}
-            elif folds:
-                temperature, temperatures = request.temperature or 1.0, {}
-                options = loop | {"temperature": temperature}
-                fitted = fit_folds(model, (x, y), learner, folds=folds, seed=request.seed, **options)
-                fits = fitted.fits
-            else:
-                temperature, temperatures = request.temperature_for(model, (x, y), learner, request.seed, loop)
-                fitted = fit_prior_scale(model, (x, y), learner, seed=request.seed, temperature=temperature, **loop)
-                fits = (fitted.fit,)
+            learned = way.learn(x, y, request.seed, {"checkpoint": place, "resume": resume})
         seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds
         # The loop returns what it has; a folder that holds less than it says would mislead.
-        if any(each.interrupted for each in fits):
+        if learned.interrupted:
             raise KeyboardInterrupt
-        y_test = test.y
-        pred = fitted.posterior.predict(inputs(test.x, y_test), **request.prediction())
-        convergence = fitted.posterior.convergence
+        y_test, posterior = test.y, learned.posterior
+        pred = posterior.predict(inputs(test.x, y_test), **request.prediction())
+        convergence = posterior.convergence
         found = estimates(score_rows(pred, y_test, encoding))
         noise = float(pred.monte_carlo_error(y_test))
         seconds_scoring = time.perf_counter() - start - seconds
@@ -266,7 +248,7 @@ def train(
             "scores": {name: each.value for name, each in found.items()},
             "standard_errors": {name: each.error for name, each in found.items()},
             "monte_carlo_errors": {"nll": noise},
-            "temperature": temperature,
+            "temperature": learned.temperature,
             "convergence": None if convergence is None else convergence.describe(),
             "seconds": seconds,
             "seconds_compiling": seconds_compiling,
@@ -275,47 +257,34 @@ def train(
         }
         predictions = columns(pred, test_rows, y_test, encoding)
         known = test.take(known_rows(y_test))
-        shown = pred if known.count == test.count else fitted.posterior.predict(known.x, **request.prediction())
+        shown = pred if known.count == test.count else posterior.predict(known.x, **request.prediction())
         figure = picture(shown, value_of(known.y), encoding)
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
-            fitted.posterior.save(folder / "posterior")
+            posterior.save(folder / "posterior")
             config = {
                 "format": FORMAT,
                 **encoding.describe(),
-                "algorithm": recipe.name if mixture is None else "fit_table",
-                "settings": (
-                    {name: _plain(value) for name, value in {**_defaults(recipe), **chosen}.items()}
-                    if mixture is None
-                    else {}
-                ),
+                "algorithm": way.name,
+                "settings": {} if learned.candidates else _written({**_defaults(recipe), **chosen}),
                 **asdict(request),
                 "target": encoding.target,
                 "task": encoding.task,
                 "likelihood": chosen_likelihood.name,
                 "likelihoods_tried": {name: -mean for name, mean in chosen_likelihood.tried.items()},
-                "folds": folds if mixture is None else mixture.folds,
-                "candidates": {} if mixture is None else mixture.weights,
-                "candidates_nll": (
-                    {} if mixture is None else {name: nll + encoding.log_unit for name, nll in mixture.nll.items()}
-                ),
-                **{
-                    name: None if mixture is not None else loop.get(name)
-                    for name in ("epochs", "batch_size", "validation", "stop")
-                },
-                "samples": request.samples or _default_samples(fitted.posterior),
-                "steps": mixture.steps if mixture is not None else sum(len(each.history["loss"]) for each in fits),
-                "network": repr(fitted.posterior.model.network),
-                "prior": repr(fitted.posterior.model.prior if mixture is not None else model.prior),
-                "prior_as_used": repr(fitted.posterior.model.prior),
-                "precision": _precision(fitted.posterior),
-                "temperature": temperature,
-                "temperatures_tried": {f"{each:g}": nll for each, nll in temperatures.items()},
-                "prior_scales_tried": (
-                    {}
-                    if mixture is not None
-                    else {f"{scale:g}": nll + encoding.log_unit for scale, nll in fitted.scales.items()}
-                ),
+                "folds": way.folds,
+                "candidates": dict(learned.candidates),
+                "candidates_nll": dict(learned.candidates_nll),
+                **{name: way.loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
+                "samples": request.samples or _default_samples(posterior),
+                "steps": learned.steps,
+                "network": repr(posterior.model.network),
+                "prior": repr(posterior.model.prior if learned.candidates else model.prior),
+                "prior_as_used": repr(posterior.model.prior),
+                "precision": _precision(posterior),
+                "temperature": learned.temperature,
+                "temperatures_tried": {f"{each:g}": nll for each, nll in learned.temperatures.items()},
+                "prior_scales_tried": {f"{scale:g}": nll + encoding.log_unit for scale, nll in learned.scales.items()},
                 "standardised": True,
                 "notes": list(table.notes),
                 "posterior": fingerprint(folder / "posterior"),
@@ -331,11 +300,10 @@ def train(
             if report:
                 from lamu.cli.reporting import NAME, report_of_fit
 
-                histories = [each.history for each in fits]
                 rows = train_rows, test_rows
                 (folder / NAME).write_text(
                     report_of_fit(
-                        fitted, histories, pred, predictions, encoding, data, rows, figure, config, seconds,
+                        learned, pred, predictions, encoding, data, rows, figure, config, seconds,
                         request.prediction(), out,
                     ),
                     encoding="utf-8",
@@ -343,15 +311,15 @@ def train(
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
-    ran = f"{recipe.name}{f' over {folds} folds' if folds else ''}" if mixture is None else "candidates over folds"
-    show_line(f"{ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s")
-    if mixture is not None:
-        show_line(described(mixture, encoding.log_unit))
+    show_line(f"{way.ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s")
+    if learned.told is not None:
+        show_line(learned.told)
     show_line(_compilation(seconds_compiling))
     if config["precision"] is not None:
         show_line(f"a Gaussian about the weights, its precision {config['precision']}")
-    if temperatures:
-        show_line(f"temperature {temperature:g}, chosen by training rows: {_listed(temperatures)}")
+    if learned.temperatures:
+        chosen_by = f"chosen by training rows: {_listed(learned.temperatures)}"
+        show_line(f"temperature {learned.temperature:g}, {chosen_by}")
     if convergence is not None:
         show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
     show_scores(f"{len(test_rows)} test rows", found)
@@ -373,7 +341,7 @@ def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]
     return {name: value for name, value in asked.items() if name != "max_memory"}
 
 
-def _listed(temperatures: dict[float, float]) -> str:
+def _listed(temperatures: Mapping[float, float]) -> str:
     return ", ".join(f"nll {nll:.3f} at {each:g}" for each, nll in temperatures.items())
 
 
@@ -436,6 +404,10 @@ def _defaults(recipe: Any) -> dict[str, Any]:
         if parameter.default is None
         or isinstance(parameter.default, bool | int | float | str | Annealed | PolynomialAverage)
     }
+
+
+def _written(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in settings.items()}
 
 
 def _plain(value: Any) -> Any:

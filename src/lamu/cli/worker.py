@@ -22,16 +22,15 @@ from lamu.cli.defaults import (
     default_settings,
     model_for,
 )
+from lamu.cli.learning import way_of
 from lamu.cli.peer_contest import peer_contest
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.stacked import is_stacked, stacked
 from lamu.cli.training import Request, learning_rows
 from lamu.data import Arrays
-from lamu.folds import epochs_of, fit_folds
+from lamu.folds import epochs_of
 from lamu.memory import most_held
-from lamu.prior_scale import fit_prior_scale
 from lamu.priors import LearnedNormal
 from lamu.scores import evidence
 from lamu.tabular.peers import PEERS
@@ -76,38 +75,28 @@ def contest(
         start = time.perf_counter()
         if keep is not None and isinstance(model.prior, LearnedNormal):
             model = replace(model, prior=model.prior.at(model.prior.start))
-        mixes = algorithm == DEFAULT and is_stacked(request, None)
-        if mixes:
-            fitted: Any = stacked(request, table.encoding, x, y, likelihood, seed)
-            fits, temperature = (), 1.0
-        elif folds:  # which choose no temperature, here as in `lamu fit`
-            temperature = request.temperature or 1.0
-            fitted = fit_folds(model, (x, y), learner, folds=folds, seed=seed, temperature=temperature, **loop)
-            fits = fitted.fits
-        else:
-            temperature, _ = request.temperature_for(model, (x, y), learner, seed, loop)
-            fitted = fit_prior_scale(model, (x, y), learner, seed=seed, temperature=temperature, **loop)
-            fits = (fitted.fit,)
+        way = way_of(
+            request, table.encoding, likelihood, model, learner, algorithm, len(x), folds, loop, algorithm == DEFAULT
+        )
+        learned = way.learn(x, y, seed, {})
         seconds = time.perf_counter() - start
-        if any(each.interrupted for each in fits):
+        if learned.interrupted:
             raise KeyboardInterrupt
-        rows = score_rows(fitted.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
+        rows = score_rows(learned.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
         scores = estimates(rows)
         if keep is not None:
             Path(keep).mkdir(exist_ok=True)
-            fitted.posterior.save(Path(keep) / f"{seed}")
+            learned.posterior.save(Path(keep) / f"{seed}")
         found.append(
             {
                 "scores": {name: each.value for name, each in scores.items()},
                 "standard_errors": {name: each.error for name, each in scores.items()},
                 "nll": rows["nll"],
-                "steps": fitted.steps if mixes else sum(len(each.history["loss"]) for each in fits),
+                "steps": learned.steps,
                 "seconds": seconds,
-                "prior_scales_tried": (
-                    {} if mixes else {scale: nll + table.encoding.log_unit for scale, nll in fitted.scales.items()}
-                ),
-                "temperature": temperature,
-                "evidence": _evidence(fitted.posterior, (x, y), table.encoding.log_unit),
+                "prior_scales_tried": {scale: nll + table.encoding.log_unit for scale, nll in learned.scales.items()},
+                "temperature": learned.temperature,
+                "evidence": _evidence(learned.posterior, (x, y), table.encoding.log_unit),
             }
         )
     epochs = None if algorithm == DEFAULT else loop.get("epochs")

@@ -128,7 +128,7 @@ class _Template:
         params, self._rest = eqx.partition(module, eqx.is_inexact_array)
         leaves, self._structure = jax.tree.flatten_with_path(params)
         self._paths = [path for path, _ in leaves]
-        self.names = _named({path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in leaves})
+        self.names = _nested(self._paths, [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in leaves])
         self.state = None if state is None else jax.tree.structure(state)
         self.keyed = "key" in inspect.signature(type(module).__call__).parameters
         axes = {norm.axis_name for norm in _norms(module)}
@@ -173,7 +173,7 @@ def _values(made: Any) -> tuple[Params, Any]:
     _require_module(made)
     module, state = made if isinstance(made, tuple) else (made, None)
     leaves = jax.tree.leaves_with_path(eqx.filter(module, eqx.is_inexact_array))
-    params = _named(dict(leaves))
+    params = _nested([path for path, _ in leaves], [leaf for _, leaf in leaves])
     # Arrays of a state may be of a weak type, which the first step would make another one and compile again.
     return params, {index: jnp.asarray(leaf, leaf.dtype) for index, leaf in enumerate(jax.tree.leaves(state))}
 
@@ -185,9 +185,15 @@ def _norms(module: Any) -> list[Any]:
     return [node for node in jax.tree.leaves(module, is_leaf=is_norm) if is_norm(node)]
 
 
-def _named(leaves: dict[Any, Any]) -> Params:
+def _nested(paths: list[Any], leaves: list[Any]) -> Params:
     """Returns leaves in dictionaries of dictionaries, by the names along their paths."""
-    return tree.nested({"/".join(map(_name, path)): leaf for path, leaf in leaves.items()})
+    whole: Params = {}
+    for path, leaf in zip(paths, leaves, strict=True):
+        inside = whole
+        for part in path[:-1]:
+            inside = inside.setdefault(_name(part), {})
+        inside[_name(path[-1])] = leaf
+    return whole
 
 
 def _at(params: Params, path: Any) -> Any:

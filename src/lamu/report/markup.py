@@ -70,7 +70,7 @@ def table(caption: str, heads: Sequence[Any], rows: Iterable[Sequence[Any]]) -> 
 
     Examples:
         >>> from lamu.report.markup import table
-        >>> "<th scope=\\"row\\">a</th><td>1</td>" in table("Numbers", ("name", "value"), [("a", 1)])
+        >>> '<th scope="row">a</th><td>1</td>' in table("Numbers", ("name", "value"), [("a", 1)])
         True
     """
     head = element("tr", *(element("th", each, scope="col") for each in heads))

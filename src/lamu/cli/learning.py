@@ -1,0 +1,220 @@
+"""The three ways in which `lamu fit` and `lamu compare` learn: a table's candidates, folds, and one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lamu.cli.defaults import likelihood_for
+from lamu.cli.planning import plan
+from lamu.data import Encoding
+from lamu.folds import fit_folds, folds_for
+from lamu.model import Model
+from lamu.prior_scale import fit_prior_scale
+from lamu.protocol import Algorithm
+from lamu.tabular import fit_table
+
+__all__ = ["Candidates", "Folds", "Learned", "OneRun", "Way", "way_of"]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned from the training rows.
+
+    Attributes:
+        posterior: the posterior.
+        histories: of each run that is part of it.
+        steps: of all runs together, or of each member.
+        temperature: the temperature.
+        temperatures: the held-out nll of each that was tried.
+        scales: the held-out nll of each scale of the prior that was tried.
+        candidates: the weight of each candidate in a mixture.
+        candidates_nll: the held-out nll of each.
+        interrupted: whether a run was.
+        told: a line about it, or None.
+    """
+
+    posterior: Any
+    histories: tuple[Any, ...] = ()
+    steps: int = 0
+    temperature: float = 1.0
+    temperatures: Mapping[float, float] = field(default_factory=dict)
+    scales: Mapping[float, float] = field(default_factory=dict)
+    candidates: Mapping[str, float] = field(default_factory=dict)
+    candidates_nll: Mapping[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+    told: str | None = None
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of `lamu.fit_table`, mixed.
+
+    Attributes:
+        request: a `lamu.cli.training.Request`.
+        encoding: what the columns and the target are.
+        likelihood: its name; None for the task's own.
+        folds: how many folds.
+    """
+
+    request: Any
+    encoding: Encoding
+    likelihood: str | None
+    folds: int
+
+    name: str = "fit_table"
+    loop: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> str:
+        """What is said before the fit."""
+        return f"linear, additive and network candidates over {self.folds} folds, one program an architecture"
+
+    @property
+    def ran(self) -> str:
+        """What is said after it."""
+        return "candidates over folds"
+
+    def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
+        """Returns the mixture.
+
+        Args:
+            x: the training inputs.
+            y: the training targets.
+            seed: of everything random.
+            options: of runs in the loop, of which there are none.
+        """
+        del options
+        likelihood = likelihood_for(self.encoding, self.likelihood)
+        found = fit_table(x, y, likelihood, levels=self.encoding.cardinalities, folds=self.request.folds, seed=seed)
+        held_out = {name: nll + self.encoding.log_unit for name, nll in found.nll.items()}
+        kept = sorted(((weight, name) for name, weight in found.weights.items() if weight > 0), reverse=True)
+        parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in kept)
+        together = f"{found.stacked_nll + self.encoding.log_unit:.3f} together"
+        return Learned(
+            posterior=found.posterior,
+            steps=found.steps,
+            candidates=found.weights,
+            candidates_nll=held_out,
+            told=f"mixture of {parts}: weight, candidate and held-out nll; {together}",
+        )
+
+
+@dataclass(frozen=True)
+class Folds:
+    """An ensemble over folds, each member stopped by its own fold.
+
+    Attributes:
+        request: a `lamu.cli.training.Request`.
+        model: what is fitted.
+        algorithm: what fits it.
+        name: the algorithm's.
+        rows: the training rows.
+        folds: how many folds.
+        loop: options of the loop.
+    """
+
+    request: Any
+    model: Model
+    algorithm: Algorithm
+    name: str
+    rows: int
+    folds: int
+    loop: Mapping[str, Any]
+
+    @property
+    def plan(self) -> str:
+        """What is said before the fit."""
+        return plan(
+            self.model, self.algorithm, self.rows, self.folds, self.request.temperature, self.loop.get("epochs")
+        )
+
+    @property
+    def ran(self) -> str:
+        """What is said after it."""
+        return f"{self.name} over {self.folds} folds" if self.folds else self.name
+
+    def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
+        """Returns the ensemble.
+
+        Args:
+            x: the training inputs.
+            y: the training targets.
+            seed: of everything random.
+            options: further ones of the loop.
+        """
+        temperature = self.request.temperature or 1.0
+        options = {**self.loop, **options, "temperature": temperature}
+        found = fit_folds(self.model, (x, y), self.algorithm, folds=self.folds, seed=seed, **options)
+        return _of_runs(found, found.fits, temperature, {})
+
+
+@dataclass(frozen=True)
+class OneRun(Folds):
+    """One run, at the temperature and under the scale of the prior that training rows set aside choose."""
+
+    def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
+        """Returns what it learned.
+
+        Args:
+            x: the training inputs.
+            y: the training targets.
+            seed: of everything random.
+            options: further ones of the loop.
+        """
+        loop = {**self.loop, **options}
+        temperature, tried = self.request.temperature_for(self.model, (x, y), self.algorithm, seed, loop)
+        found = fit_prior_scale(self.model, (x, y), self.algorithm, seed=seed, temperature=temperature, **loop)
+        return _of_runs(found, (found.fit,), temperature, tried)
+
+
+Way = Candidates | Folds | OneRun
+
+
+def way_of(
+    request: Any,
+    encoding: Encoding,
+    likelihood: str | None,
+    model: Model,
+    algorithm: Algorithm,
+    name: str,
+    rows: int,
+    folds: int,
+    loop: Mapping[str, Any],
+    default: bool,
+) -> Way:
+    """Returns how a request learns.
+
+    The candidates are fitted where nothing is said that they do not know: no algorithm, setting, length, batch or
+    temperature, and no trials or censored rows.
+
+    Args:
+        request: a `lamu.cli.training.Request`.
+        encoding: what the columns and the target are.
+        likelihood: its name; None for the task's own.
+        model: what is fitted.
+        algorithm: what fits it.
+        name: the algorithm's.
+        rows: the training rows.
+        folds: how many folds; 0 for one run.
+        loop: options of the loop.
+        default: whether no algorithm was named, nor a setting of it.
+    """
+    said = (request.epochs, request.batch_size, request.temperature)
+    if default and all(each is None for each in said) and request.folds != 0 and not encoding.beside:
+        return Candidates(request, encoding, likelihood, request.folds or folds_for(rows))
+    kind = Folds if folds else OneRun
+    return kind(request, model, algorithm, name, rows, folds, loop)
+
+
+def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
+    return Learned(
+        posterior=found.posterior,
+        histories=tuple(each.history for each in fits),
+        steps=sum(len(each.history["loss"]) for each in fits),
+        temperature=temperature,
+        temperatures=tried,
+        scales=found.scales,
+        interrupted=any(each.interrupted for each in fits),
+    )
