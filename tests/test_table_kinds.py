@@ -299,7 +299,7 @@ def test_broken_files_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(DataError, match="compressed file that ends too early"):
         table.read(tmp_path / "table.csv.gz", "target")
     (tmp_path / "table.csv.gz").write_bytes(PETS.encode())
-    with pytest.raises(DataError, match="is a damaged compressed file .* copy it again"):
+    with pytest.raises(DataError, match=r"is a damaged compressed file .* copy it again"):
         table.read(tmp_path / "table.csv.gz", "target")
 
 
