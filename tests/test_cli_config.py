@@ -124,7 +124,7 @@ def test_fit_says_the_number_of_fits_before_the_first(lamu, monkeypatch, capsys)
         said.append(capsys.readouterr().out)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lamu.cli.training.fit_folds", stop)
+    monkeypatch.setattr("lamu.cli.learning.fit_folds", stop)
     assert lamu("fit", "iris", "--out", "run", "--epochs", "3").code == 130
     assert "15 fits (5 folds, 3 scales of the prior), each of 3 epochs at most\n" in said[0]
 

@@ -141,7 +141,7 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monke
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", interrupted)
+    monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", interrupted)
     ran = lamu("fit", "diabetes", "--out", "run", *QUICK)
     assert (ran.code, ran.out.count("\n")) == (130, 1)  # the number of fits alone
     assert ran.err == "lamu: interrupted, and nothing was written\n"
@@ -150,7 +150,7 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monke
 
 def test_a_fit_that_the_loop_broke_off_is_not_written(lamu, tmp_path, monkeypatch):
     stopped = lambda *arguments, **options: SimpleNamespace(fit=SimpleNamespace(interrupted=True))
-    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", stopped)
+    monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", stopped)
     assert lamu("fit", "iris", "--out", "run", *QUICK).code == 130
     assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]  # the temperatures that were tried
 

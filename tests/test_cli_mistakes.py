@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import lamu as library
-from lamu.cli import training
+from lamu.cli import learning, training
 from lamu.cli.output_dir import refuse_existing
 from lamu.record import record
 from tests.command_line import QUICK, assert_refused, runner
@@ -104,7 +104,7 @@ TABLES = {
 def test_a_table_that_cannot_be_used(lamu, tmp_path, monkeypatch, wrong):
     columns, parts = TABLES[wrong]
     lengths = [len(values) for values in columns.values() if isinstance(values, list)]
-    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", lambda *a, **k: pytest.fail("something was computed"))
+    monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", lambda *a, **k: pytest.fail("something was computed"))
     csv(tmp_path / "table.csv", *lengths, **columns)
     assert_refused(lamu("fit", "table.csv", "--target", "y", "--out", "run"), *parts)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
@@ -177,7 +177,7 @@ def fit_once(monkeypatch):
             done.append(real(*arguments, **options))
         return done[0]
 
-    monkeypatch.setattr(training, "fit_prior_scale", fit)
+    monkeypatch.setattr(learning, "fit_prior_scale", fit)
 
 
 def test_an_existing_folder_is_refused_before_any_work(lamu, tmp_path):
@@ -203,7 +203,7 @@ def test_a_read_only_or_full_folder_is_found_before_the_fit(lamu, tmp_path, monk
         return make(suffix, prefix, dir)
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", lambda *a, **k: pytest.fail("something was computed"))
+    monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", lambda *a, **k: pytest.fail("something was computed"))
     ran = lamu("fit", "iris", "--out", "run")
     assert ran.err.startswith("lamu: the folder '.' cannot be written to (")
     assert os.strerror(number).lower() in ran.err

@@ -81,7 +81,7 @@ def test_another_command_does_not_go_on_from_it(lamu, tmp_path, monkeypatch):
         (checkpoint / "last").mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lamu.cli.training.fit_prior_scale", stopped)
+    monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", stopped)
     words = ("fit", "iris", "--out", "run", "--algorithm", "ivon", "--temperature", "1", "--no-report")
     assert lamu(*words, "--epochs", "1").code == 130
     assert_refused(lamu(*words, "--epochs", "2", "--resume"), "whose epochs was 1 and not 2", "give the same")

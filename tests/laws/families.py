@@ -770,5 +770,5 @@ class FirstMember(Ensemble):
         return self.member(0).sample(key)
 
 
-jax.tree_util.register_dataclass(FirstMember, data_fields=["stacked"], meta_fields=[])
+jax.tree_util.register_dataclass(FirstMember, data_fields=["stacked", "log_weights"], meta_fields=[])
 twin(together, "first member only", "members_have_equal_shares", FirstMember(MEMBERS))
