@@ -75,7 +75,7 @@ def csv(path: Path, rows: int = 8, **columns) -> None:
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_computed_or_written(lamu, tmp_path, monkeypatch, words, parts):
     csv(tmp_path / "table.csv")
-    for module in ("training.fit_prior_scale", "comparing.run"):
+    for module in ("learning.fit_prior_scale", "learning.fit_table", "comparing.run"):
         monkeypatch.setattr(f"lamu.cli.{module}", lambda *a, **k: pytest.fail("something was computed"))
     out = [] if words[0] != "fit" or "--out" in words else ["--out", "run"]
     assert_refused(lamu(*words, *out), *parts)
@@ -170,7 +170,7 @@ def test_a_network_of_another_width_than_the_likelihoods(likelihood):
 @pytest.fixture
 def fit_once(monkeypatch):
     """The first fit stands in for all others: what is tested is what becomes of its files."""
-    real, done = training.fit_prior_scale, FITS
+    real, done = learning.fit_prior_scale, FITS
 
     def fit(*arguments, **options):
         if not done:
