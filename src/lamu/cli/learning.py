@@ -31,7 +31,6 @@ class Learned:
         scales: the held-out nll of each scale of the prior that was tried.
         candidates: the weight of each candidate in a mixture.
         candidates_nll: the held-out nll of each.
-        interrupted: whether a run was.
         told: a line about it, or None.
     """
 
@@ -43,7 +42,6 @@ class Learned:
     scales: Mapping[float, float] = field(default_factory=dict)
     candidates: Mapping[str, float] = field(default_factory=dict)
     candidates_nll: Mapping[str, float] = field(default_factory=dict)
-    interrupted: bool = False
     told: str | None = None
 
 
@@ -209,6 +207,9 @@ def way_of(
 
 
 def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
+    # The loop returns what it has; a folder that holds less than it says would mislead.
+    if any(each.interrupted for each in fits):
+        raise KeyboardInterrupt
     return Learned(
         posterior=found.posterior,
         histories=tuple(each.history for each in fits),
@@ -216,5 +217,4 @@ def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mappi
         temperature=temperature,
         temperatures=tried,
         scales=found.scales,
-        interrupted=any(each.interrupted for each in fits),
     )

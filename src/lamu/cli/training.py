@@ -233,9 +233,6 @@ def train(
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
             learned = way.learn(x, y, request.seed, {"checkpoint": place, "resume": resume})
         seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds
-        # The loop returns what it has; a folder that holds less than it says would mislead.
-        if learned.interrupted:
-            raise KeyboardInterrupt
         y_test, posterior = test.y, learned.posterior
         pred = posterior.predict(inputs(test.x, y_test), **request.prediction())
         convergence = posterior.convergence

@@ -150,8 +150,15 @@ class BatchLoss:
                     f"a prior with a {type(gaussian.precision).__name__} precision has no diagonal curvature to add; "
                     "use laplace(), conjugate() or ivon(), or a prior from a diagonal posterior"
                 )
+
+        def negative_log_prior(theta: Params) -> Array:  # of the dispersions too, where they are coordinates
+            dispersions = self.space.join(theta, self.rest)["likelihood"]
+            own = self.objective.model.dispersion_log_prior(dispersions) / self.objective.data_size
+            weights = self._surprise(theta, self.rest)
+            return weights - own.astype(weights.dtype)
+
         ones = jax.tree.map(jax.numpy.ones_like, coordinates)
-        return jax.jvp(lambda theta: jax.grad(self._surprise)(theta, self.rest), (coordinates,), (ones,))[1]
+        return jax.jvp(jax.grad(negative_log_prior), (coordinates,), (ones,))[1]
 
     def outputs(self, coordinates: Params) -> Array:
         """Returns f(θ, x) of the batch's rows in evaluation mode, offset included, shape `[batch, outputs]`."""
