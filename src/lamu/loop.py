@@ -25,6 +25,7 @@ from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
+from lamu.running.interruption import Interruption
 from lamu.running.length import Length
 from lamu.running.pretrained import look_at_slope, require_trained
 from lamu.running.progress import Progress
@@ -234,38 +235,36 @@ def fit(
             return None
         return conclusion.if_enough(devices.together(state), history, length.rounds)
 
-    interrupted = False
     good = state
     settled = end_of_round(state)
     blocks = measured(forecast, blocks, state, max_memory) if settled is None else iter(())
-    with Progress(length.total, progress) as bar:
-        try:
-            for block in _until(blocks, best):
-                # The block is given the state away; what can be returned after a failure is a copy.
-                good = _copied(state)
-                try:
-                    state, info = block.run(state)
-                    history.add(info)
-                except KeyboardInterrupt:
-                    state = good
-                    raise
-                if not history.finite:
-                    break
-                validate(state, block)
-                saved.keep(state, history, best)
-                for callback in callbacks:
-                    callback(history.steps, history.last)
-                bar.update(history.steps, history.last["loss"])
-                settled = end_of_round(state)
-                if settled is not None:
-                    break
-        except KeyboardInterrupt:
-            interrupted = True
+    with Progress(length.total, progress) as bar, Interruption() as interruption:
+        for block in _until(blocks, best):
+            interruption.heed()
+            # The block is given the state away; what can be returned after a failure is a copy.
+            good = _copied(state)
+            try:
+                state, info = block.run(state)
+                history.add(info)
+            except KeyboardInterrupt:
+                state = good
+                raise
+            if not history.finite:
+                break
+            validate(state, block)
+            saved.keep(state, history, best)
+            for callback in callbacks:
+                callback(history.steps, history.last)
+            bar.update(history.steps, history.last["loss"])
+            settled = end_of_round(state)
+            if settled is not None:
+                break
+    interrupted = interruption.came
 
     def finish(state: Any) -> Fit:
         chosen = state if best.state is None else best.state
         if settled is not None and best.state is None:
-            return Fit(settled, history.columns, state)
+            return Fit(settled, history.columns, state, interrupted)
         posterior = conclusion.posterior(devices.together(chosen), history, interrupted)
         if held is not None and not judged:
             history.validated(posterior_nll(posterior, held))
