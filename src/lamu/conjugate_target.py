@@ -41,7 +41,7 @@ class ConjugateTarget(Target):
         """
 
     def expected_log_prior(self, belief: Any) -> Any:
-        r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters the belief exactly; zero where it is a factor.
+        r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters the belief exactly; else zero.
 
         Args:
             belief: q.
