@@ -12,6 +12,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer.util import log_density
+from scipy import special
 
 import lamu
 from lamu.dtype_policy import lenient
@@ -242,6 +243,33 @@ def test_cvi_is_coordinate_ascent_where_all_sites_are_conjugate() -> None:
     np.testing.assert_allclose(tau.rate, rate, rtol=0.05)
     np.testing.assert_allclose(mu.of.precision.matrix[0, 0], precision * shape / rate, rtol=0.05)
     np.testing.assert_allclose(mu.of.mean["mu"], mean, atol=0.02)
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_cvi_knows_its_bound_and_its_distance(temperature: float) -> None:
+    def line() -> None:
+        p = sample("p", dist.Beta(2.0, 1.0))
+        w = sample("w", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+        sample("y", dist.Normal(X @ w, 0.5), obs=y)
+        sample("n", dist.Bernoulli(p), obs=binary)
+
+    target = lamu.from_numpyro(line, {})
+    fitted = lambda **length: lamu.fit(target, None, lamu.algorithms.cvi(), temperature=temperature, **length).posterior
+    with pytest.warns(lamu.Unconverged, match="from the fixed point"):
+        early = fitted(steps=3)
+    posterior = fitted()  # as long as it takes
+    assert not early.convergence.converged
+    assert posterior.convergence.converged
+    # log of the integral of (p(θ) p(D | θ))^(1/T), of which the belief is exact, so that no draw moves the bound.
+    T, ones = temperature, binary.sum()
+    S = (np.eye(2) / 4.0 + X.T @ X / 0.25) / T
+    m = np.linalg.solve(S, X.T @ y / 0.25 / T)
+    scale = (2 * np.log(2 * np.pi * 4.0) + 8 * np.log(2 * np.pi * 0.25)) / 2
+    line_part = (2 * np.log(2 * np.pi) - np.linalg.slogdet(S)[1] + m @ S @ m) / 2 - (scale + y @ y / 0.5) / T
+    beta_part = special.betaln((1.0 + ones) / T + 1, (8 - ones) / T + 1) - special.betaln(2.0, 1.0) / T
+    np.testing.assert_allclose(posterior.evidence, line_part + beta_part, atol=0.02)
+    assert early.evidence < posterior.evidence - 0.05
 
 
 def test_cvi_refuses_what_is_no_program() -> None:

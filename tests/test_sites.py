@@ -10,22 +10,38 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 import lamu
-from lamu import plots
-from lamu.algorithms import conjugate, laplace
-from lamu.families import Gamma, NormalGamma
+from lamu import graphs, plots
+from lamu.algorithms import conjugate, laplace, vmp
+from lamu.families import Dirichlet, Gamma, NormalGamma, NormalWishart, Product
 from lamu.observations import Normal, Poisson
+from lamu.priors import Belief
 
 rng = np.random.default_rng(7)
 X = rng.normal(size=(30, 3))
 Y = X @ np.array([1.0, -2.0, 0.5]) + 0.4 * rng.normal(size=30)
 LINEAR = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.4), lamu.priors.Normal(1.3))
 NUMBERS = lamu.ConjugateModel(Normal(), NormalGamma(0.3, 0.8, 1.7, 1.2))
-CASES = {"regression": (LINEAR, lambda rows: (X[rows], Y[rows])), "numbers": (NUMBERS, lambda rows: {"y": Y[rows]})}
+
+
+def level(m: graphs.Program) -> None:
+    theta = m.sample("theta", NormalGamma(0.3, 0.8, 1.7, 1.2))
+    with m.rows():
+        m.sample("y", graphs.Normal(theta))
+
+
+GRAPH = lamu.Graph(level)
+CASES = {
+    "regression": (LINEAR, lambda rows: (X[rows], Y[rows])),
+    "numbers": (NUMBERS, lambda rows: {"y": Y[rows]}),
+    "graph": (GRAPH, lambda rows: {"y": Y[rows]}),
+}
 
 
 def fitted(case: str, rows: np.ndarray, **options: float) -> lamu.Posterior:
     model, data = CASES[case]
-    return lamu.fit(model, data(rows), conjugate(), batch_size=len(rows), **options).posterior
+    algorithm = vmp() if case == "graph" else conjugate()
+    length = {"steps": 1} if case == "graph" else {"batch_size": len(rows)}
+    return lamu.fit(model, data(rows), algorithm, **length, **options).posterior
 
 
 def alike(one: lamu.Posterior, other: lamu.Posterior, tolerance: float = 1e-9) -> None:
@@ -46,6 +62,42 @@ def test_sites_add_up_to_the_posterior(case: str, temperature: float) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
     alike(lamu.remove(whole, rows), one)
     alike(lamu.remove(whole, CASES[case][1](second)), one)
+
+
+def test_shards_of_a_graph_are_merged_and_its_prior_exchanged() -> None:
+    """Equal to one fit of all rows, at T = 0.5 too, under either prior; a posterior is the prior of the next rows."""
+    first, second = np.arange(18), np.arange(18, 30)
+    for temperature in (1.0, 0.5):
+        whole, *shards = (fitted("graph", rows, temperature=temperature) for rows in (np.arange(30), first, second))
+        alike(lamu.merge(shards), whole)
+        following = GRAPH.with_prior(shards[0])
+        options = {"steps": 1, "temperature": temperature}
+        alike(lamu.fit(following, {"y": Y[second]}, vmp(), **options).posterior, whole)
+    other = Product({"theta": NormalGamma(-1.0, 2.0, 3.0, 0.5)})
+    exchanged = lamu.merge([whole], prior=Belief(other))
+    alike(exchanged, lamu.fit(GRAPH.under_prior(Belief(other)), {"y": Y}, vmp(), **options).posterior)
+    alike(lamu.merge([exchanged], prior=GRAPH.prior), whole)
+
+
+def test_a_rows_site_in_a_mixture_is_its_share() -> None:
+    """At the fixed point what rows with latents added is the sum of their sites; their components have no order."""
+
+    def mixture(m: graphs.Program) -> None:
+        weight = m.sample("weight", Dirichlet(jnp.ones(2)))
+        part = m.sample("part", NormalWishart(jnp.zeros(1), 1.0, 2.0, jnp.eye(1)), plate=2)
+        with m.rows():
+            m.sample("y", graphs.MultivariateNormal(part[m.sample("z", graphs.Categorical(weight))]))
+
+    y = np.sign(Y)[:, None] * 2 + 0.3 * X[:, :1]
+    posterior = lamu.fit(lamu.Graph(mixture), {"y": y}, vmp(tolerance=0.0), steps=60).posterior
+    added, rows = lamu.site(posterior), lamu.site(posterior, {"y": y})
+    for a, b in zip(jax.tree.leaves(added.values), jax.tree.leaves(rows.values), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match=r"an order of its own; fit the parts one after"):
+        lamu.merge([posterior, posterior])
+    scaled = lamu.graphs.models.FactorAnalysis(1, 2)
+    with pytest.raises(TypeError, match="prior of 'W' depends on relevance"):
+        lamu.site(lamu.fit(scaled, {"y": X[:, :2]}, vmp(), steps=1).posterior)
 
 
 def test_a_site_of_another_structure_is_refused() -> None:

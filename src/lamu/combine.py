@@ -17,6 +17,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.conjugacy import ConjugateModel
+from lamu.conjugate_target import ConjugateTarget
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -32,7 +33,8 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
 
     \[ \lambda = \tfrac1T \lambda_{\text{prior}} + \sum_k (\lambda_k - \tfrac1T \lambda_{\text{prior},k}) \]
 
-    Exact for conjugate models: K shards merged equal one fit of all rows. Of networks it multiplies Gaussian beliefs,
+    Exact for conjugate models, and for graphs in which no factor brings two variables together and rows have no
+    latents: K shards merged equal one fit of all rows. Of networks it multiplies Gaussian beliefs,
     which are local. Hidden units have no order of their own, and two networks that began at other weights know the same
     in units of another order: the parts of a network with hidden units must have started from the same weights, by
     `Model.starting_at` or by one seed. Weights that predict linearly (`Linear`, a head above frozen features) have one
@@ -86,13 +88,14 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     dispersions = [dispersion(posterior) for posterior in posteriors]
     held = jax.tree.map(lambda *points: sum(points[1:], points[0]) / len(points), *dispersions)
     evidence = None
-    if all(posterior.evidence is not None for posterior in posteriors) and not jax.tree.leaves(held):
+    known = all(posterior.evidence is not None for posterior in posteriors) and not isinstance(beliefs[0], Product)
+    if known and not jax.tree.leaves(held):
         at = belief.mean
         evidence = _log_prior(whole, at) / temperature - belief.log_prob(at)
         for posterior, part in zip(posteriors, beliefs, strict=True):
             added = part.log_prob(at) - _log_prior(posterior.model.free_prior, at) / temperature
             evidence = evidence + posterior.evidence + added
-    model = replace(first.model, prior=whole)
+    model = first.model.under_prior(whole)
     return replace(
         first,
         model=model,
@@ -148,8 +151,7 @@ def remove(
     rows = model.rows(data)
     found = site(posterior, data, temperature, likelihood_power)
     new = shifted(belief, found, -1.0, f"what is left without these {rows.count} rows")
-    known = isinstance(model, ConjugateModel) or (model.network.linear and model.likelihood.quadratic)
-    exact = known and not jax.tree.leaves(dispersion(posterior))
+    exact = _is_exact(model) and not jax.tree.leaves(dispersion(posterior))
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
     evidence = None
     if exact and posterior.evidence is not None:
@@ -201,11 +203,22 @@ def _with_belief(posterior: Posterior, belief: Any, evidence: Any, temperature: 
     )
 
 
+def _is_exact(model: Any) -> bool:
+    if isinstance(model, ConjugateTarget):
+        return isinstance(model, ConjugateModel)
+    return model.network.linear and model.likelihood.quadratic
+
+
 def _require_one_start(posteriors: Sequence[Posterior]) -> None:
     """Raises a ValueError where networks whose units have no order began at weights of their own."""
     first = posteriors[0]
     if _has_one_mode(first):
         return
+    if isinstance(first.model, ConjugateTarget):
+        raise ValueError(
+            "the variables of a graph meet in a factor, or its rows have latents, so that each part has an order of "
+            "its own; fit the parts one after the other, graph.with_prior(posterior), or all rows by svi() in batches"
+        )
     for index, other in enumerate(posteriors[1:], 1):
         if not _began_alike(first, other):
             raise ValueError(

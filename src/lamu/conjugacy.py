@@ -115,6 +115,11 @@ class ConjugateModel(ConjugateTarget):
         cast = lambda value, leaf: value.astype(leaf.dtype)
         return tree.scale(jax.tree.map(cast, prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
 
+    def expected_log_prior(self, belief: Any) -> Array:
+        r"""Returns \(-KL(q \,\|\, p) - H(q)\)."""
+        prior: Any = self.prior
+        return -belief.kl(prior.belief) - belief.entropy()
+
     def statistics(self, mu: Any) -> Any:
         """Returns μ."""
         return mu

@@ -40,6 +40,15 @@ class ConjugateTarget(Target):
             temperature: T.
         """
 
+    def expected_log_prior(self, belief: Any) -> Any:
+        r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters the belief exactly; else zero.
+
+        Args:
+            belief: q.
+        """
+        del belief
+        return 0.0
+
     @abstractmethod
     def statistics(self, mu: Any) -> Any:
         """Returns the expectation parameters of a belief as the statistics that the two functions below take.

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.conjugacy import ConjugateModel
+from lamu.conjugate_target import ConjugateTarget
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
@@ -107,7 +107,7 @@ def sensitivity(
     rows = model.rows(data)
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(model, 1.0, temperature, likelihood_power)
-    if isinstance(model, ConjugateModel):
+    if isinstance(model, ConjugateTarget):
         return _of_observations(objective, belief, rows)
     if not isinstance(belief, Gaussian):
         raise TypeError(

@@ -4,8 +4,8 @@ r"""Sites: what rows added to a belief, as natural parameters that can be asked 
    \lambda_i = -\nabla_\mu E_q[\ell_i] / T \]
 
 with \(\ell_i = -\log p(y_i \mid x_i, \theta)\) at the fixed point of the rule (Khan & Rue 2021, section 5.1). For a
-conjugate model it is the statistic \(t(y_i)\) and exact; for a Gaussian belief about a network, with the delta method
-and the Gauss–Newton matrix, \((H_i m - g_i,\; -\tfrac12 H_i)\).
+conjugate model it is the statistic \(t(y_i)\) and exact, for a graph its message; for a Gaussian belief about a
+network, with the delta method and the Gauss–Newton matrix, \((H_i m - g_i,\; -\tfrac12 H_i)\).
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.conjugacy import ConjugateModel
+from lamu.conjugate_target import ConjugateTarget
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.expectations import Analytic
 from lamu.families import ExponentialFamily, Gaussian, Product
+from lamu.families.exponential import values_of
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
@@ -93,7 +95,7 @@ def site(
         return Site(tree.add(belief.to_natural(), prior_values(model.free_prior, belief, temperature), -1.0))
     rows = model.rows(data)
     objective = Objective(model, float(rows.count), temperature, likelihood_power)
-    if isinstance(model, ConjugateModel):
+    if isinstance(model, ConjugateTarget):
         return Site(row_statistics(objective, belief, rows.full()), rows.count)
     if not isinstance(belief, Gaussian):
         raise TypeError(
@@ -145,19 +147,27 @@ def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: 
 
 
 def row_statistics(objective: Objective, belief: Any, batch: Batch) -> Any:
-    r"""Returns \(\sum_i w_i t(y_i) / T\), the gradient in μ of what is linear in μ."""
-    observation: Any = objective.model.observation
-    nothing = jax.tree.map(jnp.zeros_like, belief.to_natural())
-    factor = objective.likelihood_power / objective.temperature
-    return jax.grad(lambda mu: factor * batch.total(observation.log_likelihood(mu, batch.y)))(nothing)
+    r"""Returns \(\sum_i w_i\, \nabla_\mu E_q[\log p(y_i \mid \theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents.
+
+    Latents of a row are at their best under the belief.
+    """
+    target: Any = objective.model
+    T = objective.temperature / objective.likelihood_power
+    total = lambda mu: batch.total(target.row_bounds(target.statistics(values_of(mu)), batch, T))
+    return values_of(Analytic().gradient(jax.random.key(0), belief, total).gradient)
 
 
 def additive(posterior: Posterior) -> Any:
     """Returns the belief about the weights, if its natural parameters can be added."""
     belief = weights_belief(posterior)
-    if not isinstance(belief, ExponentialFamily):
+    if not isinstance(belief, ExponentialFamily) and not _is_product(belief):
         raise TypeError(f"{type(belief).__name__} beliefs cannot be added; fit with conjugate(), laplace() or ivon()")
     return belief
+
+
+def _is_product(belief: Any) -> bool:
+    """Whether a belief is a product of exponential families, as that about a graph."""
+    return isinstance(belief, Product) and all(isinstance(part, ExponentialFamily) for part in belief.factors.values())
 
 
 def prior_values(prior: Any, belief: Any, temperature: Number) -> Any:

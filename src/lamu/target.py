@@ -372,7 +372,16 @@ class Target(ABC):
             belief, rest = belief.belief, self.prior
         prior = Belief(tempered(belief, posterior.temperature if temperature is None else temperature), rest)
         self.require_same(posterior.model)
-        return replace(self, prior=prior, start=(posterior.mean, posterior.network_state))
+        start = (self.unconstrained(posterior.mean), posterior.network_state)
+        return replace(self.under_prior(prior), start=start)
+
+    def under_prior(self: T, prior: Any) -> T:
+        """Returns the target with another prior of the parameters.
+
+        Args:
+            prior: of the same parameters.
+        """
+        return replace(self, prior=prior)
 
     def require_same(self, other: Target) -> None:
         """Raises a ValueError unless parameters mean the same in both targets.

@@ -27,6 +27,7 @@ from lamu.graphs.joint import Row
 from lamu.graphs.messages import GraphMessages
 from lamu.graphs.network import NetworkSite
 from lamu.graphs.parameters import first_parameters, likelihoods_of
+from lamu.graphs.prior import Known
 from lamu.graphs.program import written
 from lamu.graphs.queries import completed, expected_statistics, local_beliefs, row_log_prob
 from lamu.graphs.reading import read
@@ -124,8 +125,10 @@ class Graph(GraphMessages):
 
     @property
     def identified(self) -> bool:
-        """No: the members of a plate may change places."""
-        return False
+        """Whether no factor brings two variables together, and rows have no latents whose categories change places."""
+        inner = {site.name for site in self.in_rows} & frozenset().union(*(s.factor.names for s in self.in_rows))
+        alike = any(site.factor.exchangeable for site in self.in_rows)
+        return len(self.blocks) <= 1 and not (inner or alike or self.networks)
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
         """Returns the shared variables at the mean of the first beliefs, as real numbers, and the empty state.
@@ -198,6 +201,18 @@ class Graph(GraphMessages):
         if not constraints.table or isinstance(network, Product):  # as algorithms in λ make it
             return posterior
         return replace(posterior, model=posterior.model.of_theta(), belief=transformed(belief, constraints))
+
+    def under_prior(self, prior: Any) -> Graph:
+        """Returns the graph with other beliefs about its variables before the data.
+
+        Args:
+            prior: `lamu.priors.Belief` of a product by name, or the prior of a graph.
+        """
+        if isinstance(prior, GraphPrior):
+            return self if prior is self.prior else replace(self, sites=(*prior.sites, *self.in_rows))
+        beliefs = prior.belief.factors
+        sites = (replace(s, factor=Known(beliefs[s.name])) if s.name in beliefs else s for s in self.sites)
+        return replace(self, sites=tuple(sites))
 
     def of_theta(self) -> Graph:
         """Returns the graph whose coordinates are θ itself, for a posterior about θ."""

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from lamu.constraints import Constraints
 from lamu.dtype_policy import lenient
-from lamu.families import Gaussian
+from lamu.families import Gaussian, Product
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import dtype_of, in_dtype, log_joint, shape_of
 from lamu.graphs.normal import NormalFactor
+from lamu.graphs.prior import Known
 from lamu.graphs.program import Site
 from lamu.operators import Diagonal, Scalar
 from lamu.priors import Normal, Prior
@@ -78,6 +79,24 @@ class GraphPrior(Prior):
         with lenient():
             statistics = {site.name: site.kind.of(theta[site.name]) for site in self.sites} | (self.expected or {})
         return log_joint(in_dtype(self.sites, dtype_of(statistics)), Environment(statistics))
+
+    def exponential(self, params: Params) -> Any:
+        """Returns the product of the variables' own beliefs.
+
+        Raises:
+            TypeError: for a variable with arguments: what its prior says then depends on the others.
+        """
+        own = {}
+        for site in self.sites:
+            if site.name not in params:
+                continue
+            if not isinstance(site.factor, Known):
+                raise TypeError(
+                    f"the prior of {site.name!r} depends on {', '.join(sorted(site.factor.names)) or 'no belief'}, so "
+                    "that no natural parameters are the prior's alone; give it a belief of lamu.families, or fit again"
+                )
+            own[site.name] = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype_of(params)), site.factor.belief)
+        return Product(own)
 
     def given(self, frozen: Params) -> GraphPrior:
         """Returns the prior beside coordinates that are held."""

@@ -17,6 +17,7 @@ Weights that are no part of the belief (biases, a normaliser's scales) and dispe
 """
 
 from lamu.natural_rule.algorithm import NaturalRule, NaturalState
+from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
 from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
 from lamu.natural_rule.gradient import natural_gradient
@@ -45,5 +46,6 @@ __all__ = [
     "Subject",
     "SubsetLoss",
     "ZeroTemperature",
+    "evidence_bound",
     "natural_gradient",
 ]

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.departures import NoMomentum
 from lamu.families import PartialBelief, Point, Product
 from lamu.geometry import Accumulation, FamilyGeometry, Straight
+from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateParameters
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.subject import Subject
@@ -141,7 +143,10 @@ class NaturalRule(Runnable):
         )
 
     def posterior(self, key: RandomKey, state: NaturalState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns q beside its point; where nothing was forgotten, the point of its mode."""
+        """Returns q beside its point, with a bound of the evidence where rows are at hand and it is known.
+
+        Where nothing was forgotten it is the point of the mode.
+        """
         belief, others, dispersions = state.belief, state.rest["network"], state.rest["likelihood"]
         rule = self.subject.predictive if self.keeps_uncertainty else Sampled()
         if self.keeps_uncertainty:
@@ -149,7 +154,25 @@ class NaturalRule(Runnable):
             whole: Any = Product({"network": network, "likelihood": Point(dispersions)})
         else:
             whole = Point({"network": tree.merged(belief.mode, others), "likelihood": dispersions})
-        return Posterior(objective.model, whole, state.network_state, rule, key, temperature=objective.temperature)
+        evidence = None
+        if self.subject.settles and isinstance(data, Arrays):
+            bound_key = jax.random.fold_in(jax.random.clone(key), 3)
+            evidence = evidence_bound(self.subject, self.expectation, bound_key, belief, state.rest, objective, data)
+        temperature = objective.temperature
+        return Posterior(objective.model, whole, state.network_state, rule, key, evidence, temperature=temperature)
+
+    def direction(self, key: RandomKey, belief: Any, batch: Batch, objective: Objective) -> Any:
+        """Returns λ less what a step of rate one would make of it, zero at the fixed point; of a subject that settles.
+
+        Args:
+            key: for draws.
+            belief: q.
+            batch: the rows.
+            objective: what fixes the scale.
+        """
+        loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": {}})
+        gradient = natural_gradient(self.expectation, key, belief, loss).gradient
+        return tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)
 
     def complaint(self, state: NaturalState) -> str | None:
         """Returns where λ left its domain, in one sentence with the remedy; None where it did not.

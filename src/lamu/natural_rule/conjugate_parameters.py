@@ -85,6 +85,7 @@ class ConjugateParameters(Subject):
     """
 
     family = "any conjugate family"
+    settles = True
 
     @property
     def predictive(self) -> PredictiveRule:
@@ -104,6 +105,10 @@ class ConjugateParameters(Subject):
         """Returns the expected mean loss on a batch, a function of μ."""
         return ConjugateLoss(objective, batch, network_state, rest)
 
+    def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
+        """Returns the expected log density of the prior in nats, zero where it is in the loss."""
+        return conjugate_target(objective.model).expected_log_prior(belief)
+
     def residual(self, belief: Any, direction: Any) -> Any:
         r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats."""
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
@@ -119,6 +124,8 @@ class Streamed(ConjugateParameters):
         >>> [float(value) for value in Streamed().prior(None, Beta(2.0, 3.0))]
         [1.0, 2.0]
     """
+
+    settles = False
 
     def prior(self, objective: Any, belief: Any) -> Any:
         """Returns the natural parameters of the belief."""

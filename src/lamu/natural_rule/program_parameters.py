@@ -76,6 +76,7 @@ class ProgramParameters(Subject):
     """
 
     family = "conjugate families × dense Gaussian"
+    settles = True
 
     @property
     def predictive(self) -> PredictiveRule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from lamu.data.batch import Batch
 from lamu.objective import Objective
@@ -19,9 +19,12 @@ class Subject(Protocol):
     Attributes:
         family: the belief in words, for tables.
         predictive: how the posterior predicts.
+        settles: whether the belief has a fixed point over all rows, from which a run is measured, and a bound of the
+            log evidence; there must be no rest.
     """
 
     family: str | Any
+    settles: ClassVar[bool] = False
 
     @property
     def predictive(self) -> PredictiveRule:
@@ -46,6 +49,11 @@ class Subject(Protocol):
         the place of θ where the expectation is `lamu.expectations.Analytic`.
         """
         ...
+
+    def expected_log_prior(self, objective: Objective, belief: Any) -> Any:
+        r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters λ exactly; zero where it is in the loss."""
+        del objective, belief
+        return 0.0
 
     def residual(self, belief: Any, direction: Any) -> Any:
         """Returns how far the step is from a fixed point of the rule in nats, for `lamu.protocol.Info`.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.families import ExponentialFamily, Family, Gaussian
+from lamu.families import ExponentialFamily, Family, Gaussian, Product
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors.interface import Prior
 from lamu.priors.parts import independent_parts, same_leaves
@@ -92,9 +92,9 @@ class Belief(Prior):
             return ours
         return independent_parts([ours, self.rest.gaussian(self._split(params)[1])])
 
-    def exponential(self, params: Params) -> ExponentialFamily | None:
-        """Returns the belief."""
-        return self.belief if isinstance(self.belief, ExponentialFamily) else None
+    def exponential(self, params: Params) -> Any:
+        """Returns the belief, of an exponential family or a product of such; None for another."""
+        return self.belief if isinstance(self.belief, ExponentialFamily | Product) else None
 
     def given(self, frozen: Params) -> Prior:
         """Returns itself where the belief is about the free leaves alone, as after a fit with the same ones frozen."""

@@ -28,6 +28,7 @@ from lamu.data.batch import Batch
 from lamu.expectations import Antithetic, Delta, Exact, MonteCarlo, Quadrature
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
 from lamu.mcmc.convergence_warnings import mixing
+from lamu.natural_rule import NaturalRule
 from lamu.objective import BatchLoss, Everything, Objective, Weights
 from lamu.objective.curvature import (
     Curvature,
@@ -43,6 +44,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Wrapper
 from lamu.record import record, static
 from lamu.rule import Rule
+from lamu.running.natural_distance import AtNatural
 from lamu.typing import Params, RandomKey
 
 __all__ = ["convergence_of"]
@@ -65,6 +67,7 @@ def convergence_of(
     |---|---|
     | a Gaussian of the rule | both distances, with the recipe's own curvature |
     | any other Gaussian | both distances, the curvature by Price's identity |
+    | of an algorithm in λ | the natural norm of a step of rate one, with its own expectation |
     | a point | the gradient, in the metric of the Fisher information and the prior |
     | draws | R-hat and effective sample size |
     | an ensemble | the worst of its first members |
@@ -104,6 +107,8 @@ def convergence_of(
         choices = _choices(algorithm)
         at = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)
         return _measured(at, rows, key, work, batch_size)
+    if isinstance(algorithm, NaturalRule) and algorithm.subject.settles:
+        return _measured(AtNatural(algorithm, objective, gaussian), rows, key, work, batch_size)
     if isinstance(belief, Point):
         return _measured(_AtPoint(objective, belief.mean, posterior.network_state), rows, key, work, batch_size)
     return None
@@ -155,6 +160,10 @@ class _AtGaussian:
     def prior(self) -> tuple[Params, Operator] | None:
         """Mean and precision a row of the prior's Gaussian leaves, which enter exactly."""
         return Weights().conjugate_prior(self.objective, self.belief.mean)
+
+    def averaged(self, draws: int) -> _AtGaussian:
+        """Returns the same with more draws, in pairs."""
+        return replace(self, expectation=MonteCarlo(draws, Antithetic()))
 
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both on the scale of the target, with a Gaussian prior."""
@@ -298,7 +307,7 @@ class _Deal:
 def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
     deal = _Deal.of(rows, at, jax.random.fold_in(key, 0), work, batch_size)
     if deal.averaged > 1:
-        at = replace(at, expectation=MonteCarlo(2 * deal.averaged, Antithetic()))
+        at = at.averaged(2 * deal.averaged)
     gradients: list[Params] = []
     curvature: Any = None
     for pair in range(deal.pairs):

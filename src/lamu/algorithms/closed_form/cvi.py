@@ -31,7 +31,7 @@ def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
         pairs: antithetic pairs of draws a step.
 
     Returns:
-        The algorithm.
+        The algorithm. `evidence` of its posterior is the bound, over 256 draws.
 
     Raises:
         TypeError: (when it runs) for a model that is not of `lamu.from_numpyro`.

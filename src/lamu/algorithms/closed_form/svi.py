@@ -32,7 +32,7 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
         delay: τ, at least one: the larger, the less the first steps count.
 
     Returns:
-        The algorithm.
+        The algorithm. `evidence` of its posterior is the bound over all rows, where these are in memory.
 
     Raises:
         TypeError: (when it runs) for a model that is neither a `lamu.ConjugateModel` nor a `lamu.Graph`.
