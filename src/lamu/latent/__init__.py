@@ -17,7 +17,7 @@ from lamu.latent.bounds import (
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
-from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField, SummedOut
+from lamu.latent.locals import Amortised, BeliefFamily, Conjugate, Delta, Enumerated, Flows, MeanField, SummedOut
 
 __all__ = [
     "ELBO",
@@ -27,6 +27,7 @@ __all__ = [
     "BeliefFamily",
     "BitsBack",
     "Bound",
+    "Conjugate",
     "Coupling",
     "Delta",
     "DoublyReparameterised",
