@@ -18,6 +18,7 @@ from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
 from lamu.latent.locals import Amortised, BeliefFamily, Conjugate, Delta, Enumerated, Flows, MeanField, SummedOut
+from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
 
 __all__ = [
     "ELBO",
@@ -33,6 +34,7 @@ __all__ = [
     "DoublyReparameterised",
     "Enumerated",
     "Flow",
+    "FlowPrior",
     "Flowed",
     "Flows",
     "FreeBits",
@@ -40,6 +42,7 @@ __all__ = [
     "InverseAutoregressive",
     "Joint",
     "MeanField",
+    "MixturePrior",
     "Planar",
     "Radial",
     "Renyi",
@@ -47,6 +50,7 @@ __all__ = [
     "Stack",
     "StickingTheLanding",
     "SummedOut",
+    "VampPrior",
     "WarmUp",
     "ancestral",
     "generate",
