@@ -16,6 +16,7 @@ from lamu.graphs.gamma import Gamma, InverseGamma
 from lamu.graphs.gaussian_chain import GaussianChain
 from lamu.graphs.graph import Graph
 from lamu.graphs.half_cauchy import HalfCauchy
+from lamu.graphs.learned_prior import LearnedPrior
 from lamu.graphs.local import Coordinate, Exact, Local
 from lamu.graphs.markov import Markov
 from lamu.graphs.multivariate_normal import MultivariateNormal
@@ -41,6 +42,7 @@ __all__ = [
     "Graph",
     "HalfCauchy",
     "InverseGamma",
+    "LearnedPrior",
     "Local",
     "Markov",
     "MultivariateNormal",

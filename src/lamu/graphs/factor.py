@@ -24,6 +24,8 @@ class Factor(ABC):
         kind: the statistics of x.
         affine: whether the log density is affine in the statistics of every argument; where it is not, latents of a row
             that are arguments iterate.
+        conjugate: whether the log density is affine in the statistics of x itself; a latent x without that leaves its
+            row by draws.
         misses: whether entries of a value may be missing one by one.
         exact: whether x may be a variable with messages of its own; else it is observed, or left out.
         exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
@@ -32,6 +34,7 @@ class Factor(ABC):
 
     kind: type[Statistics] | Any
     affine: ClassVar[bool] = True
+    conjugate: ClassVar[bool] = True
     misses: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exchangeable: ClassVar[bool] = False

@@ -60,7 +60,8 @@ class Row:
         known: T of what is observed, by name.
         observed: whether each entry is there, for those that miss some.
         inputs: the inputs by name.
-        evidence: by name, what is added to the natural parameters of a category that is missing in some rows only.
+        evidence: by name, what is added to the natural parameters of a latent: of a category that is missing in some
+            rows only, or by a network.
         temperature: T.
         data: what is observed as it came, by name, some value of the support where an entry is missing.
 
@@ -134,6 +135,8 @@ class Row:
         """Whether two latents meet in a factor, or one in a factor or a network that is not affine in it."""
         names = {site.name for site in self.latent}
         for site in self.sites:
+            if site.name in names and not site.factor.conjugate:
+                return True
             meeting = names & {site.name, *site.factor.names}
             called = any(names & call.names for call in applications(site.factor))
             if len(meeting) > 1 or called or (meeting - {site.name} and not site.factor.affine):

@@ -229,6 +229,12 @@ def bound_at(natural: dict[str, Any], row: Row, at: Environment) -> Array:
 def _require_closed(row: Row) -> None:
     """Raises a TypeError where a latent is an argument of what no message goes through."""
     latents = {site.name for site in row.latent}
+    for site in row.latent:
+        if not site.factor.conjugate:
+            raise TypeError(
+                f"the best belief about {site.name!r} has no closed form under a {type(site.factor).__name__}; name a "
+                f"local that draws it, Graph(program, local={{{site.name!r}: ...}})"
+            )
     for site in row.sites:
         called = frozenset().union(*(call.names for call in applications(site.factor)))
         open_to = latents & (called if site.factor.exact else site.factor.names)

@@ -31,7 +31,7 @@ def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
     frozen = {name: part for name, part in (graph.frozen or {}).items() if jax.tree.leaves(part)}
     weights, own = _fresh(graph, key, batch)
     held = graph.values(constraints.constrain(frozen)[0])
-    beliefs = graph.first_beliefs(key, batch, 1.0, {**weights, **held})
+    beliefs = graph.first_beliefs(key, batch, 1.0, {**weights, "local": own, **held})
     means = {name: jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), b.mean) for name, b in beliefs.items()}
     start = constraints.unconstrain(means)
     network = {site.name: start.get(site.name, frozen.get(site.name)) for site in graph.shared} | weights

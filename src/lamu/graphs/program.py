@@ -14,6 +14,7 @@ from lamu.families import ExponentialFamily, MultivariateNormal
 from lamu.graphs.expressions import Expression, Input, Scale, Times, Variable
 from lamu.graphs.factor import Factor
 from lamu.graphs.half_cauchy import HalfCauchy
+from lamu.graphs.learned_prior import LearnedPrior, PriorWeights
 from lamu.graphs.multivariate_normal import MultivariateNormalFactor
 from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.potential import Potential
@@ -123,6 +124,9 @@ class Program:
             distribution = Potential(distribution.likelihood, distribution.outputs)
         if isinstance(distribution, Potential):
             distribution = self._named(name, distribution, axes)
+        elif isinstance(distribution, LearnedPrior):
+            weights = self.network(f"{name}.prior", PriorWeights(distribution), distribution.latents)
+            distribution = distribution.named(name, weights)
         if not isinstance(distribution, Factor):
             raise TypeError(
                 f"{name!r} is sampled from {distribution!r}; give a belief of lamu.families, a factor of lamu.graphs, "

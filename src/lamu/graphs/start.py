@@ -115,6 +115,8 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
             continue
         natural = _own(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
         drawn = natural.belief().sample(jax.random.fold_in(key, number))
+        # Below a category that has no value in this row, a latent has no prior, and counts nowhere.
+        drawn = jnp.where(jnp.isfinite(drawn), drawn, jnp.zeros_like(drawn))
         with lenient():
             tiny = jnp.asarray(jnp.finfo(drawn.dtype).tiny ** 0.25, drawn.dtype)
             latent[site.name] = site.kind.of(jnp.maximum(drawn, tiny) if site.kind.constraint else drawn)

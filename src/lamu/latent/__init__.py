@@ -17,7 +17,8 @@ from lamu.latent.bounds import (
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
-from lamu.latent.locals import Amortised, BeliefFamily, Delta, Enumerated, Flows, MeanField, SummedOut
+from lamu.latent.locals import Amortised, BeliefFamily, Conjugate, Delta, Enumerated, Flows, MeanField, SummedOut
+from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
 
 __all__ = [
     "ELBO",
@@ -27,11 +28,13 @@ __all__ = [
     "BeliefFamily",
     "BitsBack",
     "Bound",
+    "Conjugate",
     "Coupling",
     "Delta",
     "DoublyReparameterised",
     "Enumerated",
     "Flow",
+    "FlowPrior",
     "Flowed",
     "Flows",
     "FreeBits",
@@ -39,6 +42,7 @@ __all__ = [
     "InverseAutoregressive",
     "Joint",
     "MeanField",
+    "MixturePrior",
     "Planar",
     "Radial",
     "Renyi",
@@ -46,6 +50,7 @@ __all__ = [
     "Stack",
     "StickingTheLanding",
     "SummedOut",
+    "VampPrior",
     "WarmUp",
     "ancestral",
     "generate",

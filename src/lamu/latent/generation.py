@@ -12,6 +12,7 @@ from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
+from lamu.graphs.learned_prior import LearnedPrior
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import Site
 from lamu.graphs.queries import expected_statistics
@@ -194,7 +195,7 @@ def _graph(posterior: Any) -> Graph:
 
 def _drawn(site: Site, at: Environment, key: RandomKey) -> Array:
     """Returns a draw of a variable of a row, given all that it depends on."""
-    if isinstance(site.factor, Potential):
+    if isinstance(site.factor, Potential | LearnedPrior):
         return site.factor.sample(key, at)
     zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics))
 

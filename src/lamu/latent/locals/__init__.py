@@ -1,8 +1,9 @@
 """Locals with networks: how latents of a row leave by draws of a belief that an encoder makes."""
 
 from lamu.latent.locals.amortised import Amortised
+from lamu.latent.locals.conjugate import Conjugate
 from lamu.latent.locals.delta import Delta
 from lamu.latent.locals.enumerated import Enumerated, SummedOut
 from lamu.latent.locals.families import BeliefFamily, Flows, MeanField
 
-__all__ = ["Amortised", "BeliefFamily", "Delta", "Enumerated", "Flows", "MeanField", "SummedOut"]
+__all__ = ["Amortised", "BeliefFamily", "Conjugate", "Delta", "Enumerated", "Flows", "MeanField", "SummedOut"]

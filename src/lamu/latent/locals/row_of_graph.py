@@ -51,8 +51,12 @@ class RowOfGraph(Joint):
             return self._expected(self.site.kind.of(jnp.reshape(z, self.site.shape or ())))
 
     def divergences(self, belief: Any) -> Array | None:
-        """Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian; None of another belief."""
-        if not isinstance(belief, Gaussian) or not isinstance(belief.precision, Diagonal):
+        """Returns −H(q) − E_q[log p(z)]/T by the coordinates of a mean-field Gaussian.
+
+        None of another belief, or under a prior that is not affine in the statistics of z.
+        """
+        diagonal = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
+        if not diagonal or not self.site.factor.conjugate:
             return None
         mean, precision = belief.mean, belief.precision.values
         entropies = (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2

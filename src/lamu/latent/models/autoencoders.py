@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
@@ -27,6 +28,7 @@ def VAE(
     likelihood: Likelihood = _PIXELS,
     family: BeliefFamily = _GAUSSIAN,
     bound: Bound = _BOUND,
+    prior: Factor | None = None,
 ) -> Graph:
     r"""Returns a variational autoencoder, \(z \sim N(0, I)\), \(y \mid z \sim p(y \mid f(z))\).
 
@@ -41,6 +43,7 @@ def VAE(
         likelihood: p(y | f), of one entry.
         family: of q(z | y).
         bound: what training maximises.
+        prior: p(z), for instance `MixturePrior(latents, parts=10)`; N(0, I) where None.
 
     Source: Kingma & Welling (2014); Rezende, Mohamed & Wierstra (2014).
 
@@ -53,7 +56,7 @@ def VAE(
     def program(m: Program) -> None:
         decode = m.network("decode", decoder, outputs=outputs)
         with m.rows():
-            z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
+            z = m.sample("z", Normal(jnp.zeros(latents), 1.0) if prior is None else prior)
             m.sample("y", likelihood(decode(z)))
 
     return Graph(program, local={"z": Amortised(encoder, family, bound=bound)})

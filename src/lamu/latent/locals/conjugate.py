@@ -1,0 +1,244 @@
+"""A network that speaks to a latent as a conjugate factor would."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, dtype_of, shape_of
+from lamu.graphs.local import Eliminated, Exact, Local, Rest
+from lamu.graphs.network import applications
+from lamu.graphs.program import Site
+from lamu.graphs.statistics import Categories, Numbers, Series, Vectors
+from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.locals.row_of_graph import natural
+from lamu.networks.adapted import adapted
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Conjugate"]
+
+
+@record
+class Conjugate(Local):
+    r"""A latent x below a network, to which a second network of the row sends a Gaussian message.
+
+    \[ q(x, z) \propto p(x, z)\, e^{\langle\lambda(y), T(x)\rangle}, \qquad
+       \log p(y) \ge \log Z(\lambda) + E_q\big[\log p(y \mid x) - \langle\lambda, T(x)\rangle\big], \qquad
+       Z = \sum_z \int p(x, z)\, e^{\langle\lambda, T(x)\rangle}\, dx \]
+
+    The message takes the place of the likelihood of a decoder, and all else stays as it is without one: categories z
+    that x depends on are summed out, x given z has the exact Gaussian under the message, and the messages to what all
+    rows share are those of the conjugate model. The expectation of \(\log p(y \mid x)\) takes one draw of x a value of
+    z. Its gradient moves the networks and holds q fixed in what all rows share, so that beliefs about these stay
+    proper: the natural gradient of the paper without its second term.
+
+    The outputs of the network are the means of the message, a Gaussian in x, and, through a softplus, its precisions.
+
+    Attributes:
+        network: the recognition network.
+
+    Raises:
+        TypeError: for a latent that is no Gaussian, or that meets another one that is no category.
+
+    Source: Johnson, Duvenaud, Wiltschko, Datta & Adams (2016), section 4; Lin, Hubacher & Khan (2018) for the messages.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> from lamu import graphs, latent
+        >>> from lamu.families import Dirichlet, NormalWishart
+        >>> from lamu.networks import MLP
+        >>> def structured(m):
+        ...     decode = m.network("decode", MLP((8,)), outputs=2)
+        ...     weight = m.sample("weight", Dirichlet(jnp.ones(3)))
+        ...     part = m.sample("part", NormalWishart(jnp.zeros(2), 1.0, 4.0, jnp.eye(2)), plate=3)
+        ...     with m.rows():
+        ...         z = m.sample("z", graphs.Categorical(weight))
+        ...         x = m.sample("x", graphs.MultivariateNormal(part[z]))
+        ...         m.sample("y", lamu.likelihoods.Gaussian(scale=0.1)(decode(x)))
+        >>> graph = lamu.Graph(structured, local={"x": latent.Conjugate(MLP((8,)))})
+        >>> networks = lamu.algorithms.adam(0.01)
+        >>> algorithm = lamu.algorithms.blocks({"decode/*": networks, "local/*": networks, "*": lamu.algorithms.svi()})
+        >>> posterior = lamu.fit(graph, {"y": jnp.eye(2)}, algorithm, steps=10).posterior
+        >>> posterior.local({"y": jnp.eye(2)})["z"].mean.shape
+        (2, 3)
+    """
+
+    network: Any
+
+    random: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", adapted(self.network))
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        """Returns fresh weights of the recognition network."""
+        site = _site(name, row)
+        if site.kind not in (Numbers, Vectors, Series):
+            raise TypeError(
+                f"the latent {name!r} is {site.kind.words}, and the message of a Conjugate local is a Gaussian; use "
+                "Enumerated(network) for a category"
+            )
+        return first_encoder(self.network, key, name, (), row, 2 * math.prod(shape_of(site)))
+
+    def weighed(self) -> Conjugate:
+        """Returns the local of one draw of z and x, whose value is the log of an importance weight."""
+        return _Weighed(self.network)
+
+    def message(self, name: str, own: Params, row: Row, at: Environment) -> Any:
+        """Returns λ(y), natural parameters as the statistics of x.
+
+        Args:
+            name: the latent.
+            own: the local's parameters.
+            row: the row.
+            at: the statistics of what all rows share.
+        """
+        mean, precision = jnp.split(encoded(self.network, own, name, (), row, at), 2)
+        # Not an exponential: a precision of 1e8 at the first weights would leave no digits to differences of λ.
+        return natural(_site(name, row), mean, jax.nn.softplus(precision))
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the bound, and λ of all latents: of x and of others at the likeliest z."""
+        under = _UnderMessage(name, self.message(name, own, row, at), row)
+        held = jax.lax.stop_gradient(at)
+        log_Z = under.log_normalisers(at)[0]
+        log_parts, beliefs = under.log_normalisers(held)
+        log_q = jax.nn.log_softmax(log_parts)
+        of_draws, of_rest = (jax.random.split(k, log_q.size) for k in jax.random.split(key))
+        draws = jax.vmap(lambda belief, k: belief.belief().sample(k))(beliefs, of_draws)
+        numbers = jnp.arange(log_q.size)
+        gains, others = jax.vmap(lambda number, x, k: under.gain(number, x, at, k, rest))(numbers, draws, of_rest)
+        likeliest = jax.tree.map(lambda leaf: leaf[jnp.argmax(log_q)], {**others, name: beliefs})
+        bound = jax.nn.logsumexp(log_Z) + jnp.sum(jnp.exp(log_q) * gains)
+        return bound, {**likeliest, **under.categories_of(log_q)}
+
+
+@record
+class _Weighed(Conjugate):
+    """One draw of z and x of q, and the log of its importance weight."""
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the log weight, and λ of all latents at the draw of z."""
+        under = _UnderMessage(name, self.message(name, own, row, at), row)
+        log_parts, beliefs = under.log_normalisers(at)
+        of_z, of_x, of_rest = jax.random.split(key, 3)
+        number = jax.random.categorical(of_z, log_parts)
+        belief = jax.tree.map(lambda leaf: leaf[number], beliefs)
+        gain, others = under.gain(number, belief.belief().sample(of_x), at, of_rest, rest)
+        categories = under.categories_of(jax.nn.log_softmax(log_parts))
+        return jax.nn.logsumexp(log_parts) + gain, {**others, name: belief, **categories}
+
+
+class _UnderMessage:
+    r"""\(p(x, z)\, e^{\langle\lambda, T(x)\rangle}\) of a row, one value of z after the other, and what x leaves open.
+
+    Args:
+        name: x.
+        message: λ.
+        row: the row.
+    """
+
+    def __init__(self, name: str, message: Any, row: Row) -> None:
+        self.site, self.message, self.row = _site(name, row), message, row
+        closed, self.categories = _closed(name, row)
+        evidence = {known: part for known, part in row.evidence.items() if known in self._names}
+        self.closed = replace(row, sites=closed, evidence={**evidence, name: message})
+        names = {site.name for site in closed}
+        self.open = tuple(site for site in row.sites if site.name not in names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(site.name for site in self.categories)
+
+    def log_normalisers(self, at: Environment) -> tuple[Array, Any]:
+        """Returns log Z of every value of z, and λ of x given it.
+
+        Args:
+            at: the statistics of what all rows share.
+        """
+
+        def of_value(number: Array) -> tuple[Array, Any]:
+            value, latents = Exact().eliminated("", {}, self._given(self.closed, number), at, None, _nothing_left)
+            return value, latents[self.site.name]
+
+        return jax.vmap(of_value)(jnp.arange(math.prod(self._sizes)))
+
+    def gain(self, number: Array, x: Array, at: Environment, key: RandomKey, rest: Rest) -> Eliminated:
+        """Returns what the row's other factors say of x more than the message did, and λ of the latents there.
+
+        Args:
+            number: of the value of z.
+            x: a value.
+            at: the statistics of what all rows share.
+            key: for the locals of other latents.
+            rest: what takes these out.
+        """
+        row = self._given(self.row, number).given(self.site.name, x)
+        evidence = {name: part for name, part in row.evidence.items() if name not in self._names}
+        value, others = rest(replace(row, sites=self.open, evidence=evidence), at, key)
+        return value - tree.dot(self.message, self.site.kind.of(x)), others
+
+    def categories_of(self, log_q: Array) -> dict[str, Categories]:
+        """Returns the logits of each category.
+
+        Args:
+            log_q: log probabilities of all values of z.
+        """
+        table = jnp.reshape(log_q, self._sizes)
+        axes = range(len(self._sizes))
+        return {
+            site.name: Categories(jax.nn.logsumexp(table, axis=tuple(a for a in axes if a != axis)))
+            for axis, site in enumerate(self.categories)
+        }
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(shape_of(site)[-1] for site in self.categories)
+
+    def _given(self, row: Row, number: Array) -> Row:
+        """Returns the row in which z has the value with a number."""
+        dtype = dtype_of(self.message)
+        for site, index in zip(self.categories, jnp.unravel_index(number, self._sizes), strict=True):
+            row = row.given(site.name, jax.nn.one_hot(index, shape_of(site)[-1], dtype=dtype))
+        return row
+
+
+def _site(name: str, row: Row) -> Site:
+    return next(site for site in row.latent if site.name == name)
+
+
+def _closed(name: str, row: Row) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
+    """Returns the sites that have x in closed form, with those of the categories they meet, and these categories."""
+    latents = {site.name: site for site in row.latent}
+    meeting = lambda site: latents.keys() & {site.name, *site.factor.names}
+    candidates = [site for site in row.sites if not _open_to(name, site)]
+    reached, before = {name}, set()
+    while reached != before:
+        before = set(reached)
+        reached |= {other for site in candidates if meeting(site) & before for other in meeting(site)}
+    closed = tuple(site for site in candidates if meeting(site) & reached)
+    others = [latents[other] for other in latents if other in reached - {name}]
+    for site in others:
+        if site.kind is not Categories or len(shape_of(site)) != 1:
+            raise TypeError(
+                f"the latent {name!r} meets {site.name!r} in a factor, which is {site.kind.words}; a Conjugate local "
+                f"sums categories out beside its own latent: name a local that draws {site.name!r} before"
+            )
+    return closed, tuple(others)
+
+
+def _open_to(name: str, site: Site) -> bool:
+    """Whether a site sees a latent through a network or a likelihood."""
+    called = frozenset().union(*(call.names for call in applications(site.factor)))
+    return name in (called if site.factor.exact else site.factor.names)
+
+
+def _nothing_left(row: Row, at: Environment, key: Any) -> Eliminated:
+    raise AssertionError("all latents of a closed row leave at once")

@@ -1,0 +1,7 @@
+"""Priors of latents with weights of their own."""
+
+from lamu.latent.priors.flow import FlowPrior
+from lamu.latent.priors.mixture import MixturePrior
+from lamu.latent.priors.vamp import VampPrior
+
+__all__ = ["FlowPrior", "MixturePrior", "VampPrior"]
