@@ -182,6 +182,17 @@ def test_a_deep_row_is_its_formula() -> None:
         assert all(np.any(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(gradient["network"][part])), part
 
 
+def test_layers_are_independent_before_the_data() -> None:
+    """The latents of generated rows: standard normal and uncorrelated within 5 standard errors; a layer adds to h."""
+    graph = models.DeepLatentGaussian((3, 2, 1), 64, (4,))
+    assert [network.widths for network in graph.networks] == [(2,), (3,), (64,)]
+    params, _ = graph.init(jax.random.key(0), graph.read({"y": BITS[:5]}).full())
+    posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    rows = latent.generate(posterior, 2000, jax.random.key(1))
+    z = np.concatenate([rows["z3"], rows["z2"], rows["z1"]], axis=1)
+    np.testing.assert_allclose(np.cov(z.T), np.eye(6), atol=5 * np.sqrt(2 / 2000))
+
+
 def test_images_go_to_convolutions_as_they_are() -> None:
     images = BITS.reshape(-1, 8, 8)
     posterior = trained(models.VAE(2, 64, MLP((16,)), ConvNet((4,), (16,))), {"y": images[:100]}, steps=20)
@@ -201,6 +212,21 @@ def test_labels_teach_a_generative_classifier() -> None:
     assert np.isfinite(posterior.log_prob({"y": y[:4], "c": masked[18:22]}, samples=3)).all()
     with pytest.raises(ValueError, match="c is 2 in a row; it has 2 categories"):
         graph.read({"y": y, "c": c + 1})
+
+
+def test_few_labels_count_as_much_as_many() -> None:
+    """A row with a label counts α N / N_l beside its bound, equation 9: the labels' sum is that of all rows."""
+    graph = models.SemiSupervised(2, 3, 64, (4,), weight=0.5, labelled=0.1)
+    y, c = BITS[:10], np.where(np.arange(10) < 1, 1.0, np.nan)
+    batch = graph.read({"y": y, "c": c}).full()
+    params, state = graph.init(jax.random.key(0), batch)
+    without = models.SemiSupervised(2, 3, 64, (4,), weight=0.0)
+    found, bound = (values(g, params, state, batch, jax.random.key(1)) for g in (graph, without))
+    own = params["network"]["local"]["c"]
+    log_q = jax.nn.log_softmax(MLP((4,)).apply(own, {}, jnp.asarray(y[:1]), None, False)[0][0])
+    np.testing.assert_allclose(found - bound, [5.0 * log_q[1], *[0.0] * 9], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=r"labelled=0\.0 is no share of the rows"):
+        models.SemiSupervised(2, 3, 64, labelled=0.0)
 
 
 def test_a_category_is_summed_exactly() -> None:
@@ -314,5 +340,21 @@ def test_what_cannot_be() -> None:
         latent.generate(posterior, 0, jax.random.key(0))
     with pytest.raises(ValueError, match="the rows have no missing entry"):
         latent.impute(posterior, {"y": BITS[:2]}, jax.random.key(0))
-    with pytest.raises(ValueError, match="y, of Bernoulli"):
+    with pytest.raises(ValueError, match="y, of Bernoulli, takes 0 and 1; its values lie between 0 and 255: cut them"):
         graph.read({"y": BITS[:2] * 255})
+    with pytest.raises(ValueError, match=r"a row of y has 60 entries, and Bernoulli is given 64 outputs.*outputs=60"):
+        graph.read({"y": BITS[:2, :60]})
+    with pytest.raises(ValueError, match="row 1 has no entry that is observed; drop it"):
+        graph.read({"y": np.where(np.arange(3)[:, None] == 1, np.nan, BITS[:3])})
+    assert graph.read({"y": np.where(np.arange(3)[:, None] == 1, np.nan, BITS[:3]), "c": np.zeros(3)}).count == 3
+    with pytest.raises(ValueError, match="mask has the shape"):
+        graph.read({"y": BITS[:2], "mask": np.ones((2, 64))})
+    known = graph.read({"y": BITS[:2], "c": np.zeros(2)}).full()
+    with pytest.raises(ValueError, match="'c', which every row holds; leave it out of given"):
+        graph.init(jax.random.key(0), known)
+    alone = replace(models.VAE(2, 64), local=None)
+    batch = alone.read({"y": BITS[:2]}).full()
+    with pytest.raises(TypeError, match=r"networks \(decode\) depend on the latents z of a row"):
+        alone.log_likelihood(*alone.init(jax.random.key(0), batch), batch)
+    with pytest.raises(ValueError, match="the network 'decode' is called with no numbers"):
+        models.VAE(0, 64).init(jax.random.key(0), batch)

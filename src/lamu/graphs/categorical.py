@@ -92,4 +92,7 @@ class CategoricalFactor(Factor):
         bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
         if bad.any():
             first = value[bad][0]
-            raise ValueError(f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}")
+            raise ValueError(
+                f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}, and NaN "
+                "where it is unknown"
+            )

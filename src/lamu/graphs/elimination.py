@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, shape_of
 from lamu.graphs.local import Coordinate, Eliminated, Exact, Local, bound_at
+from lamu.graphs.network import applications
 
 __all__ = ["eliminated", "require_key", "require_summed", "settled"]
 
@@ -122,6 +123,13 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
             row = row.given(name, jnp.ones(shape_of(site)))
     if row.coupled and row.latent:
         names = ", ".join(site.name for site in row.latent)
+        networks = {call.of.name for call in applications([site.factor for site in row.sites])}
+        if networks:
+            raise TypeError(
+                f"networks ({', '.join(sorted(networks))}) depend on the latents {names} of a row, whose sum has no "
+                "closed form; say how each leaves, Graph(program, local={...}), by one of lamu.latent: "
+                "Amortised(network) or Delta(network), or for a category SummedOut() or Enumerated(network)"
+            )
         raise TypeError(
             f"the latents {names} of a row meet, and their sum has no closed form at a point; use vmp(), svi() or "
             "em(), observe one of them, or name a local that draws one, Graph(program, local={...})"

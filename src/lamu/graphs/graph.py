@@ -30,7 +30,7 @@ from lamu.graphs.parameters import first_parameters, likelihoods_of
 from lamu.graphs.prior import Known
 from lamu.graphs.program import written
 from lamu.graphs.queries import completed, expected_statistics, local_beliefs, row_log_prob
-from lamu.graphs.reading import read
+from lamu.graphs.reading import read, require_observed
 from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -230,9 +230,12 @@ class Graph(GraphMessages):
         Raises:
             TypeError: for data of another kind.
             ValueError: for a name that the program does not have, an input that is lacking, a value outside the support
-                of its factor, or NaN where none may be.
+                of its factor, NaN where none may be, or, where locals draw latents, a row of which nothing is observed.
         """
-        return read(data, self.in_rows, self.columns)
+        rows = read(data, self.in_rows, self.columns)
+        if isinstance(rows, Arrays) and any(local.random for local in (self.local or {}).values()):
+            require_observed(rows, self.in_rows)
+        return rows
 
     def rows(self, data: Any) -> Arrays:
         """Returns data as rows in memory."""

@@ -193,7 +193,7 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
         at: statistics of everything else in one row, for shapes.
 
     Raises:
-        ValueError: for a network that nothing calls, or one with a state (batch statistics).
+        ValueError: for a network that nothing calls, one without inputs, or one with a state (batch statistics).
 
     Examples:
         >>> import jax, lamu
@@ -212,6 +212,8 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
             continue
         here = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
         x = jnp.zeros_like(call.arguments(here))[None]
+        if x.size < 1:
+            raise ValueError(f"the network {name!r} is called with no numbers; give what it reads at least one entry")
         weights[name], state = site.network.init(jax.random.fold_in(key, numbers[name]), x, sum(site.widths))
         if jax.tree.leaves(state):
             raise ValueError(

@@ -7,6 +7,7 @@ where the outputs f have a mean and a variance under the belief, each entry by i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Statistics
 from lamu.likelihoods import Likelihood
 from lamu.record import record, static
+from lamu.supports import TwoClasses
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["AtMean", "Observed", "Potential", "Quadrature"]
@@ -212,8 +214,18 @@ class Potential(Factor):
         return at.statistics.get("likelihood", {}).get(self.name, {})
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for targets that the likelihood cannot have."""
-        self.likelihood.support.check(value[observed], f"{name}, of {self.likelihood.name},")
+        """Raises a ValueError for targets that the likelihood cannot have, or more of them than there are outputs."""
+        support = self.likelihood.support
+        if isinstance(support, TwoClasses) and value.ndim > 1:
+            _require_bits(f"{name}, of {self.likelihood.name},", value, observed)
+        support.check(value[observed], f"{name}, of {self.likelihood.name},")
+        if value.ndim > 1 and self.outputs.shape is not None:
+            entries, given = math.prod(value.shape[1:]), math.prod(self.outputs.shape)
+            if given not in (entries * self._width, self.likelihood.outputs(value[:1])):
+                raise ValueError(
+                    f"a row of {name} has {entries} entries, and {self.likelihood.name} is given {given} outputs for "
+                    f"them; give the network outputs={entries * self._width}"
+                )
 
     def sample(self, key: RandomKey, at: Environment) -> Array:
         """Returns a draw of the targets of a row, in the shape of the outputs of one target each.
@@ -232,6 +244,18 @@ class Potential(Factor):
         rows = jnp.reshape(f, (-1, self._width))
         mean, variance = self.likelihood.mean(dispersions, rows), self.likelihood.variance(dispersions, rows)
         return jnp.reshape(mean, f.shape), jnp.reshape(variance, f.shape)
+
+
+def _require_bits(name: str, value: np.ndarray, observed: np.ndarray) -> None:
+    """Raises a ValueError for entries that are neither 0 nor 1: grey values, which can be cut or taken as they are."""
+    wrong = observed & (value != 0) & (value != 1)
+    if wrong.any():
+        low, high = value[observed].min(), value[observed].max()
+        raise ValueError(
+            f"the target in row {np.argwhere(wrong)[0][0]} is {value[wrong][0]:g}, and {name} takes 0 and 1; its "
+            f"values lie between {low:g} and {high:g}: cut them to bits, y > {(low + high) / 2:g}, or divide them by "
+            f"{high:g} and take Gaussian()"
+        )
 
 
 def _by_entry(dispersions: Params, count: int) -> Params:

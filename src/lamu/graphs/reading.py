@@ -15,7 +15,7 @@ from lamu.data.stream import Stream
 from lamu.graphs.program import Site
 from lamu.graphs.words import WordsFactor
 
-__all__ = ["read"]
+__all__ = ["read", "require_observed"]
 
 
 def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays | Stream:
@@ -57,6 +57,37 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
         raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
     rows = Arrays.named(flat, names, missing=True)
     return replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
+
+
+def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
+    """Raises a ValueError for a row of which every entry is missing: there is nothing that its latents explain.
+
+    Args:
+        rows: rows that were read.
+        sites: the sites of a row.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> from lamu.graphs.program import Site
+        >>> from lamu.graphs.reading import read, require_observed
+        >>> sites = (Site("y", graphs.Normal(0.0, 1.0), (), True),)
+        >>> require_observed(read({"y": jnp.array([1.0, jnp.nan])}, sites, ()), sites)
+        Traceback (most recent call last):
+            ...
+        ValueError: row 1 has no entry that is observed; drop it, or draw new rows by lamu.latent.generate(posterior, n)
+    """
+    fields = {field for site in sites for field in _fields(site)}
+    parts = [part for name, part in rows.y.items() if name in fields]
+    if not all(isinstance(part, Incomplete) for part in parts):
+        return
+    seen = [np.asarray(part.observed).reshape(len(part.observed), -1).any(axis=1) for part in parts]
+    empty = np.flatnonzero(~np.any(seen, axis=0))
+    if len(empty):
+        raise ValueError(
+            f"row {empty[0]} has no entry that is observed; drop it, or draw new rows by "
+            "lamu.latent.generate(posterior, n)"
+        )
 
 
 def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:

@@ -30,6 +30,11 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
     """
     latents = {site.name: site for site in row.latent}
     for other in given:
+        if other in row.data and other not in latents:
+            raise ValueError(
+                f"the local of {name!r} is given {other!r}, which every row holds; leave it out of given, since an "
+                "encoder reads all that a row holds"
+            )
         if other not in latents or other == name:
             known = ", ".join(n for n in latents if n != name) or "none"
             raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")

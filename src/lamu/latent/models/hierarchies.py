@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamu.graphs.graph import Graph
-from lamu.graphs.network import exp
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
 from lamu.latent.locals import Amortised
@@ -25,10 +24,13 @@ def DeepLatentGaussian(
     hidden: tuple[int, ...] = (200,),
     likelihood: Likelihood = _PIXELS,
 ) -> Graph:
-    r"""Returns a deep latent Gaussian model, \(z_L \sim N(0, I)\), \(z_l \mid z_{l+1} \sim N(m_l, 1/\tau_l)\), y | z₁.
+    r"""Returns a deep latent Gaussian model: layers of independent latents, each added to what the layer above makes.
 
-    The means and log precisions of a layer are a network of the layer above. The encoders go from the top down: that
-    of \(z_L\) reads y, and that of \(z_l\) reads y and \(z_{l+1}\). Latents are called z1, z2, … from the data up.
+    \[ z_l \sim N(0, I), \qquad h_L = z_L, \qquad h_l = \big(T_l(h_{l+1}),\, z_l\big), \qquad y \sim p(y \mid f(h_1)) \]
+
+    The paper adds the two parts, \(h_l = T_l(h_{l+1}) + G_l z_l\); here the first kernel of the next network has both
+    sums. Because the latents are independent, so are their beliefs, \(q(z \mid y) = \prod_l q(z_l \mid y)\), and every
+    divergence has a closed form. Latents are called z1, z2, … from the data up.
 
     Data: `{"y": [N, outputs]}`, NaN where missing.
 
@@ -53,14 +55,12 @@ def DeepLatentGaussian(
     depth = len(latents)
 
     def program(m: Program) -> None:
-        ups = {n: m.network(f"up{n}", MLP(hidden), outputs=(latents[n - 1],) * 2) for n in range(depth - 1, 0, -1)}
+        ups = {n: m.network(f"up{n}", MLP(hidden), outputs=latents[n - 1]) for n in range(depth - 1, 0, -1)}
         decode = m.network("decode", MLP(hidden), outputs=outputs)
         with m.rows():
-            z: Any = m.sample(f"z{depth}", Normal(jnp.zeros(latents[-1]), 1.0))
+            h: tuple[Any, ...] = (m.sample(f"z{depth}", Normal(jnp.zeros(latents[-1]), 1.0)),)
             for n, up in ups.items():
-                mean, log_precision = up(z)
-                z = m.sample(f"z{n}", Normal(mean, precision=exp(log_precision)))
-            m.sample("y", likelihood(decode(z)))
+                h = (up(*h), m.sample(f"z{n}", Normal(jnp.zeros(latents[n - 1]), 1.0)))
+            m.sample("y", likelihood(decode(*h)))
 
-    above = {n: (f"z{n + 1}",) if n < depth else () for n in range(depth, 0, -1)}
-    return Graph(program, local={f"z{n}": Amortised(MLP(hidden), given=given) for n, given in above.items()})
+    return Graph(program, local={f"z{n}": Amortised(MLP(hidden)) for n in range(depth, 0, -1)})

@@ -24,27 +24,43 @@ def SemiSupervised(
     hidden: tuple[int, ...] = (500,),
     weight: float = 0.1,
     likelihood: Likelihood = _PIXELS,
+    labelled: float = 1.0,
 ) -> Graph:
     r"""Returns model M2: a class c and a style z, \(c \sim \mathrm{Cat}(1/K)\), \(z \sim N(0, I)\), y | c, z.
 
+    \[ \mathcal J = \sum_{\text{labelled}} \mathcal L(y, c) + \sum_{\text{others}} \mathcal U(y)
+       + \alpha N\, \frac{1}{N_l} \sum_{\text{labelled}} \log q(c \mid y) \]
+
     Data: `{"y": [N, outputs], "c": [N]}`, c from zero, NaN where a row has no label. `posterior.local(rows)["c"].mean`
     are the probabilities of the classes.
+
+    The classifier learns from labels by the last term alone, which must grow as labels become few: give `labelled`.
+    Where labels are rare, repeat their rows with a `weight` of one over the number of copies, so that every batch holds
+    some; the sum stays the same.
 
     Args:
         classes: K.
         latents: numbers of z.
         outputs: numbers that the decoder returns.
         hidden: the widths of the hidden layers of every network.
-        weight: α, what the classifier's log probability of a label counts beside the bound of the row.
+        weight: α, what the average log probability of a label counts beside the bounds of all rows, a row.
         likelihood: p(y | f), of one entry.
+        labelled: \(N_l / N\), the share of the rows that have a label.
 
-    Source: Kingma, Rezende, Mohamed & Welling (2014), equations 6 to 9.
+    Raises:
+        ValueError: for a share that is not above 0 and at most 1, or a negative weight.
+
+    Source: Kingma, Rezende, Mohamed & Welling (2014), equations 6 to 9, with their α = 0.1.
 
     Examples:
         >>> import lamu
         >>> list(lamu.latent.models.SemiSupervised(10, 20, 64).local)
         ['c', 'z']
     """
+    if not 0 < labelled <= 1:
+        raise ValueError(
+            f"labelled={labelled!r} is no share of the rows; give the rows with a label over all rows, for instance 0.1"
+        )
 
     def program(m: Program) -> None:
         decode = m.network("decode", MLP(hidden), outputs=outputs)
@@ -53,5 +69,5 @@ def SemiSupervised(
             z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
             m.sample("y", likelihood(decode(c, z)))
 
-    local = {"c": Enumerated(MLP(hidden), weight), "z": Amortised(MLP(hidden), given=("c",))}
+    local = {"c": Enumerated(MLP(hidden), weight / labelled), "z": Amortised(MLP(hidden), given=("c",))}
     return Graph(program, local=local)
