@@ -45,6 +45,7 @@ TESTED_ELSEWHERE = {
     "test_torch, test_sequences, test_dense_prediction, test_augmented, test_architectures, "
     "test_low_rank_adapter, test_safetensors",
     "lamu.plots": "test_plots",
+    "lamu.trackers": "test_trackers",
     "lamu.presets": "test_presets",
     "lamu.programs": "test_numpyro_programs",
     "lamu.protocol": "laws/protocol, test_wrappers",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         sklearn,
         supports,
         testing,
+        trackers,
         tree,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
@@ -141,6 +142,7 @@ __all__ = [
     "sklearn",
     "supports",
     "testing",
+    "trackers",
     "tree",
 ]
 
