@@ -376,3 +376,13 @@ def _doctor(as_json: _Json = False) -> None:
     from lamu.cli.doctor import doctor
 
     doctor(as_json)
+
+
+@app.command("play")
+def _play(
+    port: Annotated[int, typer.Option(metavar="N", help="The port of this machine; 0 for any that is free.")] = 8765,
+) -> None:
+    """Open the playground: algorithms moving on targets of two numbers, in a browser on this machine."""
+    from lamu.playground import serve
+
+    serve(port, lambda address: typer.echo(f"The playground is at {address} until Ctrl-C."))
