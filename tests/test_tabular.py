@@ -36,6 +36,18 @@ def test_pieces_interpolate_between_quantiles_and_categories_stand_apart():
     np.testing.assert_allclose(cut.mean(axis=0), 0.0, atol=1e-5)
 
 
+def test_encoded_columns_are_what_the_columns_read():
+    x = jnp.asarray(X, jnp.float32)
+    encoded, readings = COLUMNS.encode(x)
+    network, params = TableNetwork(COLUMNS, (5,)), TableNetwork(COLUMNS, (5,)).init(jax.random.key(0), x, 2)[0]
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)
+    ahead = TableNetwork(encoded, (5,))
+    assert jax.tree.map(jnp.shape, ahead.init(jax.random.key(0), readings, 2)[0]) == jax.tree.map(jnp.shape, params)
+    np.testing.assert_array_equal(
+        ahead.apply(params, {}, readings, None, False)[0], network.apply(params, {}, x, None, False)[0]
+    )
+
+
 def test_columns_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="4 columns and x has 3"):
         Columns.of(X[:, :3], LEVELS)

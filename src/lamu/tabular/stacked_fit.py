@@ -38,6 +38,7 @@ __all__ = ["StackedFit", "fit_table"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STEPS, _STRETCHES, _BATCH, _RATE = 1500, 15, 128, 0.01
+_ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
@@ -129,9 +130,13 @@ def fit_table(
     full = rows.full().padded(rows_padded(count))
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
     constant = constant_of(likelihood, full)
+    read, training = network, full
+    if count * (columns.smooth_width + columns.piece_count) <= _ENCODED:
+        encoded, readings = columns.encode(full.x)
+        read, training = replace(network, columns=encoded), replace(full, x=readings)
     found: list[_Found] = []
-    for own, candidates in ((replace(network, widths=()), small), (network, large)):
-        found += _fitted(own, likelihood, candidates, full, parts, steps, seed, means, constant)
+    for own, candidates in ((replace(read, widths=()), small), (read, large)):
+        found += _fitted(own, likelihood, candidates, training, parts, steps, seed, means, constant)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
