@@ -60,6 +60,7 @@ def test_rows_are_judged_by_models_that_have_not_seen_them() -> None:
         (NUMBERS, F + 0.5 * RANDOM.normal(size=ROWS), "numbers", None),
         (NUMBERS, np.round(100 + 10 * F + 5 * RANDOM.normal(size=ROWS)), "large counts", None),
         (GRADES, np.digitize(F + RANDOM.logistic(size=ROWS), [-1.0, 0.3, 1.5]), "whole-numbered classes", "ordinal"),
+        (GRADES, np.array([2, 0, 3, 1])[np.digitize(F, [-1.0, 0.0, 1.0])], "classes", None),
     ],
 )
 def test_the_right_likelihood_is_chosen(encoding, y, kind, chosen) -> None:

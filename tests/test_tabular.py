@@ -13,6 +13,7 @@ from lamu.networks import Columns, TableNetwork
 from lamu.predictives import Sampled
 from lamu.tabular.candidates import ADDITIVE, NETWORKS, Candidate, candidates_for
 from lamu.tabular.constant import constant_of
+from lamu.tabular.noise import noise_factor
 from lamu.tabular.training import order_of, rows_padded
 
 RANDOM = np.random.default_rng(0)
@@ -34,6 +35,18 @@ def test_pieces_interpolate_between_quantiles_and_categories_stand_apart():
     np.testing.assert_array_equal(smooth[:, 3:], X[:, 3, None] == np.arange(1, 4))
     assert np.abs(smooth[:, 1]).max() < 3.0 < np.abs(X[:, 1]).max()  # the heavy tail is levelled
     np.testing.assert_allclose(cut.mean(axis=0), 0.0, atol=1e-5)
+
+
+def test_encoded_columns_are_what_the_columns_read():
+    x = jnp.asarray(X, jnp.float32)
+    encoded, readings = COLUMNS.encode(x)
+    network, params = TableNetwork(COLUMNS, (5,)), TableNetwork(COLUMNS, (5,)).init(jax.random.key(0), x, 2)[0]
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)
+    ahead = TableNetwork(encoded, (5,))
+    assert jax.tree.map(jnp.shape, ahead.init(jax.random.key(0), readings, 2)[0]) == jax.tree.map(jnp.shape, params)
+    np.testing.assert_array_equal(
+        ahead.apply(params, {}, readings, None, False)[0], network.apply(params, {}, x, None, False)[0]
+    )
 
 
 def test_columns_refuse_what_does_not_fit():
@@ -110,6 +123,35 @@ def test_held_rows_do_not_teach():
     x, y = RANDOM.normal(size=(60, 3)), RANDOM.normal(size=60)
     found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=2, steps=300)
     assert min(found.nll.values()) > 0.5 * np.log(2 * np.pi * y.var()) + 0.5 - 0.1
+
+
+def test_noise_narrows_by_what_averaging_over_folds_gains():
+    """Members err by the noise and a part of their own, which their mean loses; a deviation knows both."""
+    rows, folds = 4000, 5
+    random = np.random.default_rng(1)
+    own, fold = 0.5 * random.normal(size=(1, folds, rows, 1)), np.arange(rows) % folds
+    y = random.normal(size=(rows, 1))
+    deviations = np.full((1, folds, rows, 1), np.sqrt(1.25))
+    factor = noise_factor(own, deviations, y, fold, np.ones(1))
+    # Held-out rows alone would ask for one: 0.02 is four standard errors of the variance of 4,000 rows.
+    assert factor**2 == pytest.approx(1.0 - 0.25 * 0.8 / 1.25, abs=0.1)
+    assert noise_factor(own, 2 * deviations, y, fold, np.ones(1)) == pytest.approx(factor / 2, abs=0.05)
+    agreed = noise_factor(0 * own, deviations, y, fold, np.ones(1))
+    assert agreed == pytest.approx(np.sqrt(1 / 1.25), abs=0.05)
+    # However far members are apart, half of the variance stays.
+    wild = noise_factor(10 * own, deviations, y, fold, np.ones(1))
+    held = np.sqrt(np.mean((y - 10 * own[0, fold, np.arange(rows)]) ** 2) / 1.25)
+    assert wild == pytest.approx(np.sqrt(0.5) * min(held, 4.0), abs=0.15)
+
+
+def test_intervals_of_a_stack_cover_new_rows_as_often_as_they_say():
+    x = RANDOM.normal(size=(1200, 2))
+    y = np.sin(2 * x[:, 0]) + 0.3 * RANDOM.normal(size=1200)
+    found = lamu.fit_table(x[:200], y[:200], lamu.likelihoods.Gaussian(), folds=3, steps=300)
+    assert isinstance(found.posterior.model.likelihood.base, lamu.likelihoods.HeteroscedasticGaussian)
+    assert found.posterior.model.likelihood.base.factor != 1.0
+    # 0.06 is of the 200 rows that choose the noise; the coverage of 1,000 new rows has a standard error of 0.01.
+    assert lamu.scores.coverage(found.posterior.predict(x[200:]), y[200:]) == pytest.approx(0.9, abs=0.06)
 
 
 def test_noise_may_vary_only_where_there_is_one():

@@ -87,16 +87,17 @@ class Noise:
 
 @dataclass(frozen=True)
 class OwnNoise:
-    """y ~ N(shift + stretch f₁, stretch² σ²), σ the softplus of f₂, one at zero."""
+    """y ~ N(shift + stretch f₁, stretch² σ²), σ the softplus of f₂, the factor at zero."""
 
     shift: float = 0.0
     stretch: float = 1.0
+    factor: float = 1.0
 
     def log_prob(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return stats.norm.logpdf(y, self.shift + self.stretch * f[:, 0], self.width(f))
 
     def width(self, f: np.ndarray) -> np.ndarray:
-        return self.stretch * (1e-6 + np.log1p((np.e - 1) * np.exp(f[:, 1])))
+        return self.stretch * self.factor * (1e-6 + np.log1p((np.e - 1) * np.exp(f[:, 1])))
 
     def support(self, f: np.ndarray) -> tuple[np.ndarray, Any]:
         line = np.linspace(-12.0, 12.0, 601)
@@ -180,6 +181,13 @@ heteroscedastic = row(
     HeteroscedasticGaussian(),
     "regression continuous smooth entropy",
     **example(OwnNoise(), 2, ONE),
+)
+heteroscedastic_narrowed = row(
+    "likelihoods",
+    "HeteroscedasticGaussian narrowed",
+    HeteroscedasticGaussian(factor=0.6),
+    "regression continuous smooth entropy",
+    **example(OwnNoise(factor=0.6), 2, ONE),
 )
 heteroscedastic_scaled = row(
     "likelihoods",

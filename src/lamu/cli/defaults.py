@@ -138,7 +138,7 @@ def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
         >>> from lamu.cli.defaults import likelihood_for
         >>> from lamu.data import Encoding
         >>> likelihood_for(Encoding("y", "regression", (), ("a",)), "heteroscedastic")
-        HeteroscedasticGaussian()
+        HeteroscedasticGaussian(factor=1.0)
     """
     found = _named(encoding, name)
     brought = dict(encoding.beside)

@@ -124,7 +124,7 @@ def likelihood_of(name: str) -> Likelihood:
     Examples:
         >>> from lamu.cli.outside import likelihood_of
         >>> likelihood_of("lamu.likelihoods:HeteroscedasticGaussian")
-        HeteroscedasticGaussian()
+        HeteroscedasticGaussian(factor=1.0)
     """
     found = named_object(name, "--likelihood")
     if callable(found) and not isinstance(found, Likelihood):

@@ -17,6 +17,7 @@ _FEWEST_ROWS = 30
 _SKEWED, _HEAVY = 0.5, 2.0  # of residuals: what a Gaussian has not
 _LARGE = 5  # counts from here on that are not skewed are nearly Gaussian
 _ORDERED = 4  # classes from which whole-numbered labels may have an order that matters
+_KNOWN = 10  # rows from which the mean of a class says where it lies
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]
     """Returns what the target is, and the few likelihoods that suit it, the task's own first.
 
     Gates that cost nothing come first: a target whose residuals, by least squares, are as symmetric and as light in
-    their tails as normal ones keeps its Gaussian.
+    their tails as normal ones keeps its Gaussian, and whole-numbered classes whose fitted means, by least squares of
+    the numbers, do not rise with them have no order.
 
     Args:
         encoding: what the columns and the target are.
@@ -57,7 +59,8 @@ def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]
     x, y = np.asarray(x, float), np.asarray(y, float)
     if encoding.task == "classes":
         labels = encoding.labels
-        ordered = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
+        whole = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
+        ordered = whole and _rising(x, y)
         return ("whole-numbered classes", ("categorical", "ordinal")) if ordered else ("classes", ("categorical",))
     if encoding.task == "binary" or len(y) < _FEWEST_ROWS:
         return "two classes", ()
@@ -138,10 +141,21 @@ def told_beside(encoding: Encoding, y: Any) -> Chosen:
     return Chosen(chosen, why, {})
 
 
+def _rising(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether the mean that least squares fits to a class rises with its number."""
+    fitted = _fitted(x, y)
+    means = [fitted[y == label].mean() for label in np.unique(y) if (y == label).sum() >= _KNOWN]
+    return bool(np.all(np.diff(means) > 0))
+
+
+def _fitted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    design = np.column_stack([np.ones(len(y)), x])
+    return design @ np.linalg.lstsq(design, y, rcond=None)[0]
+
+
 def _shape(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Skewness and excess kurtosis of the residuals of least squares."""
-    design = np.column_stack([np.ones(len(y)), x])
-    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    residual = y - _fitted(x, y)
     deviation = residual.std()
     if deviation <= 1e-9 * (1.0 + np.abs(y).max()):
         return 0.0, 0.0

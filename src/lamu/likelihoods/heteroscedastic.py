@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from lamu.likelihoods.gaussian import Gaussian
 from lamu.likelihoods.interface import Likelihood
@@ -23,13 +25,19 @@ _ONE = 0.5413248546129181  # softplus of it is one
 class HeteroscedasticGaussian(Likelihood):
     r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
-    \[ \sigma_k = 10^{-6} + \log(1 + e^{f_{K+k} + c}), \qquad c = \log(e - 1) \]
+    \[ \sigma_k = \tau \, (10^{-6} + \log(1 + e^{f_{K+k} + c})), \qquad c = \log(e - 1) \]
 
     The network has two outputs a target: first the K means, then one number for each deviation, which is one at zero,
     grows like that number above and falls like its exponential below. An exponential throughout would let one long step
     widen the noise so far that no gradient brings it back. The targets are `[batch]` where there is one, `[batch, K]`
     where there are several. There are no dispersions: the prior on the weights is all that keeps the deviations from
     following single rows. Not concave in f jointly.
+
+    Attributes:
+        factor: τ, of every deviation; `lamu.fit_table` sets it by held-out rows.
+
+    Raises:
+        ValueError: for a factor that is not positive and finite.
 
     Source: Nix & Weigend (1994); Lakshminarayanan, Pritzel & Blundell (2017), equation 1.
 
@@ -41,7 +49,13 @@ class HeteroscedasticGaussian(Likelihood):
         [1.0, 100.54]
     """
 
+    factor: Any = 1.0
+
     support = Real()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.factor, Tracer) and not np.all(np.isfinite(self.factor) & np.greater(self.factor, 0)):
+            raise ValueError(f"the factor {self.factor} is not positive and finite; give 1 for those of f")
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are finite numbers, `[batch]` or `[batch, targets]`."""
@@ -65,53 +79,51 @@ class HeteroscedasticGaussian(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
-        noise = _noise(f)
+        noise = self._noise(f)
         return jnp.sum(noise.log_prob(jnp.reshape(y, noise.loc.shape).astype(f.dtype)), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\operatorname{diag}(1, 2 \sigma_k'^2) / \sigma_k^2\), `[batch, outputs, outputs]`."""
-        _, scale = _halves(f)
-        slope = jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
+        _, scale = self._halves(f)
+        slope = jnp.asarray(self.factor, f.dtype) * jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
         return jax.vmap(jnp.diag)(jnp.concatenate([scale**-2, 2 * (slope / scale) ** 2], axis=-1))
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns the first half of f, in the target's shape."""
-        return _target(_halves(f)[0])
+        return _target(self._halves(f)[0])
 
     def variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sigma_k^2\) in the target's shape."""
-        return _target(_halves(f)[1] ** 2)
+        return _target(self._halves(f)[1] ** 2)
 
     def entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
-        return jnp.sum(_noise(f).entropy(), axis=-1)
+        return jnp.sum(self._noise(f).entropy(), axis=-1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         r"""Returns one draw a row, in the target's shape."""
-        noise = _noise(f)  # its own draw would have the default dtype, which need not be that of f
+        noise = self._noise(f)  # its own draw would have the default dtype, which need not be that of f
         return _target(noise.loc + noise.scale * jax.random.normal(key, noise.loc.shape, f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the normal distribution function, output by output, in the target's shape."""
-        noise = _noise(f)
+        noise = self._noise(f)
         return _target(noise.cdf(jnp.reshape(y, noise.loc.shape).astype(f.dtype)))
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
         """Returns None: with Gaussian f the target is no Gaussian."""
         return
 
+    def _noise(self, f: Array) -> Any:
+        """The distribution of every target, `[batch, targets]`."""
+        from numpyro.distributions import Normal
 
-def _noise(f: Array) -> Any:
-    """The distribution of every target, `[batch, targets]`."""
-    from numpyro.distributions import Normal
+        return Normal(*self._halves(f))
 
-    return Normal(*_halves(f))
-
-
-def _halves(f: Array) -> tuple[Array, Array]:
-    """The means and the deviations, each `[batch, targets]`."""
-    mean, wide = jnp.split(f, 2, axis=-1)
-    return mean, _NARROWEST + jax.nn.softplus(wide + _ONE)
+    def _halves(self, f: Array) -> tuple[Array, Array]:
+        """The means and the deviations, each `[batch, targets]`."""
+        mean, wide = jnp.split(f, 2, axis=-1)
+        return mean, jnp.asarray(self.factor, f.dtype) * (_NARROWEST + jax.nn.softplus(wide + _ONE))
 
 
 def _target(columns: Array) -> Array:

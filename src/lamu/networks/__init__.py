@@ -2,7 +2,7 @@
 
 from lamu.networks.augmented import Augmented, InputNoise
 from lamu.networks.batch_norm import BatchNorm
-from lamu.networks.columns import Columns
+from lamu.networks.columns import Columns, EncodedColumns
 from lamu.networks.convolutional import ConvNet
 from lamu.networks.convolutions import holds_convolutions, loops_well
 from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
@@ -43,6 +43,7 @@ __all__ = [
     "ConvNet",
     "Dropout",
     "Embedded",
+    "EncodedColumns",
     "Equinox",
     "Evaluated",
     "EveryStep",

@@ -11,7 +11,7 @@ import numpy as np
 from lamu.record import record, static
 from lamu.typing import Array
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "EncodedColumns"]
 
 _HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
 _LIMIT = 3.0  # where the robust scaling of such a column levels off
@@ -113,6 +113,26 @@ class Columns:
         """How many columns are cut."""
         return len(set(self.owner))
 
+    def encode(self, x: Array) -> tuple[EncodedColumns, Array]:
+        """Returns both readings side by side, `[batch, smooth_width + piece_count]`, and what reads them.
+
+        A training run takes every row many times, and a gather of encoded rows costs less than encoding them again.
+
+        Args:
+            x: inputs `[batch, D]`.
+
+        Examples:
+            >>> import jax.numpy as jnp
+            >>> from lamu.networks import Columns
+            >>> x = jnp.arange(8.0)[:, None]
+            >>> columns = Columns.of(x, pieces=2)
+            >>> encoded, readings = columns.encode(x)
+            >>> readings.shape, bool((encoded.read(readings)[1] == columns.read(x)[1]).all())
+            ((8, 3), True)
+        """
+        readings = jnp.concatenate(self.read(x), axis=1)
+        return EncodedColumns(self.smooth_width, self.piece_count, self.numbers_with_pieces), readings
+
     def read(self, x: Array) -> tuple[Array, Array]:
         """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
 
@@ -136,6 +156,29 @@ class Columns:
                 parts.append((x[:, column, None] == jnp.arange(1, count + 1, dtype=x.dtype)[None]).astype(x.dtype))
         pieces = 2.0 * jnp.clip((x[:, np.array(self.owner, int)] - lower) / width, 0.0, 1.0) - centre
         return jnp.concatenate(parts, axis=1), pieces
+
+
+@record
+class EncodedColumns:
+    """Columns that `Columns.encode` has read: smooth readings and pieces stand side by side.
+
+    Attributes:
+        smooth_width: how many smooth readings there are.
+        piece_count: how many pieces there are.
+        numbers_with_pieces: how many columns are cut.
+    """
+
+    smooth_width: int = static()
+    piece_count: int = static()
+    numbers_with_pieces: int = static()
+
+    def read(self, x: Array) -> tuple[Array, Array]:
+        """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
+
+        Args:
+            x: both side by side.
+        """
+        return x[:, : self.smooth_width], x[:, self.smooth_width :]
 
 
 def _scaling(values: np.ndarray) -> tuple[float, float, float]:

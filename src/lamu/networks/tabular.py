@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.networks.activations import ACTIVATIONS, require_activation
-from lamu.networks.columns import Columns
+from lamu.networks.columns import Columns, EncodedColumns
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating, require_widths
 from lamu.record import record, static
@@ -53,7 +53,7 @@ class TableNetwork(Network):
         (442, 1)
     """
 
-    columns: Columns
+    columns: Columns | EncodedColumns
     widths: tuple[int, ...] = static(default=(64, 64))
     activation: str = static(default="relu")
 

@@ -31,6 +31,7 @@ from lamu.predictives import Sampled
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for
 from lamu.tabular.constant import constant_of
+from lamu.tabular.noise import noise_factor
 from lamu.tabular.training import Members, Path, order_of, rows_padded, train
 from lamu.typing import Params
 
@@ -38,7 +39,9 @@ __all__ = ["StackedFit", "fit_table"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STEPS, _STRETCHES, _BATCH, _RATE = 1500, 15, 128, 0.01
+_ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
+_JUDGES = 20_000  # rows whose held-out predictions say how wide the noise is
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -129,9 +132,13 @@ def fit_table(
     full = rows.full().padded(rows_padded(count))
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
     constant = constant_of(likelihood, full)
+    read, training = network, full
+    if count * (columns.smooth_width + columns.piece_count) <= _ENCODED:
+        encoded, readings = columns.encode(full.x)
+        read, training = replace(network, columns=encoded), replace(full, x=readings)
     found: list[_Found] = []
-    for own, candidates in ((replace(network, widths=()), small), (network, large)):
-        found += _fitted(own, likelihood, candidates, full, parts, steps, seed, means, constant)
+    for own, candidates in ((replace(read, widths=()), small), (read, large)):
+        found += _fitted(own, likelihood, candidates, training, parts, steps, seed, means, constant)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
@@ -139,6 +146,11 @@ def fit_table(
     nll = -np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1).mean()
     best = found[int(np.argmax(weights))]
     posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
+    if means is not None:
+        members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
+        factor = _noise_factor(Model(read, likelihood), members, training, parts, weights[weights > 0])
+        wide: Any = Scaled(HeteroscedasticGaussian(factor), likelihood.shift, likelihood.scale)
+        posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
     return StackedFit(
         posterior,
         {each.candidate.name: float(weight) for each, weight in zip(found, weights, strict=True)},
@@ -228,6 +240,27 @@ def _mixture(
     log_weights = np.repeat([np.log(weight / folds) for _, weight in kept], folds)
     belief = Ensemble(Point(stacked), jnp.asarray(log_weights, batch.mask.dtype))
     return Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
+
+
+def _noise_factor(
+    model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
+) -> float:
+    """Returns the factor of the noise of a mixture, by the rows of each fold, 20,000 in all at most."""
+    parts = [part[: _JUDGES // len(parts)] for part in parts]
+    rows = np.concatenate(parts)
+    fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    x, y = batch.x[rows], np.asarray(batch.y, float)[rows]
+    outputs = jax.jit(lambda members: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members))(members)
+    mean = jax.vmap(lambda f: model.likelihood.mean({}, f))(outputs)
+    deviation = jax.vmap(lambda f: model.likelihood.variance({}, f))(outputs) ** 0.5
+    shape = (len(weights), len(parts), len(rows), -1)
+    return noise_factor(
+        np.asarray(mean, float).reshape(shape),
+        np.asarray(deviation, float).reshape(shape),
+        y.reshape(len(rows), -1),
+        fold,
+        weights,
+    )
 
 
 def _completed(params: Params, like: Params, folds: int) -> Params:
