@@ -11,7 +11,7 @@ import pytest
 
 from lamu.cli import comparing, printing
 from lamu.cli.closeness import FLOOR
-from lamu.cli.training import Request
+from lamu.cli.request import Request
 from lamu.cli.worker import contest, main
 from tests.command_line import assert_refused, csv_of, runner
 

@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 
 from lamu.cli import main
-from lamu.cli.training import Request, fingerprint, learning_rows
+from lamu.cli.fingerprints import fingerprint
+from lamu.cli.request import Request, learning_rows
 from lamu.cli.worker import contest
 
 rng = np.random.default_rng(4)

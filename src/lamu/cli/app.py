@@ -219,7 +219,8 @@ def _fit(
     from lamu.cli.output_dir import refuse_existing
 
     refuse_existing(out, force)
-    from lamu.cli.training import Request, train
+    from lamu.cli.request import Request
+    from lamu.cli.training import train
     from lamu.memory import within
 
     request = Request(
@@ -310,7 +311,7 @@ def _compare(
 ) -> None:
     """Compare algorithms on the same rows with the same budget."""
     from lamu.cli.comparing import compare
-    from lamu.cli.training import Request
+    from lamu.cli.request import Request
 
     if temperature is None and (by == "evidence" or reference is not None):
         temperature = 1.0  # evidence, and closeness to a sampler, are of Bayes' rule itself

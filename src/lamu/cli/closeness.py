@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.cli.printing import show_line, show_table
 from lamu.cli.recipes import find, settings_of
-from lamu.cli.training import Request, learning_rows
+from lamu.cli.request import Request, learning_rows
 from lamu.data import Arrays
 from lamu.families import Draws
 from lamu.posterior import Posterior, load

@@ -19,8 +19,8 @@ from lamu.cli.defaults import DEFAULT, likelihood_for
 from lamu.cli.output_dir import refuse_existing, refuse_unwritable
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, parse, recipes
+from lamu.cli.request import Request, learning_rows
 from lamu.cli.target_choice import Chosen
-from lamu.cli.training import Request, learning_rows
 from lamu.cli.versions import package_versions
 from lamu.cli.worker import equal_budget
 from lamu.data import Arrays

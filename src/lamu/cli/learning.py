@@ -1,4 +1,4 @@
-"""The three ways in which `lamu fit` and `lamu compare` learn: a table's candidates, folds, and one run."""
+"""The two ways in which `lamu fit` and `lamu compare` learn: a table's candidates, and runs of an algorithm."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from lamu.cli.defaults import likelihood_for
 from lamu.cli.planning import plan
+from lamu.cli.request import Request
 from lamu.data import Encoding
 from lamu.folds import fit_folds, folds_for
 from lamu.model import Model
@@ -15,7 +16,7 @@ from lamu.prior_scale import fit_prior_scale
 from lamu.protocol import Algorithm
 from lamu.tabular import fit_table
 
-__all__ = ["Candidates", "Folds", "Learned", "OneRun", "Way", "way_of"]
+__all__ = ["Candidates", "Learned", "Runs", "way_of"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ class Candidates:
     """The candidates of `lamu.fit_table`, mixed.
 
     Attributes:
-        request: a `lamu.cli.training.Request`.
+        request: what was asked.
         encoding: what the columns and the target are.
         likelihood: its name; None for the task's own.
         folds: how many folds.
     """
 
-    request: Any
+    request: Request
     encoding: Encoding
     likelihood: str | None
     folds: int
@@ -100,20 +101,22 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Folds:
-    """An ensemble over folds, each member stopped by its own fold.
+class Runs:
+    """Runs of one algorithm: an ensemble over folds, each member stopped by its own fold, or a single run.
+
+    A single run is at the temperature and under the scale of the prior that training rows set aside choose.
 
     Attributes:
-        request: a `lamu.cli.training.Request`.
+        request: what was asked.
         model: what is fitted.
         algorithm: what fits it.
         name: the algorithm's.
         rows: the training rows.
-        folds: how many folds.
+        folds: how many folds; 0 for a single run.
         loop: options of the loop.
     """
 
-    request: Any
+    request: Request
     model: Model
     algorithm: Algorithm
     name: str
@@ -134,7 +137,7 @@ class Folds:
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
     def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
-        """Returns the ensemble.
+        """Returns the ensemble, or what the single run learned.
 
         Args:
             x: the training inputs.
@@ -142,68 +145,35 @@ class Folds:
             seed: of everything random.
             options: further ones of the loop.
         """
-        temperature = self.request.temperature or 1.0
-        options = {**self.loop, **options, "temperature": temperature}
-        found = fit_folds(self.model, (x, y), self.algorithm, folds=self.folds, seed=seed, **options)
-        return _of_runs(found, found.fits, temperature, {})
-
-
-@dataclass(frozen=True)
-class OneRun(Folds):
-    """One run, at the temperature and under the scale of the prior that training rows set aside choose."""
-
-    def learn(self, x: Any, y: Any, seed: int, options: Mapping[str, Any]) -> Learned:
-        """Returns what it learned.
-
-        Args:
-            x: the training inputs.
-            y: the training targets.
-            seed: of everything random.
-            options: further ones of the loop.
-        """
-        loop = {**self.loop, **options}
-        temperature, tried = self.request.temperature_for(self.model, (x, y), self.algorithm, seed, loop)
-        found = fit_prior_scale(self.model, (x, y), self.algorithm, seed=seed, temperature=temperature, **loop)
+        data, loop = (x, y), {**self.loop, **options}
+        if self.folds:
+            temperature, tried = self.request.temperature or 1.0, {}
+            found = fit_folds(
+                self.model, data, self.algorithm, folds=self.folds, seed=seed, temperature=temperature, **loop
+            )
+            return _of_runs(found, found.fits, temperature, tried)
+        temperature, tried = self.request.temperature_for(self.model, data, self.algorithm, seed, loop)
+        found = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
         return _of_runs(found, (found.fit,), temperature, tried)
 
 
-Way = Candidates | Folds | OneRun
-
-
-def way_of(
-    request: Any,
-    encoding: Encoding,
-    likelihood: str | None,
-    model: Model,
-    algorithm: Algorithm,
-    name: str,
-    rows: int,
-    folds: int,
-    loop: Mapping[str, Any],
-    default: bool,
-) -> Way:
+def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
     """Returns how a request learns.
 
     The candidates are fitted where nothing is said that they do not know: no algorithm, setting, length, batch or
     temperature, and no trials or censored rows.
 
     Args:
-        request: a `lamu.cli.training.Request`.
+        runs: those of the algorithm.
         encoding: what the columns and the target are.
         likelihood: its name; None for the task's own.
-        model: what is fitted.
-        algorithm: what fits it.
-        name: the algorithm's.
-        rows: the training rows.
-        folds: how many folds; 0 for one run.
-        loop: options of the loop.
         default: whether no algorithm was named, nor a setting of it.
     """
+    request = runs.request
     said = (request.epochs, request.batch_size, request.temperature)
     if default and all(each is None for each in said) and request.folds != 0 and not encoding.beside:
-        return Candidates(request, encoding, likelihood, request.folds or folds_for(rows))
-    kind = Folds if folds else OneRun
-    return kind(request, model, algorithm, name, rows, folds, loop)
+        return Candidates(request, encoding, likelihood, request.folds or folds_for(runs.rows))
+    return runs
 
 
 def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:

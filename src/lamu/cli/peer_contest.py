@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lamu.cli.predictions import estimates, score_rows
+from lamu.cli.request import Request, learning_rows
 from lamu.cli.target_choice import candidates
 from lamu.memory import most_held
 from lamu.tabular.peers import peer
@@ -15,18 +16,17 @@ from lamu.tabular.peers import peer
 __all__ = ["peer_contest"]
 
 
-def peer_contest(request: Any, name: str, splits: int, rows_of: Any) -> dict[str, Any]:
+def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
     """Returns what `lamu.cli.worker.contest` returns, of one of scikit-learn's models.
 
     Args:
-        request: a `lamu.cli.training.Request`.
+        request: what was asked.
         name: one of `lamu.tabular.peers.PEERS`.
         splits: how many splits.
-        rows_of: `lamu.cli.training.learning_rows`.
     """
     whole, found = request.read(), []
     for seed in range(request.seed, request.seed + splits):
-        table, train, test = rows_of(whole, request, seed)
+        table, train, test = learning_rows(whole, request, seed)
         encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
         counts = encoding.task == "regression" and candidates(encoding, x[train], y[train])[0] == "counts"
         kind, labels = "counts" if counts else encoding.task, len(encoding.labels)

@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
 from lamu.cli.outside import add_current_folder, is_outside
 from lamu.cli.predictions import columns, estimates, inputs, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
-from lamu.cli.training import fingerprint, table_fingerprint
 from lamu.data import Arrays, Encoding
 from lamu.data.table import Table, match
 from lamu.posterior import Posterior, load

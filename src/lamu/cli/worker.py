@@ -22,12 +22,12 @@ from lamu.cli.defaults import (
     default_settings,
     model_for,
 )
-from lamu.cli.learning import way_of
+from lamu.cli.learning import Runs, way_of
 from lamu.cli.peer_contest import peer_contest
 from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
-from lamu.cli.training import Request, learning_rows
+from lamu.cli.request import Request, learning_rows
 from lamu.data import Arrays
 from lamu.folds import epochs_of
 from lamu.memory import most_held
@@ -58,7 +58,7 @@ def contest(
         once; `epochs`, None for a length of its own; and `memory`, the most bytes that this process held so far.
     """
     if algorithm in PEERS:
-        return peer_contest(request, algorithm, splits, learning_rows)
+        return peer_contest(request, algorithm, splits)
     recipe = find(default_algorithm() if algorithm == DEFAULT else algorithm)
     learner = build(recipe, default_settings() if algorithm == DEFAULT else parse(settings, recipe))
     loop: dict[str, Any] = {}
@@ -75,9 +75,8 @@ def contest(
         start = time.perf_counter()
         if keep is not None and isinstance(model.prior, LearnedNormal):
             model = replace(model, prior=model.prior.at(model.prior.start))
-        way = way_of(
-            request, table.encoding, likelihood, model, learner, algorithm, len(x), folds, loop, algorithm == DEFAULT
-        )
+        runs = Runs(request, model, learner, algorithm, len(x), folds, loop)
+        way = way_of(runs, table.encoding, likelihood, default=algorithm == DEFAULT)
         learned = way.learn(x, y, seed, {})
         seconds = time.perf_counter() - start
         rows = score_rows(learned.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
