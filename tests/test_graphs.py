@@ -227,7 +227,7 @@ EVENTS = {"y": np.array([[1, 0, 0, 1], [0, 0, 1, 1]])}
     ids=["chain", "circuit", "words", "classes"],
 )
 def test_what_is_left_of_a_bound_in_the_heat_is_the_entropy(graph, data, entropies) -> None:
-    """The temperature divides log p and never the entropy: at T = 1e9 all configurations of a row's latents are alike."""
+    """The temperature divides log p and never the entropy: at T = 1e9 all configurations are alike."""
     batch = graph.read(data).full()
     beliefs = jax.jit(graph.first_beliefs)(jax.random.key(0), batch)
     np.testing.assert_allclose(row_bounds(graph, graph.moments(beliefs), batch, 1e9), entropies, atol=1e-6)
