@@ -1,7 +1,7 @@
 """Sweeps on graphs beside scikit-learn's iterations, in turn and in one process.
 
     python -m benchmarks.graphs              all of it
-    python -m benchmarks.graphs mixture      one contest: mixture, factors, holes or topics
+    python -m benchmarks.graphs mixture      one contest: mixture, factors, holes, topics or held_out
 
 A sweep of `vmp` beside an iteration: scikit-learn's time is that of a run of many iterations less that of a run of one.
 Topics need the Associated Press documents, `text/ap2246.npz` below the folder `LAMU_DATA`.
@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import psi
 from sklearn.decomposition import FactorAnalysis, LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
@@ -161,7 +162,42 @@ def topics() -> None:
     contest("topics, 2,000 × 10,473, 20 of them", ours, iterated(peer, sparse, 2))
 
 
-CONTESTS = {"mixture": mixture, "factors": factors, "holes": lambda: factors(0.2), "topics": topics}
+def held_out(splits: tuple[int, ...] = (100, 101, 102), iterations: int = 40) -> None:
+    """Perplexity of the second half of every held-out document given its first, by one evaluator for both."""
+    K = 20
+    ids, counts, sparse, V = documents(2246)
+    settings = {"doc_topic_prior": 0.05, "topic_word_prior": 0.05, "max_doc_update_iter": 200, "mean_change_tol": 1e-4}
+    graph = graphs.models.Topics(K, V, share=0.05, word=0.05)
+    for split in splits:
+        order = np.random.default_rng(split).permutation(2246)
+        train, test = order[:2000], order[2000:]
+        first, second = sparse[test].astype(float), sparse[test].astype(float)
+        first.data = np.random.default_rng(split).binomial(sparse[test].data, 0.5).astype(float)
+        second.data = second.data - first.data
+        peer = LatentDirichletAllocation(K, max_iter=iterations, random_state=split, **settings).fit(sparse[train])
+        data = {"words": (ids[train], counts[train])}
+        fit = lamu.fit(graph, data, lamu.algorithms.vmp(), steps=iterations, seed=split)
+        ours = np.asarray(fit.posterior.belief.factors["network"].factors["topic"].concentration, float)
+        print(f"held-out perplexity, split {split}:", end="")
+        for name, concentration in (("scikit-learn", peer.components_), ("lamu", ours)):
+            peer.components_ = concentration
+            mean = psi(concentration.sum(1, keepdims=True))
+            peer.exp_dirichlet_component_ = np.exp(psi(concentration) - mean)
+            share, topic = peer.transform(first), concentration / concentration.sum(1, keepdims=True)
+            row, word = second.nonzero()
+            count = np.asarray(second[row, word]).ravel()
+            log = np.log(np.einsum("nk,kn->n", share[row], topic[:, word]))
+            print(f"  {name} {np.exp(-count @ log / count.sum()):.0f}", end="")
+        print(flush=True)
+
+
+CONTESTS = {
+    "mixture": mixture,
+    "factors": factors,
+    "holes": lambda: factors(0.2),
+    "topics": topics,
+    "held_out": held_out,
+}
 
 
 def main() -> None:

@@ -206,6 +206,33 @@ def test_superfluous_components_die_and_restarts_keep_the_best() -> None:
     assert np.isfinite(density).all()
 
 
+def words_of_known_shares(m) -> None:
+    topic = m.sample("topic", Dirichlet(jnp.ones(5)), plate=3)
+    with m.rows():
+        m.sample("words", graphs.Words(jnp.array([0.7, 0.2, 0.1]), topic))
+
+
+DOCUMENTS = {"words": (np.array([[0, 1], [4, 2]]), np.array([[3, 1], [1, 0]]))}
+EVENTS = {"y": np.array([[1, 0, 0, 1], [0, 0, 1, 1]])}
+
+
+@pytest.mark.parametrize(
+    ("graph", "data", "entropies"),
+    [
+        (graphs.models.HiddenMarkov(3, 4), {"y": np.arange(8.0).reshape(2, 4)}, [4 * np.log(3)] * 2),
+        (graphs.models.SumProduct(2, 4), EVENTS, [3 * np.log(2)] * 2),  # a category at each of three sums
+        (lamu.Graph(words_of_known_shares), DOCUMENTS, [4 * np.log(3), np.log(3)]),  # and one a word
+        (graphs.models.LatentClass(3, (2, 2)), {"y0": np.array([1, 0]), "y1": np.array([0, 0])}, [np.log(3)] * 2),
+    ],
+    ids=["chain", "circuit", "words", "classes"],
+)
+def test_what_is_left_of_a_bound_in_the_heat_is_the_entropy(graph, data, entropies) -> None:
+    """The temperature divides log p and never the entropy: at T = 1e9 all configurations are alike."""
+    batch = graph.read(data).full()
+    beliefs = jax.jit(graph.first_beliefs)(jax.random.key(0), batch)
+    np.testing.assert_allclose(row_bounds(graph, graph.moments(beliefs), batch, 1e9), entropies, atol=1e-6)
+
+
 def conjugate_level(m) -> None:
     theta = m.sample("theta", NormalGamma(0.0, 0.5, 2.0, 1.0))
     with m.rows():

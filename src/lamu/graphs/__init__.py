@@ -25,6 +25,7 @@ from lamu.graphs.normal import Normal
 from lamu.graphs.poisson import Poisson
 from lamu.graphs.potential import AtMean, Potential, Quadrature
 from lamu.graphs.program import Program
+from lamu.graphs.rotation import Rotation
 from lamu.graphs.words import Words
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Potential",
     "Program",
     "Quadrature",
+    "Rotation",
     "StickBreaking",
     "Words",
     "exp",

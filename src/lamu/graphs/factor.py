@@ -30,6 +30,7 @@ class Factor(ABC):
         exact: whether x may be a variable with messages of its own; else it is observed, or left out.
         exchangeable: whether members of its arguments may change places without a latent that tells them apart, so that
             they start at draws.
+        first_concentration: the least concentration of the draws of shares that such members start from.
     """
 
     kind: type[Statistics] | Any
@@ -38,6 +39,7 @@ class Factor(ABC):
     misses: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exchangeable: ClassVar[bool] = False
+    first_concentration: ClassVar[float] = 0.0
 
     @property
     def neutral(self) -> Any:

@@ -57,6 +57,7 @@ class Graph(GraphMessages):
             `Coordinate()`, turns.
         prior: of the networks' weights, below their names (`lamu.priors.ByPath({"decode/*": ...})`); kept as the
             density of all that rows share.
+        expansion: `graphs.Rotation` for factor models, which `vmp` applies after every sweep; None for none.
         columns: the names of the inputs, as the program asks for them.
         networks: the networks, as the program makes them.
         constraints: how the parameters come of the real numbers that samplers see.
@@ -89,6 +90,7 @@ class Graph(GraphMessages):
     sites: Any
     local: Any = None
     prior: Any = Normal(1.0)
+    expansion: Any = None
     columns: tuple[str, ...] = static(default=())
     networks: tuple[NetworkSite, ...] = ()
     constraints: Constraints | None = None
@@ -102,6 +104,8 @@ class Graph(GraphMessages):
             object.__setattr__(self, "sites", program.sites)
             object.__setattr__(self, "columns", program.inputs)
             object.__setattr__(self, "networks", program.networks)
+            if self.expansion is not None:
+                self.expansion.require(program.sites)
         if self.constraints is None:
             object.__setattr__(self, "constraints", Constraints(supports(self.shared)))
         weights = self.prior.weights if isinstance(self.prior, GraphPrior) else self.prior

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
+from lamu.families import Dirichlet as Shares
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, log_joint, shape_of
 from lamu.graphs.program import Site
-from lamu.graphs.statistics import Categories, Numbers, States, Vectors
+from lamu.graphs.statistics import Categories, Numbers, Simplex, States, Vectors
 from lamu.typing import RandomKey
 
 __all__ = ["first_beliefs"]
@@ -31,9 +32,10 @@ def first_beliefs(
 ) -> dict[str, Any]:
     """Returns beliefs about the shared variables after one update from random latents.
 
-    The latents of a row are a draw of their prior. Of a category only K rows have one, each another: every category
-    starts from one random row. Shared numbers start at a draw, so that the sides of a product are not both zero, and so
-    do the members of plates that only a draw tells apart.
+    The latents of a row are a draw of their prior; shares are even, since a sparse draw would deal documents out to
+    topics at random. Of a category only K rows have one, each another: every category starts from one random row.
+    Shared numbers start at a draw, so that the sides of a product are not both zero, and so do the members of plates
+    that only a draw tells apart.
 
     Args:
         key: a random key.
@@ -46,7 +48,7 @@ def first_beliefs(
         given: the statistics of networks, and of other variables that have a value.
     """
     local_key, shared_key = jax.random.split(key)
-    alike = frozenset().union(*(site.factor.names for site in in_rows if site.factor.exchangeable))
+    alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
     count = batch.mask.shape[0]
     order = jax.random.permutation(local_key, count)
@@ -76,7 +78,7 @@ def first_beliefs(
 def _priors(
     key: RandomKey,
     shared: tuple[Site, ...],
-    alike: frozenset[str],
+    alike: dict[str, float],
     dtype: Any,
     temperature: Any,
     given: dict[str, Any],
@@ -89,6 +91,8 @@ def _priors(
         natural = _own(site, Environment(statistics), dtype, temperature)
         belief = natural.belief()
         if site.kind in (Numbers, Vectors) or site.name in alike:
+            if alike.get(site.name, 0.0) > 0.0:
+                belief = Shares(jnp.maximum(belief.concentration, alike[site.name]))
             with lenient():
                 statistics[site.name] = site.kind.of(belief.sample(jax.random.fold_in(key, number)))
         else:
@@ -112,6 +116,10 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
             one_hot = zeros[site.name].probabilities
             drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot)
             latent[site.name] = States.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
+            continue
+        if site.kind is Simplex:
+            log = zeros[site.name].log
+            latent[site.name] = Simplex.of(jnp.full_like(log, 1.0 / log.shape[-1]))
             continue
         natural = _own(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
         drawn = natural.belief().sample(jax.random.fold_in(key, number))

@@ -63,6 +63,8 @@ class WordsFactor(Factor):
     kind = Counts
     affine = False
     misses = False
+    exchangeable = True
+    first_concentration = 100.0
 
     @property
     def arguments(self) -> dict[str, Expression]:

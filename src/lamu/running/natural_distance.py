@@ -17,7 +17,7 @@ __all__ = ["AtNatural"]
 
 @record
 class AtNatural:
-    r"""Estimates of \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), whose norm is \(\sqrt{d^\top F d}\).
+    r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), whose norm is \(\sqrt{d^\top F d}\).
 
     Attributes:
         algorithm: what made the belief, for its expectation.

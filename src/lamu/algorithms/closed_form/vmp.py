@@ -127,6 +127,9 @@ class Vmp(Runnable):
                 squared = squared + _step(beliefs[name], new, statistics[name], moments).astype(squared.dtype)
                 beliefs = {**beliefs, name: new}
                 statistics = {**statistics, name: moments}
+        if graph.expansion is not None:
+            scale = (objective.temperature, objective.likelihood_power, objective.data_size)
+            beliefs = graph.expansion.expanded(graph, beliefs, batch, *scale)
         if not graph.blocks:
             value = bound(objective, beliefs, batch).astype(value.dtype)
         # What rounding alone makes of so large a sum is no rise.

@@ -11,6 +11,7 @@ from lamu.graphs.graph import Graph
 from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
+from lamu.graphs.rotation import Rotation
 
 __all__ = ["ExponentialPCA", "FactorAnalysis", "MatrixFactorisation"]
 
@@ -19,7 +20,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
     r"""Returns factor analysis of centred rows, \(z \sim N(0, I)\), \(y \mid z \sim N(Wz, \mathrm{diag}(1/\tau))\).
 
     The columns of W have a precision each (ARD), so that superfluous factors vanish. With one τ for all entries it is
-    probabilistic PCA.
+    probabilistic PCA. `vmp` rotates the factors after every sweep (`lamu.graphs.Rotation`).
 
     Data: `{"y": [N, dimension]}`, NaN where missing.
 
@@ -38,13 +39,13 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
 
     def program(m: Program) -> None:
         relevance = m.sample("relevance", Gamma(1e-3, 1e-3), plate=factors)
-        W = m.sample("W", Normal(jnp.zeros(factors), precision=relevance), plate=dimension)
+        W = m.sample("W", Normal(jnp.zeros((dimension, factors)), precision=relevance), plate=dimension)
         noise = m.sample("noise", Gamma(1e-3, 1e-3), plate=() if isotropic else dimension)
         with m.rows():
             z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
             m.sample("y", Normal(W @ z, precision=noise))
 
-    return Graph(program)
+    return Graph(program, expansion=Rotation("W", "z"))
 
 
 def ExponentialPCA(factors: int, dimension: int) -> Graph:
@@ -69,12 +70,12 @@ def ExponentialPCA(factors: int, dimension: int) -> Graph:
     def program(m: Program) -> None:
         relevance = m.sample("relevance", Gamma(1.0, 1.0), plate=factors)
         offset = m.sample("offset", Normal(jnp.zeros(dimension), precision=0.1))
-        W = m.sample("W", Normal(jnp.zeros(factors), precision=relevance), plate=dimension)
+        W = m.sample("W", Normal(jnp.zeros((dimension, factors)), precision=relevance), plate=dimension)
         with m.rows():
             z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
             m.sample("y", BernoulliLogits(W @ z + offset))
 
-    return Graph(program)
+    return Graph(program, expansion=Rotation("W", "z"))
 
 
 def MatrixFactorisation(rows: int, columns: int, factors: int) -> Graph:
