@@ -358,3 +358,68 @@ def test_what_cannot_be() -> None:
         alone.log_likelihood(*alone.init(jax.random.key(0), batch), batch)
     with pytest.raises(ValueError, match="the network 'decode' is called with no numbers"):
         models.VAE(0, 64).init(jax.random.key(0), batch)
+
+
+def test_a_divergence_warms_up_by_the_training_step() -> None:
+    """At step 5 of 10 it counts one half; in evaluation it counts whole; Adam counts its steps, and a row does not."""
+    graph, params, state, batch = at_loadings(
+        latent.Amortised(Linear(), bound=latent.WarmUp(latent.ELBO(), 10)), ORTHOGONAL, exact=False
+    )
+    plain = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)[0]
+    assert state["step"] == 0
+    key = jax.random.key(1)
+
+    def total(step, train=True):
+        found, new = graph.log_likelihood(params, {"step": jnp.asarray(step)}, batch, key, train)
+        assert new["step"] == step + train
+        return np.asarray(found)
+
+    whole = np.asarray(plain.log_likelihood(params, {}, batch, key)[0])
+    np.testing.assert_allclose(total(10), whole, rtol=1e-12)
+    np.testing.assert_allclose(total(3, train=False), whole, rtol=1e-12)
+    np.testing.assert_allclose(total(5), (total(0) + whole) / 2, rtol=1e-12)
+    assert np.all(total(0) > whole)
+    fit = lamu.fit(graph, {"y": Y}, lamu.algorithms.adam(1e-3), steps=7, batch_size=50)
+    assert fit.posterior.network_state["step"] == 7
+
+
+def test_idle_units_are_counted() -> None:
+    """Linear-Gaussian rows: the divergence of each unit in closed form, and of one that the encoder does not move."""
+    graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=True)
+    layer = params["network"]["local"]["z"]["network"]["layers"][0]
+    kernel, bias = np.array(layer["kernel"]), np.array(layer["bias"])
+    kernel[:, 1] = bias[1] = bias[3] = 0.0
+    own = {**params["network"]["local"]["z"], "network": {"layers": {0: {"kernel": kernel, "bias": bias}}}}
+    network = {**params["network"], "local": {"z": own}}
+    posterior = lamu.Posterior(
+        graph, lamu.families.Point({**params, "network": network}), {}, Sampled(), jax.random.key(0)
+    )
+    found = latent.unit_divergences(posterior, {"y": Y}, jax.random.key(1))["z"]
+    means, scale = Y @ kernel[:, 0], np.exp(bias[2])
+    expected = np.mean((scale**2 + means**2 - 1) / 2 - np.log(scale))
+    np.testing.assert_allclose(found.nats, [expected, 0.0], rtol=1e-9, atol=1e-12)
+    assert found.idle == (1,)
+    assert str(found) == f"{expected:.2f} nats a row; 1 of 2 units carries less than 0.01: 1"
+    deep = models.DeepLatentGaussian((3, 2), 64, (4,))
+    batch = deep.read({"y": BITS[:20]}).full()
+    point = lamu.families.Point(deep.init(jax.random.key(0), batch)[0])
+    posterior = lamu.Posterior(deep, point, {}, Sampled(), jax.random.key(0))
+    layers = latent.unit_divergences(posterior, {"y": BITS[:20]}, jax.random.key(1))
+    assert [layers[name].nats.shape for name in ("z1", "z2")] == [(3,), (2,)]
+    mixed = models.VAE(2, 64, prior=latent.MixturePrior(2, parts=2))
+    point = lamu.families.Point(mixed.init(jax.random.key(0), mixed.read({"y": BITS[:20]}).full())[0])
+    with pytest.raises(TypeError, match="the divergence of 'z' has no closed form by its units"):
+        latent.unit_divergences(replace(posterior, model=mixed, belief=point), {"y": BITS[:20]}, jax.random.key(1))
+
+
+def test_free_bits_are_of_every_unit_of_a_graphs_latent() -> None:
+    graph, params, state, batch = at_loadings(
+        latent.Amortised(Linear(), bound=latent.FreeBits(50.0)), ORTHOGONAL, exact=False
+    )
+    plain = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)[0]
+    posterior = lamu.Posterior(plain, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    nats = latent.unit_divergences(posterior, {"y": Y}, jax.random.key(1))["z"].nats
+    difference = values(plain, params, state, batch, jax.random.key(1)) - values(
+        graph, params, state, batch, jax.random.key(1)
+    )
+    np.testing.assert_allclose(np.mean(difference), K * 50.0 - np.sum(nats), rtol=1e-9)

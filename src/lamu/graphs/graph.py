@@ -135,13 +135,15 @@ class Graph(GraphMessages):
         return len(self.blocks) <= 1 and not (inner or alike or self.networks)
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
-        """Returns the shared variables at the mean of the first beliefs, as real numbers, and the empty state.
+        """Returns the shared variables at the mean of the first beliefs, as real numbers, and the state.
 
-        Networks and what locals learn start as they say, and dispersions as their likelihoods say.
+        Networks and what locals learn start as they say, and dispersions as their likelihoods say. The state is empty,
+        or the number of training steps where a local counts them.
         """
         params = first_parameters(self, key, batch)
         self.prior.check(params["network"])
-        return self.started(params, {})
+        counts = any(local.counts for local in (self.local or {}).values())
+        return self.started(params, {"step": jnp.zeros((), jnp.int32)} if counts else {})
 
     def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
         """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
@@ -179,16 +181,18 @@ class Graph(GraphMessages):
     ) -> tuple[Array, Any]:
         r"""Returns \(\log p(x_i \mid \theta)\) of every row with its latents summed out, `[batch]` in nats.
 
-        Where locals draw latents it is an estimate of their bound, by the key.
+        Where locals draw latents it is an estimate of their bound, by the key. In training it counts the step where a
+        local warms up.
 
         Raises:
             TypeError: where latents of a row meet, so that only a bound is known.
         """
         first = jax.tree.map(lambda leaf: leaf[0], batch.y)
         require_summed(self.local or {}, Row.of(self.in_rows, self.columns, first, 1.0, float))
-        return self.at_values().row_bounds(
-            {**self.values(self.theta(params)), "likelihood": params["likelihood"]}, batch, key=key
-        ), state
+        step = state["step"] if train and state else None
+        statistics = {**self.values(self.theta(params)), "likelihood": params["likelihood"]}
+        values = self.at_values().row_bounds(statistics, batch, key=key, step=step)
+        return values, state if step is None else {"step": step + 1}
 
     def log_volume(self, params: Params) -> Array:
         """Returns the log of the determinant of the Jacobian of θ in the coordinates, in nats."""

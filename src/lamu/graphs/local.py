@@ -46,9 +46,11 @@ class Local(ABC):
     Attributes:
         random: whether a row's bound is a function of a key.
         given: the latents that must have values before this one leaves.
+        counts: whether a row's bound depends on the training step.
     """
 
     random: ClassVar[bool] = False
+    counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:

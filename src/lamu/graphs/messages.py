@@ -67,7 +67,12 @@ class GraphMessages(ConjugateTarget):
         return tuple(site for site in self.shared if site.name not in held)
 
     def row_bounds(
-        self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+        self,
+        statistics: Mapping[str, Any],
+        batch: Batch,
+        temperature: Any = 1.0,
+        key: RandomKey | None = None,
+        step: Any = None,
     ) -> Array:
         r"""Returns the log density of every row with its latents gone, in nats, `[batch]`.
 
@@ -79,8 +84,9 @@ class GraphMessages(ConjugateTarget):
             batch: the rows.
             temperature: T.
             key: for locals that draw; a fixed one where None.
+            step: how many training steps there have been, for locals that warm up; None outside of training.
         """
-        return self._eliminated(statistics, batch.y, temperature, key)[0]
+        return self._eliminated(statistics, batch.y, temperature, key, step)[0]
 
     def row_latents(
         self,
@@ -99,8 +105,10 @@ class GraphMessages(ConjugateTarget):
         """
         return self._eliminated(statistics, data, temperature, key)[1]
 
-    def _eliminated(self, statistics: Mapping[str, Any], data: Any, temperature: Any, key: Any) -> Eliminated:
-        at, dtype = Environment(dict(statistics), temperature=temperature), dtype_of(statistics)
+    def _eliminated(
+        self, statistics: Mapping[str, Any], data: Any, temperature: Any, key: Any, step: Any = None
+    ) -> Eliminated:
+        at, dtype = Environment(dict(statistics), temperature=temperature, step=step), dtype_of(statistics)
         sites, local = prepared(in_dtype(self.in_rows, dtype), at), self.local or {}
 
         def row_of(data: Mapping[str, Any]) -> Row:

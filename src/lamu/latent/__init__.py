@@ -19,6 +19,7 @@ from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Pla
 from lamu.latent.generation import generate, impute, reconstruct
 from lamu.latent.locals import Amortised, BeliefFamily, Conjugate, Delta, Enumerated, Flows, MeanField, SummedOut
 from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
+from lamu.latent.units import UnitDivergences, unit_divergences
 
 __all__ = [
     "ELBO",
@@ -50,6 +51,7 @@ __all__ = [
     "Stack",
     "StickingTheLanding",
     "SummedOut",
+    "UnitDivergences",
     "VampPrior",
     "WarmUp",
     "ancestral",
@@ -57,4 +59,5 @@ __all__ = [
     "impute",
     "models",
     "reconstruct",
+    "unit_divergences",
 ]

@@ -24,6 +24,7 @@ class Environment:
         statistics: T of every variable by name.
         inputs: the row's inputs by name.
         temperature: T, which a factor with a latent of its own needs.
+        step: how many training steps there have been, for locals that warm up; None outside of training.
 
     Examples:
         >>> from lamu.graphs.expressions import Environment
@@ -34,6 +35,7 @@ class Environment:
     statistics: Any
     inputs: Any = None
     temperature: Any = 1.0
+    step: Any = None
 
 
 class Expression(ABC):

@@ -20,7 +20,8 @@ class WarmUp(Bound):
 
     \[ \beta_t = \min(1, t / \mathrm{steps}) \]
 
-    Below one it is no bound on \(\log p(y)\); evaluation always takes β = 1.
+    Below one it is no bound on \(\log p(y)\); evaluation always takes β = 1. As the bound of an `Amortised` local it
+    goes by the training steps of the algorithm, which a graph counts in its state (`posterior.network_state`).
 
     Attributes:
         bound: the bound.

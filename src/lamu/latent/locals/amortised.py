@@ -43,7 +43,7 @@ class Amortised(Local):
         network: the encoder; its output width comes from the latent and the family.
         family: of the belief, `MeanField()` or `Flows(...)`.
         given: latents that the encoder reads beside the data.
-        bound: one of `lamu.latent.bounds`.
+        bound: one of `lamu.latent.bounds`; a `WarmUp` goes by the training steps.
 
     Raises:
         TypeError: for something that is no bound or family; when it is used on a category (`Enumerated`).
@@ -78,10 +78,6 @@ class Amortised(Local):
         object.__setattr__(self, "given", tuple(self.given))
         if not isinstance(self.bound, Bound):
             raise TypeError(f"the bound is {self.bound!r}; give one of lamu.latent, for instance ELBO()")
-        if isinstance(self.bound, WarmUp):
-            raise TypeError(
-                "the local of a row does not know the step, so that WarmUp has no effect; use FreeBits(0.1)"
-            )
         if not isinstance(self.family, BeliefFamily):
             raise TypeError(f"the family is {self.family!r}; give MeanField() or Flows(...)")
 
@@ -97,6 +93,11 @@ class Amortised(Local):
         of_network, of_family = jax.random.split(key)
         weights = first_encoder(self.network, of_network, name, self.given, row, self.family.outputs(size))
         return {"network": weights, "family": self.family.init(of_family, size, dtype_of(at, row.known))}
+
+    @property
+    def counts(self) -> bool:
+        """Whether the bound warms up."""
+        return isinstance(self.bound, WarmUp)
 
     def weighed(self) -> Amortised:
         """Returns the local with the bound of one draw, the log of an importance weight."""
@@ -117,7 +118,8 @@ class Amortised(Local):
         """Returns the bound by draws of the encoder's belief, and λ of all latents: of others at one draw of this."""
         belief, joint = self.belief(name, own, row, at), RowOfGraph(name, row, at, rest)
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
-        bound = self.bound.of_row(of_bound, joint, belief)
+        weight = 1.0 if at.step is None else self.bound.weight(at.step).astype(dtype_of(own))
+        bound = self.bound.of_row(of_bound, joint, belief, weight)
         drawn = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
         own_natural = natural(joint.site, *_moments(belief, of_moments))
         return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}
