@@ -103,6 +103,7 @@ def checks_of(monkeypatch, deviations: Sequence[float]) -> None:
     table = {f"check{index}": check(f"check{index}", deviation) for index, deviation in enumerate(deviations)}
     monkeypatch.setattr("lamu.verification.checks", lambda: table)
     monkeypatch.setattr("lamu.verification.likelihood_checks", dict)
+    monkeypatch.setattr("lamu.verification.latent_checks", dict)
     monkeypatch.setattr("lamu.verification.shipped_rows", dict)
 
 
@@ -127,6 +128,7 @@ def test_a_check_that_breaks_has_failed(lamu, monkeypatch):
 
     monkeypatch.setattr("lamu.verification.checks", lambda: {"broken": broken})
     monkeypatch.setattr("lamu.verification.likelihood_checks", dict)
+    monkeypatch.setattr("lamu.verification.latent_checks", dict)
     monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"broken": broken})
     ran = lamu("verify", "--json")
     assert ran.code == 1
@@ -143,14 +145,18 @@ def test_verify_prints_a_default_fit_that_misses_its_reference_as_missed(lamu, m
         return lambda: Shipped(name, "data", "mean field", 0.1, ratio, 0.5, float("nan"), 1.0, limits)
 
     monkeypatch.setattr("lamu.verification.checks", dict)
-    monkeypatch.setattr("lamu.verification.likelihood_checks", lambda: {"Even": lambda: Check("Even", "two", 0.0, 1.0)})
+    even = lambda name: lambda: {name: lambda: Check(name, "two", 0.0, 1.0)}
+    monkeypatch.setattr("lamu.verification.likelihood_checks", even("Even"))
+    monkeypatch.setattr("lamu.verification.latent_checks", even("ELBO"))
     monkeypatch.setattr("lamu.verification.shipped_rows", lambda: {"good": row("good", 1.05), "bad": row("bad", 0.21)})
     ran = lamu("verify")
     assert ran.code == 1
     assert "missed: sd" in ran.out
     assert "as shipped: 1 of 2 reached what is expected of their kind; missed: bad" in ran.out
     assert "likelihoods: all 1 passed" in ran.out
+    assert "latent variables: all 1 passed" in ran.out
     assert lamu("verify", "likelihoods").code == 0
+    assert "likelihoods" not in lamu("verify", "latent").out
     assert lamu("verify", "good").code == 0
     document = json.loads(lamu("verify", "bad", "--json").out)
     assert document["passed"] is False

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import pytest
 
 import lamu
+from lamu.latent import DoublyReparameterised, Enumerated, bounds, flows
 from lamu.likelihoods import Gamma, Gaussian, Poisson
-from lamu.verification import Check, checks, likelihood_checks
+from lamu.verification import Check, checks, latent_checks, likelihood_checks
 
 
 def test_every_algorithm_and_sampler_has_a_check() -> None:
@@ -64,3 +65,33 @@ def test_every_likelihood_has_a_check() -> None:
 def test_a_fault_of_a_likelihood_is_seen(monkeypatch, of, method: str, fault) -> None:
     monkeypatch.setattr(of, method, fault)
     assert not likelihood_checks()[of.__name__]().passed
+
+
+QUICK_LATENT = (
+    "DoublyReparameterised",
+    "Enumerated",
+    "Coupling",
+)  # the others are rows of tests/laws or tests of their own
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK_LATENT else pytest.param(name, marks=pytest.mark.stress) for name in latent_checks()]
+)
+def test_check_of_a_latent_variable_passes(name: str) -> None:
+    found = latent_checks()[name]()
+    assert found.algorithm == name
+    assert found.passed, f"{found.deviation} against {found.tolerance}: {found.reference}"
+
+
+def test_every_bound_and_flow_has_a_check() -> None:
+    interfaces = {"Bound", "Joint", "RowJoint", "Flow", "Flowed"}
+    assert {*bounds.__all__, *flows.__all__} - interfaces <= set(latent_checks())
+
+
+def test_a_fault_of_a_latent_variable_is_seen(monkeypatch) -> None:
+    """A bound that is the sum of the weights and not their mean, and labels that teach with the wrong sign."""
+    of_row = DoublyReparameterised.of_row
+    monkeypatch.setattr(DoublyReparameterised, "of_row", lambda *given, **named: of_row(*given, **named) + jnp.log(2.0))
+    assert not latent_checks()["DoublyReparameterised"]().passed
+    monkeypatch.setattr(Enumerated, "eliminated", lambda *given: (-given[0].weight * jnp.ones(()), {}))
+    assert not latent_checks()["Enumerated"]().passed

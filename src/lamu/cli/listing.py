@@ -13,7 +13,7 @@ from lamu.data.spelling import nearest
 
 __all__ = ["list_algorithms", "show_algorithm", "verify"]
 
-LIKELIHOODS = "likelihoods"  # the name of all their checks together
+LIKELIHOODS, LATENT = "likelihoods", "latent"  # each the name of all checks of a table together
 
 _NOT_RUN = "not run"
 _OF_EXTRAS = ("arviz", "blackjax")
@@ -82,12 +82,12 @@ def show_algorithm(name: str, as_json: bool = False) -> None:
 def verify(name: str | None = None, as_json: bool = False) -> bool:
     """Runs the checks of algorithms against independent references, and prints how far each is off.
 
-    Three tables: each likelihood beside SciPy; step by step, each algorithm beside its classic; and as shipped, each
-    belief of a default fit on bundled data beside the posterior. The first two take seconds a row to compile and no
-    training; the third trains.
+    Four tables: each likelihood beside SciPy; bounds, flows, locals and coders of latent variables beside closed forms;
+    step by step, each algorithm beside its classic; and as shipped, each belief of a default fit on bundled data beside
+    the posterior. The first three take seconds a row to compile and no training; the last trains.
 
     Args:
-        name: the row to run, of all tables, or "likelihoods" for the first table; None for all.
+        name: the row to run, of all tables, or "likelihoods" or "latent" for those tables; None for all.
         as_json: whether to print one JSON document in place of the tables.
 
     Returns:
@@ -97,31 +97,35 @@ def verify(name: str | None = None, as_json: bool = False) -> bool:
     Raises:
         ValueError: for an unknown name; the message has the nearest one.
     """
-    from lamu.verification import checks, likelihood_checks, shipped_rows
+    from lamu.verification import checks, latent_checks, likelihood_checks, shipped_rows
 
-    known, likelihoods, defaults = checks(), likelihood_checks(), shipped_rows()
-    everything = {LIKELIHOODS: None, **likelihoods, **known, **defaults}
+    known, likelihoods, latents, defaults = checks(), likelihood_checks(), latent_checks(), shipped_rows()
+    everything = {LIKELIHOODS: None, LATENT: None, **likelihoods, **latents, **known, **defaults}
     if name is not None and name not in everything:
         raise ValueError(f"there is no check {name!r}; {nearest(name, everything)}")
     densities = [_run(each, check) for each, check in likelihoods.items() if name in (None, LIKELIHOODS, each)]
     if densities and not as_json:
         heads = ("likelihood", *_CHECKS[1:])
         show_table("likelihoods", heads, [[row[head] for head in _CHECKS] for row in densities])
+    hidden = [_run(each, check) for each, check in latents.items() if name in (None, LATENT, each)]
+    if hidden and not as_json:
+        heads = ("part", *_CHECKS[1:])
+        show_table("latent variables", heads, [[row[head] for head in _CHECKS] for row in hidden])
     steps = [_run(each, check) for each, check in known.items() if name in (None, each)]
     if steps and not as_json:
         show_table("step by step", _CHECKS, [[row[head] for head in _CHECKS] for row in steps])
     fits = [_ship(each, row) for each, row in defaults.items() if name in (None, each)]
     if fits and not as_json:
         show_table("as shipped: no arguments, no length, bundled data", _SHIPPED, [_cells(row) for row in fits])
-    failed = [row["algorithm"] for row in (*densities, *steps) if row["result"] not in ("pass", _NOT_RUN)]
+    failed = [row["algorithm"] for row in (*densities, *hidden, *steps) if row["result"] not in ("pass", _NOT_RUN)]
     missed = [row["algorithm"] for row in fits if row["result"] not in ("reached", _NOT_RUN)]
-    not_run = [row["algorithm"] for row in (*densities, *steps, *fits) if row["result"] == _NOT_RUN]
+    not_run = [row["algorithm"] for row in (*densities, *hidden, *steps, *fits) if row["result"] == _NOT_RUN]
     passed = not failed and not missed
     if as_json:
-        show_document({"passed": passed, "likelihoods": densities, "checks": steps, "shipped": fits})
+        show_document({"passed": passed, "likelihoods": densities, "latent": hidden, "checks": steps, "shipped": fits})
         return passed
-    if failed or _ran([*densities, *steps]):
-        tables = {"likelihoods": _ran(densities), "step by step": _ran(steps)}
+    if failed or _ran([*densities, *hidden, *steps]):
+        tables = {"likelihoods": _ran(densities), "latent variables": _ran(hidden), "step by step": _ran(steps)}
         told = [f"{title}: all {len(rows)} passed" for title, rows in tables.items() if rows]
         show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(told))
     if _ran(fits):

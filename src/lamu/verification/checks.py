@@ -41,6 +41,7 @@ from lamu.verification.gaussian_rows import gaussian_rows
 from lamu.verification.graph_rows import graph_rows
 from lamu.verification.iterate_rows import iterate_rows
 from lamu.verification.kronecker_rows import kronecker_rows
+from lamu.verification.latent_rows import latent_rows
 from lamu.verification.likelihood_rows import likelihood_rows
 from lamu.verification.low_rank_rows import low_rank_rows
 from lamu.verification.moment_rows import moment_rows
@@ -50,7 +51,7 @@ from lamu.verification.sampler_rows import sampler_rows
 from lamu.verification.stochastic_rows import stochastic_rows
 from lamu.verification.vectors import distance, flat
 
-__all__ = ["checks", "likelihood_checks"]
+__all__ = ["checks", "latent_checks", "likelihood_checks"]
 
 
 def checks() -> dict[str, Callable[[], Check]]:
@@ -93,6 +94,17 @@ def likelihood_checks() -> dict[str, Callable[[], Check]]:
         True
     """
     return {name: _in_double(check) for name, check in (likelihood_rows() | anchor_rows()).items()}
+
+
+def latent_checks() -> dict[str, Callable[[], Check]]:
+    """Returns the checks of bounds, flows, locals and coders by public name; each is a function without arguments.
+
+    Examples:
+        >>> from lamu.verification import latent_checks
+        >>> latent_checks()["WarmUp"]().passed
+        True
+    """
+    return {name: _in_double(check) for name, check in latent_rows().items()}
 
 
 def _in_double(check: Callable[[], Check]) -> Callable[[], Check]:
