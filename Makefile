@@ -55,7 +55,7 @@ demo: $(READY) ## a first belief, a first prediction
 
 # The compiler's older way to fuse loops takes two thirds of the time, and programs that run once are not worth its
 # optimisations, a fifth of the rest. What is sensitive to either is in `make stress`, which compiles as users do.
-test laws examples: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
+test laws examples docs: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
 test: $(READY) ## the tests, without examples, the rest of the laws, and the long ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws and not examples" $(PYTEST_ARGS)
 
