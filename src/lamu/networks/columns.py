@@ -26,9 +26,11 @@ class Columns:
     \[ z = \frac{u}{\sqrt{1 + (u/c)^2}}, \quad u = \frac{x - a}{b}, \qquad
        p_t = 2 \operatorname{clip}\Big(\frac{x - q_t}{q_{t+1} - q_t}, 0, 1\Big) - m_t \]
 
-    a and b are mean and deviation; of a column with heavy tails median and interquartile range, and there alone c is
-    finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the mean. Categories become vectors of zeros with a
-    one among the smooth readings; an unknown one is all zeros.
+    a and b are mean and deviation; of a column with heavy tails median and interquartile range (where that is zero, the
+    median distance of the rows that are not at the median), and there alone c is finite. The \(q_t\) are quantiles of
+    the training rows, \(m_t\) the mean. Where nearly all quantiles of a column are one value, such as zero, the \(q_t\)
+    are that value, its neighbours, which make a step of it, and quantiles of the other rows. Categories become vectors
+    of zeros with a one among the smooth readings; an unknown one is all zeros.
 
     Attributes:
         levels: one integer a column: 0 for a number, K for codes 1 to K of categories.
@@ -192,7 +194,9 @@ def _scaling(values: np.ndarray) -> tuple[float, float, float]:
         return mean, deviation, np.inf
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     spread = (high - low) / 1.349
-    return (median, spread, _LIMIT) if spread > 0 else (mean, deviation, _LIMIT)
+    if not spread > 0:  # more than half of the rows have one value: by how far the others are from it
+        spread = np.median(np.abs(values[values != median] - median))
+    return median, spread, _LIMIT
 
 
 def _cuts(values: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
@@ -200,5 +204,16 @@ def _cuts(values: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
     known = np.unique(values)
     if len(known) < 3:
         return np.zeros(0), np.zeros(0)
-    ends = known if len(known) <= pieces + 1 else np.unique(np.quantile(values, np.linspace(0, 1, pieces + 1)))
+    ends = known if len(known) <= pieces + 1 else _ends(values, pieces)
     return (ends[:-1], np.diff(ends)) if len(ends) > 2 else (np.zeros(0), np.zeros(0))
+
+
+def _ends(values: np.ndarray, pieces: int) -> np.ndarray:
+    """Quantiles; where most rows have one value, so that few are left, its neighbours and quantiles of the others."""
+    quantiles = np.unique(np.quantile(values, np.linspace(0, 1, pieces + 1)))
+    if len(quantiles) > min(_FEWEST, pieces):
+        return quantiles
+    known, counts = np.unique(values, return_counts=True)
+    often = int(np.argmax(counts))
+    around, others = known[max(often - 1, 0) : often + 2], values[values != known[often]]
+    return np.unique([*around, *np.quantile(others, np.linspace(0, 1, max(pieces + 2 - len(around), 2)))])

@@ -4,7 +4,7 @@ A member's noise is as wide as the member's own errors, and the mixture adds the
 their mean errs less than each of them does: unscaled intervals of 90 % cover 95 %. Every deviation is multiplied by
 \(\tau\),
 
-\[ \tau^2 = \max\big(\tau_0^2 - g, \, \tfrac12 \tau_0^2\big), \qquad
+\[ \tau^2 = \max\big(\tau_0^2 - g, \, \tfrac45 \tau_0^2\big), \qquad
    g = \sum_c w_c \frac1N \sum_i \bigg(\frac{f_{c k(i)}(x_i) - \bar f_c(x_i)}{\sigma_{c k(i)}(x_i)}\bigg)^2 \]
 
 where \(\tau_0\) makes the held-out rows most probable under the members that have not seen them, and \(\bar f_c\) is
@@ -20,7 +20,7 @@ import numpy as np
 
 __all__ = ["noise_factor"]
 
-_LEAST = 0.5  # of the squared factor
+_LEAST = 0.8  # of the squared factor: where few rows are far off, g is mostly theirs
 _LOWEST, _HIGHEST = 0.25, 4.0
 
 

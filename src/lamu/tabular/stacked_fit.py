@@ -38,7 +38,8 @@ from lamu.typing import Params
 __all__ = ["StackedFit", "fit_table"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
-_STEPS, _STRETCHES, _BATCH, _RATE = 1500, 15, 128, 0.01
+_STRETCHES, _BATCH, _RATE = 15, 128, 0.01
+_FEWEST_STEPS, _MOST_STEPS, _ROWS_A_STEP = 990, 3000, 1.5
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
 _JUDGES = 20_000  # rows whose held-out predictions say how wide the noise is
@@ -80,7 +81,7 @@ def fit_table(
     *,
     levels: Sequence[int] | None = None,
     folds: int | None = None,
-    steps: int = _STEPS,
+    steps: int | None = None,
     seed: int = 0,
 ) -> StackedFit:
     r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
@@ -96,7 +97,7 @@ def fit_table(
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
-        steps: of every member; a multiple of fifteen is all used.
+        steps: of every member, a multiple of fifteen; None for two for three rows, 990 at least and 3,000 at most.
         seed: of folds, starts and orders.
 
     Returns:
@@ -122,6 +123,8 @@ def fit_table(
     folds = folds_for(count) if folds is None else folds
     if folds < 2 or folds > count:
         raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")
+    if steps is None:
+        steps = int(np.clip(count / _ROWS_A_STEP, _FEWEST_STEPS, _MOST_STEPS))
     if steps < _STRETCHES:
         raise ValueError(f"steps={steps!r} are too few to stop at the best of {_STRETCHES} places; give more")
     steps -= steps % _STRETCHES
