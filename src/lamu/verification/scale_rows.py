@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -65,7 +66,8 @@ def _conjugate_scales() -> Check:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, key: (algorithm.step(key, state, batch, objective)[0], None)
     state, _ = jax.lax.scan(body, state, jax.random.split(jax.random.key(1), _STEPS))
-    found = algorithm.preview(jax.random.key(2), state, objective).belief.factors["network"]
+    belief: Any = algorithm.preview(jax.random.key(2), state, objective).belief
+    found = belief.factors["network"]
     mean, precision = coordinate_ascent(x, y)
     sd = 1.0 / np.sqrt(precision)
     off = np.max(np.abs(flat(found.mean) - mean) / sd)

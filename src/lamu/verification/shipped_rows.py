@@ -297,7 +297,7 @@ def _cvi() -> Shipped:
 
 
 def _conjugate_scales() -> Shipped:
-    """IVON beside a belief about every weight's scale; the best product of both, by coordinate ascent."""
+    """IVON beside a belief about every weight's scale, and the best product of both."""
     model, x, y = regression_by_relevance()
     begin = time.perf_counter()
     at, width, _ = _moments(_fitted(model, (x.astype(np.float32), y.astype(np.float32)), "conjugate_scales"))
