@@ -198,6 +198,7 @@ def test_superfluous_components_die_and_restarts_keep_the_best() -> None:
     assert np.diff(fit.history["loss"]).max() <= 1e-12
     np.testing.assert_allclose(fit.history["loss"][-1] * -272, fit.posterior.evidence, rtol=1e-9)
     assert fit.posterior.convergence.converged
+    assert "4 of the components of weight empty (" in repr(fit)
     local = fit.posterior.local({"y": y[[0, -1]]})["z"].mean
     assert local.shape == (2, 6)
     assert local[0].argmax() != local[1].argmax()

@@ -270,6 +270,16 @@ class Target(ABC):
         """Returns a posterior about the coordinates as one about the parameters as people write them."""
         return posterior
 
+    def remarks(self, belief: Any, temperature: Number = 1.0) -> tuple[str, ...]:
+        """Returns what a person should know of a belief about this target, in words; nothing by default.
+
+        Args:
+            belief: q.
+            temperature: T, at which it was made.
+        """
+        del belief, temperature
+        return ()
+
     def complete(self, coordinates: Params) -> Params:
         """Returns all coordinates, the frozen ones put beside the free ones."""
         if self.frozen is None:

@@ -28,6 +28,7 @@ from lamu.algorithms import (
     blocks,
     bsam,
     conjugate,
+    conjugate_scales,
     deep_ensemble,
     dropout,
     extended_kalman,
@@ -66,6 +67,7 @@ from lamu.networks import MLP, BatchNorm, Dropout
 from lamu.operators import Dense, Layerwise, MatrixFreeOf
 from lamu.predictives import chunking, linearised, sampled
 from lamu.predictives.chunking import in_chunks
+from lamu.priors import ARD
 from lamu.record import record
 from tests.laws.harness import ROWS, Row, law, row, twin, vocabulary
 
@@ -184,6 +186,7 @@ FITS = {
     "dropout": ("classes point long", Fitted(dropped, (X, CLASSES), dropout(sgd(0.1)), steps=20)),
     "mc_dropout": ("classes", Fitted(dropped, (X, CLASSES), mc_dropout(sgd(0.1)), steps=20)),
     "mixture": ("classes long", Fitted(hidden, (X, CLASSES), mixture(ivon(0.1), components=2), steps=50)),
+    "conjugate_scales": ("regression", Fitted(replace(tanh, prior=ARD()), (X, Y), conjugate_scales(), steps=20)),
     "pbp": ("regression", Fitted(rectifiers, (X, Y), pbp(), steps=2)),
     "swag": ("classes hidden", Fitted(hidden, (X, CLASSES), swag(sgd(0.1)), steps=50)),
     "online_laplace": ("classes hidden", Fitted(hidden, (X, CLASSES), online_laplace(adam(0.05)), steps=50)),

@@ -34,6 +34,7 @@ from lamu.algorithms import (
     blocks,
     bsam,
     conjugate,
+    conjugate_scales,
     cvi,
     deep_ensemble,
     dropout,
@@ -102,7 +103,7 @@ from lamu.objective import Objective
 from lamu.observations import Poisson
 from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.priors import Normal
+from lamu.priors import ARD, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.record import decode, encode, record, static
 from tests.laws.harness import Row, law, row, twin, vocabulary
@@ -250,6 +251,7 @@ program = Problem(
     answers,
 )
 rectifiers = replace(regression, model=lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(), Normal(1.0)))
+relevance = replace(regression, model=lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.6), ARD()))
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (
     ("straight_through of classes", straight_through(0.1), classes, "full long"),
@@ -265,6 +267,7 @@ for name, algorithm, at, traits in (
     ("svi of counts", svi(), counts, ""),
     ("svi of a graph", svi(), levels, ""),
     ("cvi of a program", cvi(pairs=2), program, "random"),
+    ("conjugate_scales of relevance", conjugate_scales(ivon(0.1)), relevance, "full random"),
     ("vmp of a graph", vmp(tolerance=0.0), levels, "deterministic"),
     ("ncvmp of a graph", ncvmp(tolerance=0.0), levels, "deterministic"),
     ("em of a graph", em(tolerance=0.0), levels, "deterministic"),

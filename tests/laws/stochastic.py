@@ -44,6 +44,7 @@ from lamu.algorithms import (
     bayesbinn,
     blocks,
     bsam,
+    conjugate_scales,
     cvi,
     dropout,
     igo,
@@ -76,7 +77,7 @@ from lamu.networks import Dropout
 from lamu.objective import Objective
 from lamu.observations import Poisson
 from lamu.operators import Dense
-from lamu.priors import Normal
+from lamu.priors import ARD, InverseGammaVariance, Normal
 from lamu.programs import NumpyroProgram
 from lamu.rate import Annealed, Scheduled, over
 from lamu.record import record, static
@@ -548,6 +549,36 @@ SHAPE, COUNTS = 1.3, Counts()
 
 
 @dataclass(frozen=True, eq=False)
+class Relevance(LinearRegression):
+    """The same regression, every weight with a scale whose precision is Gamma(a, δ)."""
+
+    shape: float = 1.5
+
+    def objective(self, scales: Scales) -> Objective:
+        prior = ARD(by="weight", law=InverseGammaVariance(self.shape, scales.delta), leaves="*")
+        model = lamu.Model(self.network, lamu.likelihoods.Gaussian(self.noise), prior)
+        return Objective(model, scales.data_size, scales.temperature, scales.power)
+
+    def answer(self, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+        """The best product of beliefs about weights and scales, by turns."""
+        X, weights, T = design(setting), inputs(setting)[1], setting.temperature
+        share, mean = setting.power / self.noise**2, np.zeros(DIMENSION)
+        gram, right = share * X.T @ (weights[:, None] * X), share * X.T @ (weights * self.targets(setting))
+        relevance = np.ones(DIMENSION)
+        for _ in range(2000):
+            mean = np.linalg.solve(gram + np.diag(relevance), right)
+            precision = (np.diagonal(gram) + relevance) / T
+            relevance = (self.shape - 0.5 + T) / (setting.delta + (mean**2 + 1.0 / precision) / 2.0)
+        return mean, np.diag(precision)
+
+    def prior(self, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+        return self.answer(replace(setting, weightless=True))
+
+
+RELEVANCE = Relevance()
+
+
+@dataclass(frozen=True, eq=False)
 class Program(LinearRegression):
     """The same regression as a NumPyro program, with the prior's scales as arguments."""
 
@@ -743,6 +774,12 @@ for name, algorithm, traits, extras in (
         },
     ),
     ("mixture_vi", mixture_vi(components=2, draws=2), f"{ALL} dense long", {"answer": exact}),
+    (
+        "conjugate_scales",
+        conjugate_scales(quick(ivon())),
+        "closed belief prior dead",
+        {"answer": RELEVANCE.answer, "case": RELEVANCE, "immune": ("the prior's mean forgotten", *NO_PRIOR)},
+    ),
     ("cvi", cvi(pairs=1), f"{ALL} dense", {"answer": exact, "case": PROGRAM}),
     (
         "svi",

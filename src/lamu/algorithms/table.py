@@ -36,6 +36,7 @@ from lamu.algorithms.post_hoc.neural_linear import neural_linear
 from lamu.algorithms.post_hoc.online_laplace import online_laplace
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.algorithms.variational.bsam import bsam
+from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.ivon import ivon
 from lamu.algorithms.variational.lie_group import lie_group
 from lamu.algorithms.variational.noisy_kfac import noisy_kfac
@@ -68,6 +69,7 @@ _RECIPES = (
     Recipe("ogn", ogn, "Khan & Rue 2021, section 4.4"),
     Recipe("vogn", vogn, "Khan et al. 2018, equations 11 and 12"),
     Recipe("ivon", ivon, "Shen et al. 2024, algorithm 1"),
+    Recipe("conjugate_scales", conjugate_scales, "MacKay 1994; Louizos, Ullrich & Welling 2017"),
     Recipe("slang", slang, "Mishkin et al. 2018, algorithm 1"),
     Recipe("noisy_kfac", noisy_kfac, "Zhang et al. 2018, algorithm 2"),
     Recipe("bayes_by_backprop", bayes_by_backprop, "Blundell et al. 2015, section 3.2"),

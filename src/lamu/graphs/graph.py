@@ -22,6 +22,7 @@ from lamu.families import Product
 from lamu.families.transformed import transformed
 from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
+from lamu.graphs.empty import empty_components
 from lamu.graphs.graph_prior import GraphPrior, supports
 from lamu.graphs.joint import Row
 from lamu.graphs.messages import GraphMessages
@@ -267,6 +268,13 @@ class Graph(GraphMessages):
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
         return local_beliefs(self, belief, rows, samples, key)
+
+    def remarks(self, belief: Any, temperature: Any = 1.0) -> tuple[str, ...]:
+        """Returns which components of a mixture hold less than one row, in words."""
+        return tuple(
+            f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"
+            for name, which in empty_components(self.sites, belief, temperature).items()
+        )
 
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws; a bound where latents meet."""

@@ -60,7 +60,7 @@ class Fit:
     interrupted: bool = False
 
     def __repr__(self) -> str:
-        """In a line: what was fitted, how long, and whether it converged; the parts are attributes."""
+        """In a line: what was fitted, how long, whether it converged, and what is empty; the parts are attributes."""
         found = self.posterior
         steps, convergence = len(self.history["loss"]), found.convergence
         words = [f"{type(found.belief).__name__} about {found.model.name}", f"{steps:,} steps"]
@@ -70,6 +70,7 @@ class Fit:
             words.append(f"temperature {float(found.temperature):g}")
         if convergence is not None:
             words.append("converged" if convergence.converged else "not converged")
+        words += found.model.remarks(found.belief, found.temperature)
         return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
 
     def __getattr__(self, name: str) -> Any:

@@ -48,6 +48,7 @@ from lamu.verification.moment_rows import moment_rows
 from lamu.verification.problems import Problem
 from lamu.verification.program_rows import program_rows
 from lamu.verification.sampler_rows import sampler_rows
+from lamu.verification.scale_rows import scale_rows
 from lamu.verification.stochastic_rows import stochastic_rows
 from lamu.verification.vectors import distance, flat
 
@@ -81,7 +82,7 @@ def checks() -> dict[str, Callable[[], Check]]:
     table |= kronecker_rows() | low_rank_rows() | descent_rows()
     table |= filter_rows() | iterate_rows() | moment_rows()
     table |= stochastic_rows() | sampler_rows()
-    table |= evidence_rows() | program_rows()
+    table |= evidence_rows() | program_rows() | scale_rows()
     return {name: _in_double(check) for name, check in table.items()}
 
 

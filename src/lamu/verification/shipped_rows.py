@@ -34,6 +34,7 @@ from lamu.verification.bundled_problems import Bundled, diabetes, iris
 from lamu.verification.fixed_points import bound, hessian, mode, product_of_signs, squared_gradient
 from lamu.verification.program_rows import tossed
 from lamu.verification.references import linear_regression
+from lamu.verification.scale_rows import coordinate_ascent, regression_by_relevance
 from lamu.verification.shipped import Limits, Shipped
 from lamu.verification.vectors import flat
 
@@ -84,6 +85,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
         "vmp": _vmp,
         "ncvmp": _ncvmp,
         "cvi": _cvi,
+        "conjugate_scales": _conjugate_scales,
         "pbp": _pbp,
         "bayesbinn": _bayesbinn,
         "von": partial(_mean_field, "von"),
@@ -292,6 +294,21 @@ def _cvi() -> Shipped:
     off, ratio = abs(alpha / (alpha + beta) - mean) / sd, spread / sd
     words = "Beta posterior of a share, closed form"
     return Shipped("cvi", "breast_cancer, shares", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
+
+
+def _conjugate_scales() -> Shipped:
+    """IVON beside a belief about every weight's scale, and the best product of both."""
+    model, x, y = regression_by_relevance()
+    begin = time.perf_counter()
+    at, width, _ = _moments(_fitted(model, (x.astype(np.float32), y.astype(np.float32)), "conjugate_scales"))
+    seconds = time.perf_counter() - begin
+    mean, precision = coordinate_ascent(x, y)
+    sd = 1.0 / np.sqrt(precision)
+    off, ratio = float(np.max(np.abs(at - mean) / sd)), float(np.median(width / sd))
+    words, missing = "converged mean field of weights and scales", float("nan")
+    return Shipped(
+        "conjugate_scales", "diabetes, 4 relevances", words, off, ratio, missing, missing, seconds, _STAND_IN
+    )
 
 
 def _pbp() -> Shipped:

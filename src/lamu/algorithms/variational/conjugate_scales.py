@@ -150,6 +150,8 @@ def conjugate_scales(of: Algorithm | None = None) -> ConjugateScales:
     a mean, given as it is: `Model(network, likelihood, prior)`, not around the network. The posterior's model has the
     normal prior of the mean precisions; the beliefs about the scales are in the run's `state.precisions`.
 
+    Departures from the rule: none of its own; those of the other algorithm.
+
     Cost of a step: that of the other algorithm, and a few passes over the weights; no gradient.
 
     Args:
@@ -210,7 +212,9 @@ def _mean_prior(prior: Hierarchy, precisions: tuple[Gamma, ...], weights: Params
     """The normal prior of the mean precisions."""
     levels = [(level, belief.mean) for level, belief in zip(prior.levels, precisions, strict=True)]
     scale = lambda path, d: jax.lax.rsqrt(d * _product(levels, path))
-    return LayerwiseNormal(tree.map_with_path(scale, _standardised(prior, weights)))
+    scales = tree.map_with_path(scale, _standardised(prior, weights))
+    # A number of its own would be a leaf of the state in another dtype.
+    return LayerwiseNormal(scales, jnp.zeros((), jax.tree.leaves(scales)[0].dtype))
 
 
 def _standardised(prior: Hierarchy, weights: Params) -> Params:
