@@ -31,6 +31,7 @@ LONG = {
     "priors_gallery.py",
     "relevant_inputs.py",
     "samplers_in_2d.py",
+    "structured_vae.py",
     "ten_thousand_classes.py",
     "textbook_regression.py",
     "trained_network.py",
