@@ -17,7 +17,17 @@ from lamu.latent.bounds import (
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
-from lamu.latent.locals import Amortised, BeliefFamily, Conjugate, Delta, Enumerated, Flows, MeanField, SummedOut
+from lamu.latent.locals import (
+    Amortised,
+    BeliefFamily,
+    Conjugate,
+    Delta,
+    Enumerated,
+    Flows,
+    MeanField,
+    Refined,
+    SummedOut,
+)
 from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
 from lamu.latent.units import UnitDivergences, unit_divergences
 
@@ -46,6 +56,7 @@ __all__ = [
     "MixturePrior",
     "Planar",
     "Radial",
+    "Refined",
     "Renyi",
     "RowJoint",
     "Stack",
