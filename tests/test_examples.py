@@ -24,6 +24,7 @@ LONG = {
     "continual_digits.py",
     "demo.py",
     "dense_prediction.py",
+    "draw.py",
     "evidence_selection.py",
     "most_influential_rows.py",
     "next_step.py",

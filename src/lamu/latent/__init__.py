@@ -15,6 +15,8 @@ from lamu.latent.bounds import (
     WarmUp,
 )
 from lamu.latent.coding import BitsBack, Stack
+from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
+from lamu.latent.each_step import EachStep
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
 from lamu.latent.locals import (
@@ -25,6 +27,7 @@ from lamu.latent.locals import (
     Enumerated,
     Flows,
     MeanField,
+    Recurrent,
     Refined,
     SummedOut,
 )
@@ -36,6 +39,7 @@ __all__ = [
     "MADE",
     "NADE",
     "Amortised",
+    "Attention",
     "BeliefFamily",
     "BitsBack",
     "Bound",
@@ -43,12 +47,15 @@ __all__ = [
     "Coupling",
     "Delta",
     "DoublyReparameterised",
+    "Drawing",
+    "EachStep",
     "Enumerated",
     "Flow",
     "FlowPrior",
     "Flowed",
     "Flows",
     "FreeBits",
+    "Glimpse",
     "Importance",
     "InverseAutoregressive",
     "Joint",
@@ -56,6 +63,7 @@ __all__ = [
     "MixturePrior",
     "Planar",
     "Radial",
+    "Recurrent",
     "Refined",
     "Renyi",
     "RowJoint",
@@ -65,6 +73,7 @@ __all__ = [
     "UnitDivergences",
     "VampPrior",
     "WarmUp",
+    "Whole",
     "ancestral",
     "generate",
     "impute",

@@ -5,6 +5,7 @@ from lamu.latent.locals.conjugate import Conjugate
 from lamu.latent.locals.delta import Delta
 from lamu.latent.locals.enumerated import Enumerated, SummedOut
 from lamu.latent.locals.families import BeliefFamily, Flows, MeanField
+from lamu.latent.locals.recurrent import Recurrent
 from lamu.latent.locals.refined import Refined
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Enumerated",
     "Flows",
     "MeanField",
+    "Recurrent",
     "Refined",
     "SummedOut",
 ]
