@@ -18,7 +18,7 @@ import lamu
 from lamu.latent import Attention, models
 from lamu.networks import MLP
 
-STEPS, LATENTS, HIDDEN = 8, 3, 40
+STEPS, LATENTS = 8, 3
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 x, _ = (np.asarray(part) for part in lamu.data.load("digits"))
 pixels = (x.reshape(len(x), -1) > 0.5 * x.max()).astype(np.float32)
@@ -27,9 +27,9 @@ train, test = pixels[order[:1400]], pixels[order[1400:]]
 
 glimpse = Attention(4, (8, 8))
 graphs = {
-    "VAE": models.VAE(8, 64, MLP((180,)), MLP((180,))),
-    "DRAW": models.DRAW(STEPS, LATENTS, 64, HIDDEN),
-    "DRAW with attention": models.DRAW(STEPS, LATENTS, 64, 56, read=glimpse, write=glimpse),
+    "VAE": models.VAE(8, 64, MLP((171,)), MLP((171,))),
+    "DRAW": models.DRAW(STEPS, LATENTS, 64, 28),
+    "DRAW with attention": models.DRAW(STEPS, LATENTS, 64, 40, read=glimpse, write=glimpse),
 }
 posteriors = {}
 for name, graph in graphs.items():

@@ -356,6 +356,7 @@ def test_idle_units_are_counted() -> None:
     means, scale = Y @ kernel[:, 0], np.exp(bias[2])
     expected = np.mean((scale**2 + means**2 - 1) / 2 - np.log(scale))
     np.testing.assert_allclose(found.nats, [expected, 0.0], rtol=1e-9, atol=1e-12)
+    assert isinstance(found, latent.UnitDivergences)
     assert found.idle == (1,)
     assert str(found) == f"{expected:.2f} nats a row; 1 of 2 units carries less than 0.01: 1"
     deep = models.DeepLatentGaussian((3, 2), 64, (4,))
