@@ -174,6 +174,37 @@ def test_parts_with_exact_beliefs_train_beside_networks() -> None:
     assert np.all(np.linalg.eigvalsh(latents["x"].precision) > 0)
 
 
+def test_a_series_under_exact_messages_has_the_filters_density() -> None:
+    """A linear emission: the log density of the stacked series, whatever the key, and the smoother's means."""
+    T, A, Q = 5, np.array([[0.9, 0.2], [-0.1, 0.8]]), np.array([2.0, 1.0])
+    y = RANDOM.normal(size=(3, T, D))
+    graph = latent.models.DeepKalman(T, A, D, lamu.likelihoods.Gaussian(scale=NOISE), Linear(bias=False), Linear(), Q)
+    batch = graph.read({"y": y}).full()
+    params, state = graph.init(jax.random.key(0), batch)
+    kernel, bias = np.zeros((D, 4)), np.zeros(4)
+    kernel[:, :2] = LOADINGS @ np.linalg.inv(LOADINGS.T @ LOADINGS)
+    bias[2:] = np.log(np.expm1(np.diag(LOADINGS.T @ LOADINGS) / NOISE**2))
+    network = {
+        "decode": {"layers": {0: {"kernel": jnp.asarray(LOADINGS.T)}}},
+        "local": {"x": {"layers": {0: {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}}}},
+    }
+    params = {**params, "network": network}
+    # x = L e with independent steps e of precision Q, the first of the largest Q.
+    powers = [np.linalg.matrix_power(A, n) for n in range(T)]
+    L = np.block([[powers[t - s] if t >= s else np.zeros((2, 2)) for s in range(T)] for t in range(T)])
+    noise = np.diag(np.concatenate([np.full(2, 1 / Q.max()), np.tile(1 / Q, T - 1)]))
+    W, prior = np.kron(np.eye(T), LOADINGS), L @ noise @ L.T
+    covariance = W @ prior @ W.T + NOISE**2 * np.eye(T * D)
+    exact = multivariate_normal(np.zeros(T * D), covariance).logpdf(y.reshape(3, -1))
+    for bound in (graph, graph.weighed()):
+        np.testing.assert_allclose(values(bound, params, state, batch, jax.random.key(1)), exact, rtol=1e-9)
+    posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    smoothed = y.reshape(3, -1) @ np.linalg.solve(covariance, W @ prior)
+    np.testing.assert_allclose(posterior.local({"y": y})["x"].mean.reshape(3, -1), smoothed, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match=r"7 outputs for inputs of the shape \(5, 4\) cannot be dealt to the steps"):
+        latent.EachStep(Linear()).init(jax.random.key(0), jnp.zeros((1, 5, 4)), 7)
+
+
 def test_what_no_message_reaches() -> None:
     def category(m) -> None:
         decode = m.network("decode", Linear(), outputs=D)

@@ -15,9 +15,22 @@ from lamu.latent.bounds import (
     WarmUp,
 )
 from lamu.latent.coding import BitsBack, Stack
+from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
+from lamu.latent.each_step import EachStep
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
-from lamu.latent.locals import Amortised, BeliefFamily, Conjugate, Delta, Enumerated, Flows, MeanField, SummedOut
+from lamu.latent.locals import (
+    Amortised,
+    BeliefFamily,
+    Conjugate,
+    Delta,
+    Enumerated,
+    Flows,
+    MeanField,
+    Recurrent,
+    Refined,
+    SummedOut,
+)
 from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
 from lamu.latent.units import UnitDivergences, unit_divergences
 
@@ -26,6 +39,7 @@ __all__ = [
     "MADE",
     "NADE",
     "Amortised",
+    "Attention",
     "BeliefFamily",
     "BitsBack",
     "Bound",
@@ -33,12 +47,15 @@ __all__ = [
     "Coupling",
     "Delta",
     "DoublyReparameterised",
+    "Drawing",
+    "EachStep",
     "Enumerated",
     "Flow",
     "FlowPrior",
     "Flowed",
     "Flows",
     "FreeBits",
+    "Glimpse",
     "Importance",
     "InverseAutoregressive",
     "Joint",
@@ -46,6 +63,8 @@ __all__ = [
     "MixturePrior",
     "Planar",
     "Radial",
+    "Recurrent",
+    "Refined",
     "Renyi",
     "RowJoint",
     "Stack",
@@ -54,6 +73,7 @@ __all__ = [
     "UnitDivergences",
     "VampPrior",
     "WarmUp",
+    "Whole",
     "ancestral",
     "generate",
     "impute",

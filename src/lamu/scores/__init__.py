@@ -13,6 +13,7 @@ posterior comes to a reference (`fidelity`).
 """
 
 from lamu.scores.agreements import agreement, total_variation
+from lamu.scores.amortisation import amortisation_gap
 from lamu.scores.annealed import annealed_importance
 from lamu.scores.bounds import elbo, evidence
 from lamu.scores.calibration import Reliability, coverage, ece, reliability
@@ -46,6 +47,7 @@ __all__ = [
     "RiskCoverage",
     "accuracy",
     "agreement",
+    "amortisation_gap",
     "annealed_importance",
     "aurc",
     "auroc",

@@ -5,5 +5,18 @@ from lamu.latent.locals.conjugate import Conjugate
 from lamu.latent.locals.delta import Delta
 from lamu.latent.locals.enumerated import Enumerated, SummedOut
 from lamu.latent.locals.families import BeliefFamily, Flows, MeanField
+from lamu.latent.locals.recurrent import Recurrent
+from lamu.latent.locals.refined import Refined
 
-__all__ = ["Amortised", "BeliefFamily", "Conjugate", "Delta", "Enumerated", "Flows", "MeanField", "SummedOut"]
+__all__ = [
+    "Amortised",
+    "BeliefFamily",
+    "Conjugate",
+    "Delta",
+    "Enumerated",
+    "Flows",
+    "MeanField",
+    "Recurrent",
+    "Refined",
+    "SummedOut",
+]

@@ -116,7 +116,23 @@ class Amortised(Local):
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound by draws of the encoder's belief, and λ of all latents: of others at one draw of this."""
-        belief, joint = self.belief(name, own, row, at), RowOfGraph(name, row, at, rest)
+        return self.at_belief(self.belief(name, own, row, at), name, own, row, at, key, rest)
+
+    def at_belief(
+        self, belief: Any, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
+        """Returns what `eliminated` does, at a belief that may be another one than the encoder's.
+
+        Args:
+            belief: about the vector of the latent's entries.
+            name: the latent.
+            own: the local's parameters.
+            row: the row.
+            at: the statistics of what all rows share.
+            key: a random key of the row.
+            rest: what takes the other latents out.
+        """
+        joint = RowOfGraph(name, row, at, rest)
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         weight = 1.0 if at.step is None else self.bound.weight(at.step).astype(dtype_of(own))
         bound = self.bound.of_row(of_bound, joint, belief, weight)

@@ -39,7 +39,8 @@ class Conjugate(Local):
     z. Its gradient moves the networks and holds q fixed in what all rows share, so that beliefs about these stay
     proper: the natural gradient of the paper without its second term.
 
-    The outputs of the network are the means of the message, a Gaussian in x, and, through a softplus, its precisions.
+    The outputs of the network are the means of the message, a Gaussian in x, and, through a softplus, its precisions;
+    for a series (`graphs.GaussianChain`) those of each step (`EachStep`).
 
     Attributes:
         network: the recognition network.
@@ -89,7 +90,7 @@ class Conjugate(Local):
 
     def weighed(self) -> Conjugate:
         """Returns the local of one draw of z and x, whose value is the log of an importance weight."""
-        return _Weighed(self.network)
+        return _WeighedMessage(self.network)
 
     def message(self, name: str, own: Params, row: Row, at: Environment) -> Any:
         """Returns λ(y), natural parameters as the statistics of x.
@@ -100,9 +101,13 @@ class Conjugate(Local):
             row: the row.
             at: the statistics of what all rows share.
         """
-        mean, precision = jnp.split(encoded(self.network, own, name, (), row, at), 2)
+        site = _site(name, row)
+        outputs = encoded(self.network, own, name, (), row, at)
+        # Of a series every step has its means and precisions beside each other.
+        steps = shape_of(site)[0] if site.kind is Series else 1
+        mean, precision = (jnp.ravel(part) for part in jnp.split(jnp.reshape(outputs, (steps, -1)), 2, axis=1))
         # Not an exponential: a precision of 1e8 at the first weights would leave no digits to differences of λ.
-        return natural(_site(name, row), mean, jax.nn.softplus(precision))
+        return natural(site, mean, jax.nn.softplus(precision))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound, and λ of all latents: of x and of others at the likeliest z."""
@@ -121,7 +126,7 @@ class Conjugate(Local):
 
 
 @record
-class _Weighed(Conjugate):
+class _WeighedMessage(Conjugate):
     """One draw of z and x of q, and the log of its importance weight."""
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:

@@ -14,7 +14,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, log_joint
 from lamu.graphs.local import Rest
 from lamu.graphs.program import Site
-from lamu.graphs.statistics import Numbers, Vectors
+from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.latent.bounds import Joint
 from lamu.operators import Diagonal
 from lamu.typing import Array, RandomKey
@@ -55,8 +55,9 @@ class RowOfGraph(Joint):
 
         None of another belief, or under a prior that is not affine in the statistics of z.
         """
-        diagonal = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
-        if not diagonal or not self.site.factor.conjugate:
+        if not isinstance(belief, Gaussian) or not isinstance(belief.precision, Diagonal):
+            return None
+        if not self.site.factor.conjugate:
             return None
         mean, precision = belief.mean, belief.precision.values
         entropies = (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2
@@ -100,4 +101,7 @@ def natural(site: Site, mean: Array, precision: Array) -> Any:
     """
     mean, precision = mean.reshape(site.shape or ()), precision.reshape(site.shape or ())
     second = -precision / 2
+    if site.kind is Series:
+        outer = second[..., None] * jnp.eye(second.shape[-1], dtype=second.dtype)[None]
+        return Series(precision * mean, outer, jnp.zeros_like(outer[1:]))
     return Numbers(precision * mean, second) if site.kind is Numbers else Vectors(precision * mean, jnp.diag(second))

@@ -1,0 +1,59 @@
+"""One network for every step of a series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamu.networks import Network
+from lamu.networks.adapted import adapted
+from lamu.record import record
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["EachStep"]
+
+
+@record
+class EachStep(Network):
+    r"""\(f(x_1), \dots, f(x_T)\) side by side: the emission of a state-space model, or its recognition network.
+
+    Inputs are `[batch, T, ...]`, and outputs `[batch, T * k]` with k outputs a step.
+
+    Attributes:
+        network: f.
+
+    Raises:
+        ValueError: for a number of outputs that T steps cannot share, or a network with a state.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.latent import EachStep
+        >>> from lamu.networks import MLP
+        >>> network, x = EachStep(MLP((8,))), jnp.ones((2, 5, 3))
+        >>> params, state = network.init(jax.random.key(0), x, outputs=5 * 2)
+        >>> network.apply(params, state, x, None, False)[0].shape
+        (2, 10)
+    """
+
+    network: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", adapted(self.network))
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
+        """Returns the weights of f."""
+        if x.ndim < 3 or outputs % x.shape[1]:
+            raise ValueError(
+                f"{outputs} outputs for inputs of the shape {x.shape[1:]} cannot be dealt to the steps; give series "
+                "[T, features], and as many outputs for every step"
+            )
+        params, state = self.network.init(key, x[:, 0], outputs // x.shape[1])
+        if state:
+            raise ValueError("a network with a state (batch statistics) cannot be every step's; use GroupNorm()")
+        return params, {}
+
+    def apply(
+        self, params: Params, state: Any, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, Any]:
+        """Returns the outputs of all steps."""
+        f = self.network.apply(params, {}, x.reshape(-1, *x.shape[2:]), key, train)[0]
+        return f.reshape(len(x), -1), state

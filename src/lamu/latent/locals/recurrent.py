@@ -1,0 +1,160 @@
+"""An encoder that looks again at every step of a decoder."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lamu.families import Gaussian
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, dtype_of, shape_of
+from lamu.graphs.local import Eliminated, Local, Rest
+from lamu.graphs.network import applications
+from lamu.graphs.potential import Potential
+from lamu.latent.drawing.canvas import Drawing, advanced
+from lamu.latent.locals.row_of_graph import RowOfGraph, natural
+from lamu.networks import LSTM
+from lamu.operators import Diagonal
+from lamu.record import record, static
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["Recurrent"]
+
+
+@record
+class Recurrent(Local):
+    r"""Latents of T steps, of which each step's belief sees what the decoder has drawn before it.
+
+    \[ \hat y_t = y - E[y \mid c_{t-1}], \quad
+       h_t = \mathrm{LSTM}(h_{t-1}, [\mathrm{read}(y, \hat y_t), h^{dec}_{t-1}]), \quad
+       q(z_t \mid z_{<t}, y) = N(m(h_t), \mathrm{diag}(s(h_t)^2)) \]
+    \[ \mathcal L = E_q\Big[\log p(y \mid c_T) - \sum_t KL\big(q(z_t \mid z_{<t}, y) \,\|\, p(z_t)\big)\Big] \]
+
+    by one path of z, with the divergences in closed form. The latent is `[T, latents]` with a Normal prior, and the
+    likelihood's outputs are a `Drawing` of it, which has the way of reading. Missing entries count as zero.
+
+    Attributes:
+        hidden: the width of h.
+
+    Raises:
+        TypeError: when no `Drawing` is called with the latent.
+        ValueError: for a width that is no positive number.
+
+    Source: Gregor, Danihelka, Graves, Rezende & Wierstra (2015), equations 3 to 6, and 12.
+
+    Examples:
+        >>> import jax.numpy as jnp, lamu
+        >>> graph = lamu.latent.models.DRAW(3, 2, 6, hidden=8)
+        >>> posterior = lamu.fit(graph, {"y": jnp.eye(6)}, lamu.algorithms.adam(0.01), steps=5).posterior
+        >>> posterior.local({"y": jnp.eye(6)})["z"].mean.shape
+        (6, 3, 2)
+    """
+
+    hidden: int = static(default=100)
+
+    random: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hidden, int) or self.hidden < 1:
+            raise ValueError(f"hidden={self.hidden!r} is no width; give a whole number from 1")
+
+    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+        """Returns fresh weights of the cell and of the beliefs."""
+        site, drawing = _drawn(name, row)
+        y = _image(site, row, dtype_of(row.known))
+        latents = shape_of(next(one for one in row.latent if one.name == name))[-1]
+        features = 2 * drawing.read.size(y.size) + drawing.hidden
+        return LSTM((self.hidden,)).init(key, jnp.zeros((1, 1, features), y.dtype), 2 * latents)[0]
+
+    def weighed(self) -> Recurrent:
+        """Returns the local whose value is the log of an importance weight of its path."""
+        return _WeighedPath(self.hidden)
+
+    def path(self, name: str, own: Params, row: Row, at: Environment, key: RandomKey) -> tuple[Array, Array, Array]:
+        """Returns z of all steps as a vector, and mean and precision of the steps' beliefs at that path.
+
+        Args:
+            name: the latent.
+            own: the local's parameters.
+            row: the row.
+            at: the statistics of what all rows share.
+            key: a random key.
+        """
+        site, drawing = _drawn(name, row)
+        decoder, likelihood = at.statistics[_call(name, site).of.name], site.factor.likelihood
+        dispersions = at.statistics.get("likelihood", {}).get(site.name, {})
+        y, cell = _image(site, row, dtype_of(own)), LSTM((self.hidden,))
+        there = jnp.reshape(row.observed.get(site.name, jnp.ones(y.shape, bool)), y.shape)
+        steps, latents = shape_of(next(one for one in row.latent if one.name == name))
+
+        def step(carry: Any, noise: Array) -> tuple[Any, Any]:
+            h, (memory, canvas) = carry
+            mean = jnp.reshape(likelihood.mean(dispersions, canvas.reshape(y.size, -1)), y.shape)
+            where = drawing.where_to_read(decoder, memory)
+            seen = [drawing.read.read(where, part) for part in (y, jnp.where(there, y - mean, 0.0))]
+            h = advanced(cell, own, h, jnp.concatenate([*seen, memory[0]]))
+            layer = own["layers"][0]
+            centre, log_scale = jnp.split(h[0] @ layer["kernel"] + layer["bias"], 2)
+            z = centre + jnp.exp(log_scale) * noise
+            return (h, drawing.drawn(decoder, memory, canvas, z)), (z, centre, jnp.exp(-2 * log_scale))
+
+        start = jnp.zeros(self.hidden, y.dtype)
+        noise = jax.random.normal(key, (steps, latents), y.dtype)
+        _, (z, mean, precision) = jax.lax.scan(step, ((start, start), drawing.first(decoder)), noise)
+        return z.reshape(-1), mean.reshape(-1), precision.reshape(-1)
+
+    def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns the bound of one path, and λ of all latents at it."""
+        of_path, of_rest, of_others = jax.random.split(key, 3)
+        z, mean, precision = self.path(name, own, row, at, of_path)
+        joint = RowOfGraph(name, row, at, rest)
+        divergence = self.divergence(z, Gaussian(mean, Diagonal(precision)), joint)
+        bound = joint.log_likelihood(z, of_rest) - divergence
+        drawn = row.given(name, jnp.reshape(z, joint.site.shape or ()))
+        others = rest(drawn, at, of_others)[1]
+        return bound, {**others, name: natural(joint.site, mean, precision)}
+
+    def divergence(self, z: Array, belief: Gaussian, joint: RowOfGraph) -> Array:
+        """Returns the sum of the steps' divergences at a path, in nats; by the path itself under a learned prior.
+
+        Args:
+            z: the path.
+            belief: the beliefs of the steps at it.
+            joint: the row.
+        """
+        terms = joint.divergences(belief)
+        return belief.log_prob(z) - joint.log_prior(z) if terms is None else jnp.sum(terms)
+
+
+@record
+class _WeighedPath(Recurrent):
+    """The log importance weight of a path in the place of its bound."""
+
+    def divergence(self, z: Array, belief: Gaussian, joint: RowOfGraph) -> Array:
+        """Returns log q(z | y) − log p(z)."""
+        return belief.log_prob(z) - joint.log_prior(z)
+
+
+def _call(name: str, site: Any) -> Any:
+    return next((c for c in applications(site.factor) if name in c.names and isinstance(c.of.network, Drawing)), None)
+
+
+def _drawn(name: str, row: Row) -> tuple[Any, Drawing]:
+    """Returns the site of the image, and the network that draws it."""
+    for site in row.sites:
+        call = _call(name, site)
+        if call is not None and isinstance(site.factor, Potential) and site.name in row.data:
+            return site, call.of.network
+    raise TypeError(
+        f"no Drawing is called with {name!r} for data of a likelihood, and a Recurrent local looks at what it draws; "
+        "use Amortised(network) with another decoder"
+    )
+
+
+def _image(site: Any, row: Row, dtype: Any) -> Array:
+    """Returns y as a vector, missing entries as zero."""
+    value = jnp.asarray(row.data[site.name], dtype)
+    observed = row.observed.get(site.name)
+    return jnp.reshape(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value)), -1)
