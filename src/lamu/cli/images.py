@@ -192,7 +192,9 @@ def fill_images(run: Path, data: str, out: Path | None, as_json: bool = False, s
     if out is not None:
         refuse_existing(out)
         with draft(out) as path:
-            shaped = {name: (part * images.unit).reshape(-1, *images.shape) for name, part in arrays.items()}
+            shaped: dict[str, Any] = {
+                name: (part * images.unit).reshape(-1, *images.shape) for name, part in arrays.items()
+            }
             np.savez(path, **shaped)
     summary = {"images": len(holes), "missing": int(holes.sum()), "out": None if out is None else str(out)}
     if as_json:
