@@ -210,6 +210,9 @@ def test_labels_teach_a_generative_classifier() -> None:
     np.testing.assert_allclose(found[np.arange(20), c[:20].astype(int)], 1.0, rtol=1e-6)
     assert np.mean(np.asarray(found[20:]).argmax(-1) == c[20:]) > 0.9
     assert np.isfinite(posterior.log_prob({"y": y[:4], "c": masked[18:22]}, samples=3)).all()
+    # Of rows that all have labels the styles are those beside rows that have none.
+    styles = [posterior.local({"y": y[:5], "c": labels})["z"].mean for labels in (c[:5], [*c[:4], np.nan])]
+    np.testing.assert_allclose(styles[0][:4], styles[1][:4], rtol=1e-6)
     with pytest.raises(ValueError, match="c is 2 in a row; it has 2 categories"):
         graph.read({"y": y, "c": c + 1})
 
