@@ -210,6 +210,9 @@ def test_labels_teach_a_generative_classifier() -> None:
     np.testing.assert_allclose(found[np.arange(20), c[:20].astype(int)], 1.0, rtol=1e-6)
     assert np.mean(np.asarray(found[20:]).argmax(-1) == c[20:]) > 0.9
     assert np.isfinite(posterior.log_prob({"y": y[:4], "c": masked[18:22]}, samples=3)).all()
+    # Of rows that all have labels the styles are those beside rows that have none.
+    styles = [posterior.local({"y": y[:5], "c": labels})["z"].mean for labels in (c[:5], [*c[:4], np.nan])]
+    np.testing.assert_allclose(styles[0][:4], styles[1][:4], rtol=1e-6)
     with pytest.raises(ValueError, match="c is 2 in a row; it has 2 categories"):
         graph.read({"y": y, "c": c + 1})
 
@@ -259,6 +262,18 @@ def test_holes_are_filled_by_what_is_there() -> None:
     mean, variance = Y[:4][:, rest] @ weights, covariance[1, 1] - covariance[1, rest] @ weights
     np.testing.assert_allclose(draws[:, :, 1].mean(0), mean, atol=5 * np.sqrt(variance / 500))
     np.testing.assert_allclose(draws[:, :, 1].var(0), variance, rtol=0.3)
+
+
+def test_every_entry_has_a_noise_of_its_own() -> None:
+    """A Gaussian likelihood of several entries learns a deviation of each: predicted variances are their squares."""
+    graph = models.VAE(2, 3, MLP((4,)), MLP((4,)), likelihood=lamu.likelihoods.Gaussian())
+    params, _ = graph.init(jax.random.key(0), graph.read({"y": Y[:, :3]}).full())
+    params["likelihood"]["y"]["log_scale"] = jnp.log(jnp.array([0.5, 1.0, 2.0]))
+    posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    holes = np.where(np.arange(3) == 2, np.nan, Y[:2, :3])
+    found = posterior.predict({"y": holes})
+    np.testing.assert_allclose(found.variance, [[0.0, 0.0, 4.0]] * 2, rtol=1e-6)
+    assert latent.reconstruct(posterior, {"y": Y[:2, :3]}, jax.random.key(0))["y"].shape == (2, 3)
 
 
 def test_new_rows_have_the_models_covariance() -> None:

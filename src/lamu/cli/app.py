@@ -211,14 +211,39 @@ def _fit(
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")] = True,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="vae: the rows of X are images, NaN where a pixel is missing.")
+    ] = None,
     separator: _Separator = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Fit a model to a table, and score it on rows that it has not seen."""
+    """Fit a model to a table, and score it on rows that it has not seen; with --model vae, to images."""
     from lamu.cli.output_dir import refuse_existing
 
     refuse_existing(out, force)
+    if model is not None:
+        of_tables = {
+            "target": target,
+            "algorithm": algorithm,
+            "task": task,
+            "folds": folds,
+            "weights": weights,
+            "temperature": temperature,
+            "likelihood": likelihood,
+            "trials": trials,
+            "censored": censored,
+            "separator": separator,
+        }
+        _refuse_options_of_tables(model, of_tables)
+        from lamu.cli.images import train_images
+        from lamu.memory import within as limited
+
+        with limited(max_memory):
+            train_images(
+                data, out, model, setting or (), epochs, batch_size, seed, test_size, samples, as_json, force, resume
+            )
+        return
     from lamu.cli.request import Request
     from lamu.cli.training import train
     from lamu.memory import within
@@ -246,26 +271,38 @@ def _fit(
         train(request, out, algorithm, settings, as_json, force, resume, report)
 
 
+def _refuse_options_of_tables(model: str, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"--{name} is of tables, and --model {model} learns images; leave one of them out")
+
+
 @app.command("predict")
 def _predict(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `lamu fit` made.")],
     data: _Data,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="A .csv file to make; of images .npz.")
+    ] = None,
     samples: _Samples = None,
     max_memory: _MaxMemory = None,
     separator: _Separator = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Predict the rows of a table with a fitted model; score them where the target is there."""
+    """Predict the rows of a table with a fitted model, and score them where the target is there; fill in images."""
     from lamu.cli.output_dir import refuse_existing
 
     if out is not None:
         refuse_existing(out)
+    from lamu.cli.images import fill_images, holds_images
     from lamu.cli.predicting import predict
     from lamu.memory import within
 
     with within(max_memory):
+        if holds_images(run):
+            fill_images(run, data, out, as_json, samples)
+            return
         predict(run, data, out, as_json, samples, separator)
 
 
@@ -358,7 +395,7 @@ def _cite(name: Annotated[str | None, typer.Argument(metavar="NAME", help="One o
 @app.command("verify")
 def _verify(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A check, or likelihoods; all if left out.")
+        str | None, typer.Argument(metavar="NAME", help="A check, or likelihoods, or latent; all if left out.")
     ] = None,
     separator: _Separator = None,
     config: _Config = None,

@@ -18,7 +18,15 @@ __all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refu
 
 FORMAT = 2  # of config.json
 _ASKED = "asked.json"
-CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
+CONTENT = (
+    "calibration.png",
+    "config.json",
+    "images.png",
+    "metrics.json",
+    "posterior",
+    "predictions.csv",
+    "report.html",
+)
 
 
 class Interrupted(Exception):

@@ -240,9 +240,13 @@ class Potential(Factor):
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
-        f, dispersions = jnp.asarray(self.outputs.first(at)), self._dispersions(at)
+        f = jnp.asarray(self.outputs.first(at))
         rows = jnp.reshape(f, (-1, self._width))
-        mean, variance = self.likelihood.mean(dispersions, rows), self.likelihood.variance(dispersions, rows)
+        own = _by_entry(self._dispersions(at), len(rows))
+        mean, variance = (
+            jax.vmap(lambda part, f, moment=moment: moment(part, f[None])[0])(own, rows)
+            for moment in (self.likelihood.mean, self.likelihood.variance)
+        )
         return jnp.reshape(mean, f.shape), jnp.reshape(variance, f.shape)
 
 

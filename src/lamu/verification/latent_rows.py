@@ -17,6 +17,7 @@ import numpy as np
 from scipy import special, stats
 
 from lamu.data import load
+from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point
 from lamu.graphs import Categorical, Graph, Normal, Program
 from lamu.latent import (
@@ -130,7 +131,7 @@ def _standard_errors(values: Any, expected: float) -> float:
 
 
 def _log_p(y: Values, loading: Values = _LOADING) -> Values:
-    covariance = np.outer(loading, loading) + _NOISE**2 * np.eye(len(loading))
+    covariance: Any = np.outer(loading, loading) + _NOISE**2 * np.eye(len(loading))
     return stats.multivariate_normal(np.zeros(len(loading)), covariance).logpdf(y)
 
 
@@ -192,7 +193,7 @@ def _impute() -> Check:
     covariance = np.outer(_LOADING, _LOADING) + _NOISE**2 * np.eye(3)
     weights = np.linalg.solve(covariance[1:, 1:], covariance[1:, 0])
     mean, variance = row[0, 1:] @ weights, covariance[0, 0] - covariance[0, 1:] @ weights
-    deviation = max(_standard_errors(draws, mean), _standard_errors((draws - mean) ** 2, variance))
+    deviation = max(_standard_errors(draws, float(mean)), _standard_errors((draws - mean) ** 2, variance))
     return Check("impute", "the conditional Gaussian, mean and variance, standard errors", deviation, 4.0)
 
 
@@ -234,7 +235,7 @@ def _enumerated() -> Check:
     own = {"c": {"layers": {0: {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}}}}
     posterior = _mixture(Enumerated(Linear(), weight=2.0), {"local": own})
     labels = np.array([1.0, np.nan, np.nan, 0.0, np.nan])
-    batch = posterior.model.read({"y": rows, "c": labels}).full()
+    batch = posterior.model.rows({"y": rows, "c": labels}).full()
     found = np.asarray(posterior.model.log_likelihood(posterior.mean, {}, batch, jax.random.key(0))[0])
     log_q = special.log_softmax(rows @ kernel + bias, axis=1)
     without = np.sum(np.exp(log_q) * (_joint(rows) - log_q), axis=1)
@@ -268,7 +269,7 @@ def _sums_to_one(name: str, network: Network) -> Callable[[], Check]:
     def check() -> Check:
         y = jnp.asarray(list(itertools.product((0.0, 1.0), repeat=6)))
         model = Model(network, PerPosition(Bernoulli(), (6,)))
-        batch = model.read((y, y)).full()
+        batch = Batch.of(y, y)
         params, state = model.init(jax.random.key(1), batch)
         log_p = np.asarray(model.log_likelihood(params, state, batch, None)[0])
         return Check(name, "the sum over all rows of six bits, which is one", abs(float(np.exp(log_p).sum()) - 1), 1e-9)

@@ -69,8 +69,8 @@ def _inputs(network: Any, name: str, given: tuple[str, ...], row: Row, at: Envir
     """Returns the row's data and the given latents: one array as it is, several side by side."""
     data: list[Any] = []
     for site in row.sites:
-        # A label that is there in some rows only is a latent.
-        if site.name in row.data and site.name not in row.evidence:
+        # A label that is there in some rows only is a latent, and one that is given comes below.
+        if site.name in row.data and site.name not in row.evidence and site.name not in given:
             value = jnp.asarray(row.data[site.name], dtype)
             observed = row.observed.get(site.name)
             data.append(Constant(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))

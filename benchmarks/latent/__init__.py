@@ -1,0 +1,1 @@
+"""The figures of latent variables: `python -m benchmarks.latent`."""

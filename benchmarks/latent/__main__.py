@@ -1,0 +1,37 @@
+"""Latent-variable models beside published figures and beside each other.
+
+    python -m benchmarks.latent                  all of it
+    python -m benchmarks.latent --quick          shorter runs on fewer rows
+    python -m benchmarks.latent mnist speed      some of it
+
+Parts: linear, mnist, layers, labels, holes, coding, speed. Images are read below the folder that `LAMU_DATA` names.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.latent import coding, holes, labels, layers, linear, mnist, speed
+
+PARTS = {
+    "linear": linear.main,
+    "mnist": mnist.main,
+    "layers": layers.main,
+    "labels": labels.main,
+    "holes": holes.main,
+    "coding": coding.main,
+    "speed": speed.main,
+}
+
+
+def main(words: list[str]) -> None:
+    """Runs the named parts, or all of them."""
+    quick, names = "--quick" in words, [word for word in words if word != "--quick"]
+    for name in names or PARTS:
+        if name not in PARTS:
+            raise SystemExit(f"there is no part {name!r}; give some of {', '.join(PARTS)}")
+        PARTS[name](quick)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,50 @@
+"""A hundred labels and a thousand digits without: model M2 of Kingma et al. (2014) beside a classifier alone.
+
+The same network classifies in both. In M2 it is also q(c | y) of a generative model, which all digits train; the
+hundred labels count as if every row had one (`labelled`). The picture sweeps the class at a fixed style: each row is
+one digit and its style in all ten classes.
+
+    python examples/semi_supervised.py [folder for the picture]
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import lamu
+from lamu.latent import models
+from lamu.networks import MLP
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+x, labels = (np.asarray(part) for part in lamu.data.load("digits"))
+pixels = (x.reshape(len(x), -1) > 0.5 * x.max()).astype(np.float32)
+order = np.random.default_rng(0).permutation(len(pixels))
+train, test = order[:1400], order[1400:]
+known = np.concatenate([train[labels[train] == c][:10] for c in range(10)])
+adam = lamu.algorithms.adam(lamu.rate.Annealed(3e-3))
+
+
+def errors(probabilities) -> float:
+    return float(np.mean(np.argmax(probabilities, axis=-1) != labels[test]))
+
+
+classifier = lamu.Model(MLP((100,)), lamu.likelihoods.Categorical(10))
+alone = lamu.fit(classifier, (pixels[known], labels[known]), adam, steps=1000, batch_size=100).posterior
+print(f"the classifier alone, 100 labels: {errors(alone.predict(pixels[test]).mean):.1%} wrong")
+
+graph = models.SemiSupervised(10, 10, 64, (100,), weight=1.0, labelled=len(known) / len(train))
+c = np.where(np.isin(train, known), labels[train], np.nan)
+posterior = lamu.fit(graph, {"y": pixels[train], "c": c}, adam, steps=1500, batch_size=128).posterior
+print(f"M2, and 1,300 digits without one: {errors(posterior.local({'y': pixels[test]})['c'].mean):.1%} wrong")
+
+shown = np.array([test[labels[test] == c][0] for c in (2, 3, 4, 6, 9)])
+style = posterior.local({"y": pixels[shown], "c": labels[shown].astype(float)})["z"].mean
+decode = posterior.mean["network"]["decode"]
+rows = {}
+for number, z in enumerate(style):
+    swept = np.concatenate([np.eye(10), np.tile(z, (10, 1))], axis=1).astype(np.float32)
+    logits, _ = MLP((100,)).apply(decode, {}, swept, None, False)
+    rows[f"style of a {labels[shown][number]}"] = [pixels[shown][number], *1 / (1 + np.exp(-logits))]
+rows = {name: np.stack(images) for name, images in rows.items()}
+lamu.plots.image_rows(rows, shape=(8, 8)).savefig(folder / "semi_supervised.png")

@@ -1,0 +1,276 @@
+"""`lamu fit images.npz --model vae`, and `lamu predict` with its folder, which fills in missing pixels."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu import plots
+from lamu.algorithms import adam
+from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
+from lamu.cli.printing import dump, show_document, show_line
+from lamu.cli.training import fingerprint
+from lamu.cli.versions import package_versions
+from lamu.convergence import Unconverged
+from lamu.data.spelling import nearest
+from lamu.latent import generate, impute, models, reconstruct
+from lamu.likelihoods import Bernoulli, Gaussian
+from lamu.loop import fit
+from lamu.networks import MLP
+from lamu.posterior import Posterior, load
+from lamu.rate import Annealed
+from lamu.scores import mean_log_prob
+
+__all__ = ["MODELS", "fill_images", "holds_images", "train_images"]
+
+MODELS = ("vae",)
+BLOCK = 256  # images that are filled at once
+_STEPS, _RATE, _SAMPLES, _SHOWN = 3_000, 2e-3, 100, 10
+_SETTINGS = {"latents": 16, "hidden": 200}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images as rows of pixels.
+
+    Attributes:
+        pixels: zeros and ones, or grey values from 0 to 1, `[N, pixels]`; NaN where one is missing.
+        shape: of an image.
+        unit: what the file's values were divided by.
+    """
+
+    pixels: np.ndarray
+    shape: tuple[int, ...]
+    unit: float
+
+    @property
+    def bits(self) -> bool:
+        """Whether every pixel is 0 or 1."""
+        seen = self.pixels[~np.isnan(self.pixels)]
+        return bool(np.all((seen == 0) | (seen == 1)))
+
+
+def train_images(
+    data: str,
+    out: Path,
+    model: str,
+    settings: Sequence[str] = (),
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    test_size: float = 0.2,
+    samples: int | None = None,
+    as_json: bool = False,
+    force: bool = False,
+    resume: bool = False,
+) -> None:
+    """Fits a variational autoencoder to images, and writes the folder `out`; prints the density of images left out.
+
+    Pixels that are zeros and ones have a `Bernoulli` likelihood; grey values have a `Gaussian` one with a noise of each
+    pixel, and are divided by 255 where they are above 1.
+
+    Args:
+        data: an .npz file with the array X, `[N, height, width]` or `[N, pixels]`; NaN is a missing pixel.
+        out: the folder to make: posterior, config.json, metrics.json and images.png.
+        model: "vae".
+        settings: `latents=16` and `hidden=200`, the numbers of latents and of units of either network.
+        epochs: passes over the images; None for about 3,000 steps.
+        batch_size: images of a step; None for 128.
+        seed: of the split and of the steps.
+        test_size: the share of the images that are left out.
+        samples: importance samples of the density; None for 100.
+        as_json: whether to print one JSON document.
+        force: whether a folder that `lamu fit` made may be replaced.
+        resume: whether to go on with the same command, which was interrupted.
+
+    Raises:
+        ValueError: for a model or a setting that there is not, or images that cannot be used.
+        FileExistsError: if there is something at `out` that may not be replaced.
+    """
+    refuse_existing(out, force)
+    if model not in MODELS:
+        raise ValueError(f"there is no model {model!r} of images; {nearest(model, MODELS)}")
+    sizes = _settings(settings)
+    if not 0 < test_size < 1:
+        raise ValueError(f"--test-size is {test_size:g}; give a share between 0 and 1, for instance 0.2")
+    images = _read(data)
+    order = np.random.default_rng(seed).permutation(len(images.pixels))
+    kept = round(test_size * len(order))
+    if not 2 <= kept <= len(order) - 2:
+        raise ValueError(f"{len(order)} images leave {kept} to score and {len(order) - kept} to learn from; give more")
+    test, train = images.pixels[order[:kept]], images.pixels[order[kept:]]
+    batch = batch_size or 128
+    epochs = epochs or max(1, round(_STEPS * batch / len(train)))
+    network = MLP((sizes["hidden"],))
+    likelihood = Bernoulli() if images.bits else Gaussian()
+    graph = models.VAE(sizes["latents"], test.shape[1], network, network, likelihood=likelihood)
+    refuse_unwritable(out)
+    asked = {"data": data, "model": model, "set": sizes, "epochs": epochs, "batch_size": batch, "seed": seed}
+    begun = time.perf_counter()
+    with unfinished(out, {**asked, "test_size": test_size}, resume, force) as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Unconverged)  # the density of images left out says how good it is
+        algorithm = adam(Annealed(_RATE))
+        options: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "seed": seed}
+        learned = fit(graph, {"y": train}, algorithm, **options, checkpoint=place, resume=resume)
+        seconds, posterior = time.perf_counter() - begun, learned.posterior
+        density = mean_log_prob(posterior, {"y": test}, samples or _SAMPLES)
+        rows = {"train": len(train), "test": len(test)}
+        metrics = {"log_prob": density.value, "standard_error": density.error, "rows": rows, "seconds": seconds}
+        with draft(out, force) as folder:
+            folder.mkdir(mode=0o755)
+            posterior.save(folder / "posterior")
+            config = {
+                "format": FORMAT,
+                **asked,
+                "algorithm": "adam",
+                "target": None,
+                "shape": list(images.shape),
+                "unit": images.unit,
+                "likelihood": "bernoulli" if images.bits else "gaussian",
+                "samples": samples or _SAMPLES,
+                "posterior": fingerprint(folder / "posterior"),
+                "versions": package_versions(),
+            }
+            (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
+            (folder / "config.json").write_text(dump(config), encoding="utf-8")
+            if len(images.shape) == 2:
+                _picture(posterior, test[:_SHOWN], images.shape).savefig(folder / "images.png")
+    if as_json:
+        show_document({"out": str(out), "metrics": metrics, "config": config})
+        return
+    show_line(f"a VAE of {sizes['latents']} latents on {data}: {len(train):,} images fitted in {seconds:.1f} s")
+    by = f"by {samples or _SAMPLES} importance samples"
+    show_line(f"log p(y) of {len(test):,} test images: {density} nats an image, {by}; written to {out}")
+
+
+def holds_images(run: Path) -> bool:
+    """Returns whether a folder is one that `lamu fit --model` made."""
+    try:
+        config: Any = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("model") in MODELS
+
+
+def fill_images(run: Path, data: str, out: Path | None, as_json: bool = False, samples: int | None = None) -> None:
+    """Fills in the missing pixels of images, block by block, and writes their means and 90 % intervals.
+
+    Args:
+        run: a folder that `lamu fit --model` made.
+        data: an .npz file with the array X, NaN where a pixel is missing.
+        out: an .npz file to make, with X, lower and upper in the units of the file; None prints a summary alone.
+        as_json: whether to print one JSON document.
+        samples: how many draws of the missing pixels; None for as many as `lamu fit` took.
+
+    Raises:
+        ValueError: for images of another shape, or of which no pixel is missing.
+    """
+    if samples is not None and samples < 1:
+        raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    posterior = load(run / "posterior")
+    if fingerprint(run / "posterior") != config["posterior"]:
+        raise ValueError(f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again")
+    images = _read(data, config["unit"])
+    if images.shape != tuple(config["shape"]):
+        raise ValueError(f"an image in {data!r} has the shape {images.shape}; {run} was fitted to {config['shape']}")
+    holes = np.isnan(images.pixels)
+    if not holes.any():
+        raise ValueError(f"no pixel in {data!r} is missing; write NaN where one is to be filled in")
+    if out is not None and out.suffix.lower() != ".npz":
+        raise ValueError(f"--out {str(out)!r} is no .npz file, and images are written as one; give FILE.npz")
+    arrays = _filled(posterior, images.pixels, samples or config["samples"])
+    if out is not None:
+        refuse_existing(out)
+        with draft(out) as path:
+            shaped: dict[str, Any] = {
+                name: (part * images.unit).reshape(-1, *images.shape) for name, part in arrays.items()
+            }
+            np.savez(path, **shaped)
+    summary = {"images": len(holes), "missing": int(holes.sum()), "out": None if out is None else str(out)}
+    if as_json:
+        show_document(summary)
+        return
+    width = np.mean((arrays["upper"] - arrays["lower"])[holes]) * images.unit
+    show_line(
+        f"{holes.sum():,} missing pixels of {holes.any(axis=1).sum():,} images filled in; their 90 % intervals are "
+        f"{width:.3g} wide on average" + ("; --out FILE.npz writes them" if out is None else f"; written to {out}")
+    )
+
+
+def _filled(posterior: Posterior, pixels: np.ndarray, draws: int) -> dict[str, np.ndarray]:
+    """Returns means and the ends of the intervals of 90 % by name, block by block: draws of all would not fit."""
+    parts = []
+    for number_of_block, start in enumerate(range(0, len(pixels), BLOCK)):
+        block = pixels[start : start + BLOCK]
+        key = jax.random.fold_in(jax.random.key(0), number_of_block)
+        missing = np.isnan(block).any()
+        values = np.asarray(impute(posterior, {"y": block}, key, draws)["y"]) if missing else block[None]
+        lower, upper = np.quantile(values, [0.05, 0.95], axis=0)
+        parts.append({"X": values.mean(0), "lower": lower, "upper": upper})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) -> Any:
+    lower = np.where(np.arange(shown.shape[1]) < shown.shape[1] // 2, shown, np.nan).astype(shown.dtype)
+    keys = jax.random.split(jax.random.key(0), 3)
+    rows: Mapping[str, Any] = {
+        "left out": shown,
+        "rebuilt": reconstruct(posterior, {"y": shown}, keys[0])["y"],
+        "upper half": lower,
+        "filled in": _filled(posterior, lower, 50)["X"],
+        "new": generate(posterior, len(shown), keys[1])["y"],
+    }
+    return plots.image_rows({name: np.clip(part, 0, 1) for name, part in rows.items()}, shape=(shape[0], shape[1]))
+
+
+def _settings(settings: Sequence[str]) -> dict[str, int]:
+    found = dict(_SETTINGS)
+    for text in settings:
+        name, _, value = text.partition("=")
+        if name not in found:
+            raise ValueError(f"--set {name} is no setting of images; {nearest(name, found)}")
+        if not value.isdigit() or int(value) < 1:
+            raise ValueError(f"--set {text} is no number of {name}; give a whole number from 1")
+        found[name] = int(value)
+    return found
+
+
+def _read(data: str, unit: float | None = None) -> Images:
+    """Returns the images of a file, divided by a unit: 255 where values are above 1, if none is given."""
+    path = Path(data)
+    if path.suffix.lower() != ".npz":
+        raise ValueError(f"{data!r} is no .npz file; write images with numpy.savez(file, X=images)")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {data!r}; give an .npz file with the array X")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if "X" not in archive.files:
+                raise ValueError(f"{data!r} has no array 'X'; write images with numpy.savez(file, X=images)")
+            values = np.asarray(archive["X"])
+    except (EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{data!r} is no .npz file of plain arrays; write it with numpy.savez") from error
+    if values.ndim < 2 or 0 in values.shape:
+        raise ValueError(f"X in {data!r} has the shape {values.shape}; give [N, height, width] or [N, pixels]")
+    if not (np.issubdtype(values.dtype, np.number) or values.dtype == bool) or np.iscomplexobj(values):
+        raise ValueError(f"X in {data!r} holds {values.dtype} and no numbers; give pixels")
+    values = values.astype(jax.dtypes.canonicalize_dtype(float))
+    low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
+    if not (low >= 0 and high <= 255):
+        raise ValueError(
+            f"pixels in {data!r} lie between {low:g} and {high:g}; give values from 0 to 1 or from 0 to 255"
+        )
+    empty = np.flatnonzero(np.isnan(values.reshape(len(values), -1)).all(axis=1))
+    if len(empty):
+        raise ValueError(f"image {empty[0]} in {data!r} has no pixel that is observed; leave it out")
+    unit = unit or (255.0 if high > 1 else 1.0)
+    return Images(values.reshape(len(values), -1) / unit, values.shape[1:], unit)
