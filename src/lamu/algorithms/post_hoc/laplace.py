@@ -127,7 +127,7 @@ class Laplace(Wrapper):
         posterior = judged(found, under, key, kept)
         return posterior if rule is None else posterior.with_rule(rule)
 
-    def _factored(self, structure: Any, model: Model, data: Any) -> Any:
+    def _factored(self, structure: Any, model: Any, data: Any) -> Any:
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
         if structure is OutputEigen and model.likelihood.outputs(data.example(1).y) > _MOST_FACTORED_OUTPUTS:
             return structure

@@ -38,6 +38,7 @@ from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.data.batch import Batch
 from lamu.objective import Objective
+from lamu.operators import MatrixFree
 from lamu.predictives import PredictiveRule
 from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
@@ -119,7 +120,8 @@ class _Judge:
         self, mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: Any, around: Any
     ) -> None:
         self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
-        self._around = None if objective.model.quadratic else around
+        by_evidence = objective.model.quadratic or isinstance(mode.curvature, MatrixFree)  # which has no variances
+        self._around = None if by_evidence else around
         self._noisy = bool(objective.model.quadratic and jax.tree.leaves(mode.params["likelihood"]))
 
     def at(self, mode: LaplaceFit, log_scale: float, log_factor: float = 0.0) -> tuple[LaplaceFit, Objective]:
@@ -142,12 +144,12 @@ class _Judge:
         evidence = self.evidence(mode, objective)
         if not math.isfinite(evidence):
             return _WORST
-        if self._held_out is None and self._around is None:
-            return -evidence
-        if self._held_out is None:
+        if self._held_out is not None:
+            value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
+        elif self._around is not None:
             value = -likelihood_bound(mode, objective, self._around, self._key)
-            return value if math.isfinite(value) else _WORST
-        value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
+        else:
+            return -evidence
         return value if math.isfinite(value) else _WORST
 
     def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
