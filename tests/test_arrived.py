@@ -80,3 +80,49 @@ def test_what_cannot_be_a_trained_network() -> None:
         lamu.networks.Trained(_line, [1.0])
     with pytest.raises(ValueError, match="the pattern 'last/"):
         lamu.networks.Trained(_line, {"slope": BEST}, head="last/*")
+
+
+ROWS = rng.normal(size=(60, 6)).astype(np.float32)
+CLASSES = np.argmax(ROWS[:, :3] + 0.3 * rng.normal(size=(60, 3)), axis=1)
+
+
+def _head(width: int, classes: int = 3, outputs_last: bool = True) -> lamu.networks.Trained:
+    """A layer of `width` fixed features and a head, whose kernel has the outputs last or first."""
+    kernel = rng.normal(size=(width, classes)) / np.sqrt(width)
+    params = {"below": {"w": rng.normal(size=(6, width))}, "head": {"w": kernel if outputs_last else kernel.T}}
+
+    def function(theta: Any, x: Any) -> Any:
+        hidden = jnp.tanh(x @ theta["below"]["w"])
+        return hidden @ (theta["head"]["w"] if outputs_last else theta["head"]["w"].T)
+
+    return lamu.networks.Trained(function, jax.tree.map(jnp.float32, params), head="head/*")
+
+
+@pytest.mark.parametrize(("classes", "name"), [(3, "Dense"), (30, "BlockDiagonal"), (600, "BlockDiagonal")])
+def test_a_large_head_is_factored_whatever_its_layout(classes: int, name: str) -> None:
+    """Weights that arrive trained are to be believed in a tenth of their training; PyTorch has the outputs first."""
+    network = _head(40, classes, outputs_last=False)
+    model = lamu.Model(network, lamu.likelihoods.Categorical(classes), lamu.priors.Normal(0.1))
+    posterior: Any = lamu.fit(model, (ROWS, CLASSES), lamu.algorithms.last_layer(), epochs=0).posterior
+    assert type(posterior.belief.factors["network"].precision).__name__ == name
+    assert bool(jnp.isfinite(posterior.predict(ROWS).mean).all())
+
+
+def test_classes_of_trained_weights_are_predicted_by_the_probit() -> None:
+    from lamu.predictives import Linearised, Probit
+
+    model = lamu.Model(_head(20), lamu.likelihoods.Categorical(3), lamu.priors.Normal(0.1))
+    for rule, expected in ((None, Probit()), (Linearised(), Linearised())):
+        algorithm = lamu.algorithms.last_layer(rule=rule)
+        assert lamu.fit(model, (ROWS, CLASSES), algorithm, epochs=0).posterior.rule == expected
+    trained = lamu.fit(model, (ROWS, CLASSES), lamu.algorithms.last_layer(), epochs=1).posterior
+    assert trained.rule == Linearised()
+
+
+def test_rows_that_the_network_has_seen_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    model = lamu.Model(lamu.networks.Trained(_line, {"slope": BEST}), GAUSSIAN)
+    for validation, said in ((0.2, True), ((X[:9], Y[:9]), False), (None, False)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "lamu"):
+            lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0, validation=validation)
+        assert ("validation=0.2 sets aside rows of the data" in caplog.text) == said

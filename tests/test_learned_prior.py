@@ -15,6 +15,7 @@ from scipy.optimize import minimize_scalar
 import lamu
 from lamu.algorithms import adam, laplace, map_estimate
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
+from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound, spread_rows
 from lamu.algorithms.post_hoc.marginal_likelihood import settled
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.data import Arrays
@@ -22,7 +23,7 @@ from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Scaled
 from lamu.loop import fit
 from lamu.model import Model
-from lamu.networks import MLP, Linear
+from lamu.networks import MLP, Linear, Trained
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
 from lamu.posterior import Posterior
@@ -147,3 +148,40 @@ def test_what_is_known_stays(likelihood: Any) -> None:
     other, after = settled(mode, unknown, jax.random.key(0), None, find)
     assert isinstance(after.model.prior, Normal)
     assert (other.mode is mode) == isinstance(likelihood, HeteroscedasticGaussian)
+
+
+def test_the_bound_of_a_quadratic_loss_is_the_evidence() -> None:
+    model = Model(Linear(), Gaussian(0.5), Normal(0.7))
+    rows = Arrays.of({"x": X, "y": Y, "weight": rng.uniform(0.5, 2.0, size=60)})
+    params, _ = model.init(jax.random.key(0), rows.full())
+    objective = Objective(model, 75.0, likelihood_power=0.6)
+    mode = fit_laplace(Dense, point(model, params), objective, rows)
+    evidence = mode.posterior(objective, jax.random.key(0)).evidence
+    bound = likelihood_bound(mode, objective, spread_rows(rows), jax.random.key(0))
+    np.testing.assert_allclose(bound, evidence, rtol=1e-9)
+
+
+def test_the_scale_around_trained_weights_is_where_their_bound_is_greatest() -> None:
+    """Separable classes, one weight far out: the evidence by Laplace goes on growing where the bound falls."""
+    x = np.linspace(0.5, 2.0, 40)[:, None] * np.where(np.arange(40) % 2, 1.0, -1.0)[:, None]
+    y, weight = np.arange(40) % 2, 12.0
+    p = 1 / (1 + np.exp(-weight * x[:, 0]))
+    curvature = np.sum(p * (1 - p) * x[:, 0] ** 2)
+    nodes, shares = np.polynomial.hermite_e.hermegauss(200)
+
+    def bound(scale: float) -> float:
+        variance = 1 / (curvature + scale**-2)
+        sign = np.where(y, 1.0, -1.0)[:, None]
+        f = weight * x + np.abs(x) * np.sqrt(variance) * nodes
+        expected = -np.logaddexp(0, -sign * f) @ shares / shares.sum()
+        divergence = (variance / scale**2 + weight**2 / scale**2 - 1 - np.log(variance / scale**2)) / 2
+        return float(expected.sum() - divergence)
+
+    network = Trained(lambda theta, x: x @ theta["w"], {"w": jnp.array([[weight]])})
+    model = Model(network, Bernoulli(), LearnedNormal(1.0))
+    posterior: Any = fit(model, (x, y), laplace(), epochs=0).posterior
+    best = minimize_scalar(lambda log_scale: -bound(np.exp(log_scale)), bounds=(-2, 6), method="bounded")
+    evidence = lambda scale: -(weight**2) / scale**2 / 2 - np.log1p(scale**2 * curvature) / 2
+    by_evidence = minimize_scalar(lambda log_scale: -evidence(np.exp(log_scale)), bounds=(-2, 6), method="bounded")
+    assert abs(np.log(posterior.model.prior.scale) - best.x) < 0.1  # the search stops at 0.05
+    assert by_evidence.x - best.x > 0.5

@@ -27,7 +27,7 @@ from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
 from lamu.running.interruption import Interruption
 from lamu.running.length import Length
-from lamu.running.pretrained import look_at_slope, require_trained
+from lamu.running.pretrained import look_at_slope, require_trained, say_seen_rows
 from lamu.running.progress import Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
@@ -87,7 +87,8 @@ def fit(
         validation: rows to validate on: a share of the data, which is set aside by the seed, or data of their own. The
             negative log predictive density there is taken at the end of every epoch (at most every 64 steps), and the
             posterior is that of the best state. Algorithms that choose a prior's scale choose it there. Of a sampler it
-            is taken once, of all draws, and chooses nothing.
+            is taken once, of all draws, and chooses nothing. For a network that arrives trained give rows that it has
+            not learned from.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
             says whether to stop.
         callbacks: called after every block of steps with the steps done and the last loss, residual and validation.
@@ -200,6 +201,7 @@ def fit(
         )
 
     if length.as_it_came:
+        say_seen_rows(validation)
         look_at_slope(init_key, objective, example)
         blocks = iter(())
     elif isinstance(laid, Arrays):

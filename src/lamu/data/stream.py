@@ -17,8 +17,10 @@ __all__ = ["Stream"]
 class Stream:
     """A re-iterable of batches: `Batch`, `(x, y)`, or a mapping with `x`, `y` and, optionally, what `Arrays.of` takes.
 
-    Every pass begins again at the front. Rows whose mask is zero are no data, and not among the N of `data_size`.
-    Batches may differ in size; each is padded to the largest seen so far, so that few shapes are compiled.
+    A DataLoader of PyTorch, a loader of grain and a list are such objects, and PyTorch's tensors on the CPU are read
+    like arrays. Every pass begins again at the front. Rows whose mask is zero are no data, and not among the N of
+    `data_size`. Batches may differ in their number of rows; each is padded to the largest seen so far, so that few
+    shapes are compiled.
 
     Args:
         source: an object that can be iterated over more than once (a list, a class with `__iter__`; no generator).
@@ -26,6 +28,8 @@ class Stream:
 
     Raises:
         TypeError: for an iterator, which would be empty at the second pass.
+        ValueError: (when it is read) for a batch whose rows have another shape than those before it, and for a pass
+            that ends earlier than the first one.
 
     Examples:
         >>> import numpy as np
@@ -42,13 +46,33 @@ class Stream:
             )
         self._source, self._columns = source, columns
         self._rows = 0
+        self._shape: tuple[int, ...] | None = None
+        self._batches = 0  # of the first whole pass
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches of one pass."""
+        number = 0
         for item in self._source:
             batch = item if isinstance(item, Batch) else Arrays.of(aligned(item, self._columns)).full()
+            self._require_shape(number, batch.x.shape[1:])
             self._rows = max(self._rows, batch.mask.shape[0])
+            number += 1
             yield batch.padded(self._rows)
+        if number < self._batches:
+            raise ValueError(
+                f"this pass over the data ended after {number} batches, and the first one had {self._batches}; give an "
+                "object that begins again at its front whenever it is iterated over"
+            )
+        self._batches = self._batches or number
+
+    def _require_shape(self, number: int, shape: tuple[int, ...]) -> None:
+        if self._shape is None:
+            self._shape = shape
+        if shape != self._shape:
+            raise ValueError(
+                f"batch {number} has rows of the shape {shape}, and those before it {self._shape}; give all rows one "
+                "shape"
+            )
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yields the batches of one pass, cut into pieces of `size` rows."""

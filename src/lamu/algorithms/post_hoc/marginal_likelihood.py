@@ -13,6 +13,10 @@ until the scale moves by less than three per cent.
 *By rows set aside* (classes): the mode of a network that tells all rows apart saturates, its Gauss–Newton matrix all
 but vanishes, and the evidence asks for a belief far too wide. The scale then walks by factors of \(\sqrt{10}\), and at
 the end of the root of that, as long as those rows are predicted better by the Gaussian at the mode of the new scale.
+
+*Around weights that arrived trained* the mode is held. The scale is that of the best prediction of the rows set aside,
+which must be rows that the network has not learned from, or else of the greatest bound of `likelihood_bound`, which is
+the evidence for a quadratic loss.
 """
 
 from __future__ import annotations
@@ -30,8 +34,11 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
+from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound
 from lamu.algorithms.post_hoc.mode_polish import Polished
+from lamu.data.batch import Batch
 from lamu.objective import Objective
+from lamu.operators import MatrixFree
 from lamu.predictives import PredictiveRule
 from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
@@ -57,7 +64,7 @@ def settled(
     held_out: Any,
     find: Finder,
     rule: PredictiveRule | None = None,
-    fixed: bool = False,
+    around: Batch | None = None,
 ) -> tuple[Polished, Objective]:
     """Returns the mode under a prior of known scale, and the objective with that prior.
 
@@ -70,17 +77,18 @@ def settled(
         held_out: rows that were set aside, or None.
         find: finds the mode under an objective, from a mode nearby.
         rule: how those rows are predicted; the linearised rule where None.
-        fixed: whether the weights stay (a network that arrives trained): then the scale, and a factor of a learned
-            noise, are chosen around them as they are.
+        around: rows that stand for all where the weights stay (a network that arrives trained): then the scale, and a
+            factor of a learned noise, are chosen around the weights as they are; None where the mode is found.
     """
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
         return find(mode, objective), objective
+    fixed = around is not None
     by_rows = held_out is not None and (fixed or not objective.model.quadratic)
     temperature = objective.temperature
     if not by_rows:  # a colder belief is no statement about the prior: its scale is that of the posterior itself
         objective = replace(objective, temperature=1.0)
-    judge = _Judge(mode, objective, key, held_out if by_rows else None, rule)
+    judge = _Judge(mode, objective, key, held_out if by_rows else None, rule, around)
     if fixed:
         log_scale, factor = judge.best_around(mode, prior)
         found, under = judge.at(mode, log_scale, factor)
@@ -106,10 +114,14 @@ class _Tried:
 
 
 class _Judge:
-    """What scales are judged by: the evidence, or the predictive density of the rows set aside."""
+    """What scales are judged by: the evidence or its bound, or the predictive density of the rows set aside."""
 
-    def __init__(self, mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: Any) -> None:
+    def __init__(
+        self, mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: Any, around: Any
+    ) -> None:
         self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
+        by_evidence = objective.model.quadratic or isinstance(mode.curvature, MatrixFree)  # which has no variances
+        self._around = None if by_evidence else around
         self._noisy = bool(objective.model.quadratic and jax.tree.leaves(mode.params["likelihood"]))
 
     def at(self, mode: LaplaceFit, log_scale: float, log_factor: float = 0.0) -> tuple[LaplaceFit, Objective]:
@@ -132,9 +144,12 @@ class _Judge:
         evidence = self.evidence(mode, objective)
         if not math.isfinite(evidence):
             return _WORST
-        if self._held_out is None:
+        if self._held_out is not None:
+            value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
+        elif self._around is not None:
+            value = -likelihood_bound(mode, objective, self._around, self._key)
+        else:
             return -evidence
-        value = _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
         return value if math.isfinite(value) else _WORST
 
     def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
@@ -247,7 +262,7 @@ def _lowest(loss: Callable[[float], float]) -> float:
     grid = np.linspace(math.log(_NARROWEST), math.log(_WIDEST), 7)
     best = int(np.argmin([loss(value) for value in grid]))
     bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02})
+    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.05})
     return float(found.x)
 
 

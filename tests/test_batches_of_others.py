@@ -1,0 +1,103 @@
+"""Data as other libraries hold them: read as arrays, or batch by batch, and what goes wrong in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+import lamu
+from lamu.data import Arrays, DataError, Stream, image_folder
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(30, 3)).astype(np.float32)
+Y = rng.integers(2, size=30)
+
+
+@pytest.mark.parametrize("kind", ["torch", "memory map", "arrow", "read-only"])
+def test_arrays_of_others_are_read_as_they_are(kind: str, tmp_path: Path) -> None:
+    x: Any = X
+    if kind == "torch":
+        x = torch.tensor(X)
+    elif kind == "memory map":
+        np.save(tmp_path / "x.npy", X)
+        x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    elif kind == "arrow":
+        x = pa.table({name: X[:, index] for index, name in enumerate("abc")})
+    else:
+        x = X.copy()
+        x.flags.writeable = False
+    rows = Arrays.of((x, Y))
+    np.testing.assert_array_equal(rows.x, X)
+    assert rows.x.dtype == np.float32
+
+
+def test_a_data_loader_is_a_stream() -> None:
+    rows = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
+    stream = Stream(torch.utils.data.DataLoader(rows, batch_size=8))
+    for _ in range(2):
+        batches = list(stream)
+        assert [float(batch.count) for batch in batches] == [8.0, 8.0, 8.0, 6.0]
+        np.testing.assert_array_equal(np.concatenate([batch.x for batch in batches])[:30], X)
+
+
+class Loader:
+    """Says how many batches each pass has."""
+
+    def __init__(self, *passes: int) -> None:
+        self.passes = iter(passes)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(X[:5], Y[:5])] * next(self.passes))
+
+
+def test_a_pass_that_ends_early_is_said() -> None:
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+    options: Any = {"data_size": 15, "epochs": 3}
+    with pytest.raises(ValueError, match="this pass over the data ended after 1 batches, and the first one had 3"):
+        lamu.fit(model, Loader(3, 3, 3, 3, 1, 1, 1), lamu.algorithms.sgd(1e-3), **options)
+    stream = Stream(Loader(3, 3))
+    assert [len(list(stream)) for _ in range(2)] == [3, 3]
+
+
+def test_a_change_of_shape_is_said() -> None:
+    stream = Stream([(X, Y), (X[:, :2], Y)])
+    with pytest.raises(ValueError, match=r"batch 1 has rows of the shape \(2,\), and those before it \(3,\)"):
+        list(stream)
+
+
+def _image(path: Path, size: tuple[int, int] = (4, 6), grey: int = 0) -> None:
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(np.full((*size, 3), grey, np.uint8)).save(path)
+
+
+def test_images_have_the_class_of_their_folder(tmp_path: Path) -> None:
+    for name, grey in (("b/1.png", 255), ("a/2.png", 0), ("b/0.jpg", 255), ("a/notes.txt", None)):
+        if grey is None:
+            (tmp_path / name).write_text("no image")
+        else:
+            _image(tmp_path / name, grey=grey)
+    x, y, classes = image_folder(tmp_path)
+    assert (x.shape, x.dtype, y.tolist(), classes) == ((3, 4, 6, 3), np.float32, [0, 1, 1], ("a", "b"))
+    np.testing.assert_allclose(x[:, 0, 0, 0], [0.0, 1.0, 1.0], atol=0.01)
+    _image(tmp_path / "b/2.png", (8, 8))
+    with pytest.raises(DataError, match=r"2\.png' has the size \(8, 8\), and images before it \(4, 6\); give size="):
+        image_folder(tmp_path)
+    assert image_folder(tmp_path, size=(5, 7), mode="L")[0].shape == (4, 5, 7, 1)
+
+
+def test_folders_that_are_none_are_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no folder; give one that has a folder of images for each class"):
+        image_folder(tmp_path / "none")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(DataError, match="has no folders of images"):
+        image_folder(tmp_path)
+    (tmp_path / "a" / "0.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"0\.png' is no image that can be read"):
+        image_folder(tmp_path)
