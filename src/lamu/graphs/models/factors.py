@@ -38,7 +38,8 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
 
     def program(m: Program) -> None:
         relevance = m.sample("relevance", Gamma(1e-3, 1e-3), plate=factors)
-        W = m.sample("W", Normal(jnp.zeros(factors), precision=relevance), plate=dimension)
+        # With both axes written out, as many factors as numbers are no plate by mistake.
+        W = m.sample("W", Normal(jnp.zeros((dimension, factors)), precision=relevance), plate=dimension)
         noise = m.sample("noise", Gamma(1e-3, 1e-3), plate=() if isotropic else dimension)
         with m.rows():
             z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
@@ -69,7 +70,7 @@ def ExponentialPCA(factors: int, dimension: int) -> Graph:
     def program(m: Program) -> None:
         relevance = m.sample("relevance", Gamma(1.0, 1.0), plate=factors)
         offset = m.sample("offset", Normal(jnp.zeros(dimension), precision=0.1))
-        W = m.sample("W", Normal(jnp.zeros(factors), precision=relevance), plate=dimension)
+        W = m.sample("W", Normal(jnp.zeros((dimension, factors)), precision=relevance), plate=dimension)
         with m.rows():
             z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
             m.sample("y", BernoulliLogits(W @ z + offset))
