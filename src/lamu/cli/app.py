@@ -20,38 +20,53 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="lamu",
     help="Bayesian deep learning: one learning rule, and the algorithms that are choices made inside it.",
+    epilog="To begin: lamu fit diabetes --out run, which fits a bundled table and writes run/report.html.",
     pretty_exceptions_enable=False,
 )
 
 _DEBUG = "--debug"
+_FLAG = ""  # in the help: a flag takes no value, and Typer would write <bool>
 _OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A .csv, .parquet or .npz file (X and y), or the name of a bundled set.")
 ]
 _Temperature = Annotated[
     float | None,
-    typer.Option(metavar="T", help="Of the posterior; 1 is Bayes' rule. Rows set aside choose it if left out."),
+    typer.Option(
+        metavar="T", help="Temperature of the posterior; 1 is Bayes' rule. Chosen on rows set aside if left out."
+    ),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+_Json = Annotated[bool, typer.Option("--json", metavar=_FLAG, help="Print one JSON document and nothing else.")]
 _Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")]
-_Task = Annotated[str | None, typer.Option(metavar="TASK", help="regression, binary or classes.")]
+_Task = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK", help="Kind of target: regression, binary or classes. Read off its values if left out."
+    ),
+]
 _Epochs = Annotated[int | None, typer.Option(metavar="N", help="Passes over the training rows.")]
-_BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Rows of a step.")]
-_Seed = Annotated[int, typer.Option(metavar="N", help="Of the split and of the algorithm.")]
-_TestSize = Annotated[float, typer.Option(metavar="F", help="The share of rows kept for the scores.")]
-_Samples = Annotated[int | None, typer.Option(metavar="N", help="Draws of a prediction, where it needs draws.")]
+_BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Rows of each gradient step.")]
+_Seed = Annotated[
+    int, typer.Option(metavar="N", help="Seed of the split into training and test rows, and of the algorithm.")
+]
+_TestSize = Annotated[float, typer.Option(metavar="F", help="Share of the rows that are held out for the scores.")]
+_Samples = Annotated[
+    int | None, typer.Option(metavar="N", help="Posterior draws of a prediction, where it needs draws.")
+]
 _MaxMemory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="What may be held at once, for instance 2GB; half of what is free.")
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory to use at most, for instance 2GB; half of what is free if left out."),
 ]
 _Likelihood = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Of the target: gaussian, poisson, ..., or PACKAGE.MODULE:NAME; rows held out choose if left out.",
+        help="Distribution of the target: gaussian, poisson, ..., or PACKAGE.MODULE:NAME. "
+        "Held-out rows choose if left out.",
     ),
 ]
 _Trials = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The trials of each row, of which the target counts successes.")
+    str | None, typer.Option(metavar="COLUMN", help="Number of trials of each row, where the target counts successes.")
 ]
 _Censored = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="1 where the target is only known to be above its value, else 0.")
@@ -63,9 +78,12 @@ _Config = Annotated[
     ),
 ]
 _Separator = Annotated[
-    str | None, typer.Option(metavar="CHAR", help="Between the fields of a CSV file, or tab; its first line decides.")
+    str | None,
+    typer.Option(metavar="CHAR", help="Separator of a CSV file's fields, or tab. Read off its first line if left out."),
 ]
-_Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values, and mark where they were.")]
+_Impute = Annotated[
+    bool, typer.Option("--impute", metavar=_FLAG, help="Fill missing values, and mark where they were.")
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,10 +184,13 @@ def _print_version(asked: bool) -> bool:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", metavar=_FLAG, callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option(_DEBUG, help="Show the traceback of an error; taken behind any command, too.")
+        bool, typer.Option(_DEBUG, metavar=_FLAG, help="Show the traceback of an error; taken behind any command, too.")
     ] = False,
 ) -> None:
     pass
@@ -181,7 +202,11 @@ def _fit(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to make; refused if it exists.")],
     target: _Target = None,
     algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of `lamu algorithms`, or PACKAGE.MODULE:NAME.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="One of `lamu algorithms`, or PACKAGE.MODULE:NAME; if left out, a mixture of candidates.",
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the algorithm; repeatable.")
@@ -195,22 +220,26 @@ def _fit(
     impute: _Impute = False,
     folds: Annotated[
         int | None,
-        typer.Option(
-            metavar="K", help="An ensemble over K folds, or 0 for one run; five unless an algorithm is named."
-        ),
+        typer.Option(metavar="K", help="Ensemble over K folds; 0 for one run. Five unless an algorithm is named."),
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="WORD", help="What laplace is about: all, last_layer, or a path pattern."),
+        typer.Option(metavar="WORD", help="Weights that laplace is about: all, last_layer, or a path pattern."),
     ] = None,
     max_memory: _MaxMemory = None,
     temperature: _Temperature = None,
     likelihood: _Likelihood = None,
     trials: _Trials = None,
     censored: _Censored = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a folder that `lamu fit` made.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the same command, interrupted before.")] = False,
-    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")] = True,
+    force: Annotated[
+        bool, typer.Option("--force", metavar=_FLAG, help="Replace a folder that `lamu fit` made.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar=_FLAG, help="Go on with the same command, interrupted before.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", metavar=_FLAG, help="Write report.html into the folder.")
+    ] = True,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="vae: the rows of X are images, NaN where a pixel is missing.")
     ] = None,
@@ -375,7 +404,7 @@ def _algorithms(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of them, with its options.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """List the algorithms as the choices that they are, or show one of them."""
+    """List the algorithms, or show the choices, source and options of one."""
     from lamu.cli.listing import list_algorithms, show_algorithm
 
     if name is None:
@@ -401,7 +430,7 @@ def _verify(
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
-    """Compare algorithms with their independent classics, on this machine."""
+    """Check the algorithms against independent references, on this machine."""
     from lamu.cli.listing import verify
 
     if not verify(name, as_json):
@@ -420,7 +449,7 @@ def _doctor(as_json: _Json = False) -> None:
 def _play(
     port: Annotated[int, typer.Option(metavar="N", help="The port of this machine; 0 for any that is free.")] = 8765,
 ) -> None:
-    """Open the playground: algorithms moving on targets of two numbers, in a browser on this machine."""
+    """Serve the playground to a browser: algorithms moving on targets in the plane."""
     from lamu.playground import serve
 
     serve(port, lambda address: typer.echo(f"The playground is at {address} until Ctrl-C."))

@@ -59,7 +59,7 @@ def doctor(as_json: bool) -> None:
     show_table("versions", ("package", "version"), found["versions"].items())
     owner = {name: f"pip install 'lamu[{extra}]'" for extra, names in _EXTRAS.items() for name in names}
     rows = [(name, absent(number), owner.get(name, f"pip install {name}")) for name, number in found["extras"].items()]
-    show_table("extras", ("package", "version", "brought by"), rows)
+    show_table("extras", ("package", "version", "install with"), rows)
     memory, cache = found["memory"], found["cache"]
     show_line(f"devices: {', '.join(found['devices'])}; {found['processors']} processors; {found['precision']}")
     show_line(

@@ -1,7 +1,9 @@
 """Estimators in scikit-learn's manner: for pipelines, searches, and everything else that takes one."""
 
 from lamu.sklearn.classifier import BayesianClassifier
+from lamu.sklearn.factor_analysis import FactorAnalysis
+from lamu.sklearn.gaussian_mixture import GaussianMixture
 from lamu.sklearn.loading import load
 from lamu.sklearn.regressor import BayesianRegressor
 
-__all__ = ["BayesianClassifier", "BayesianRegressor", "load"]
+__all__ = ["BayesianClassifier", "BayesianRegressor", "FactorAnalysis", "GaussianMixture", "load"]

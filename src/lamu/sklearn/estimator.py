@@ -25,7 +25,8 @@ from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.priors import LearnedNormal
-from lamu.record import decode, encode
+from lamu.record import encode
+from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.repeated_rows import distinct
 
 __all__ = ["BayesianEstimator"]
@@ -34,7 +35,7 @@ _PRECISIONS = (np.float64, np.float32)
 _LEARNED = ("classes_", "dtype_", "feature_names_in_", "n_features_in_")
 
 
-class BayesianEstimator(BaseEstimator):
+class BayesianEstimator(Pickled, BaseEstimator):
     """The base of the estimators: parameters, fit and prediction.
 
     Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
@@ -138,21 +139,6 @@ class BayesianEstimator(BaseEstimator):
     @abstractmethod
     def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
         """Returns the targets as numbers `[rows]`, and their likelihood."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns the state that pickle writes: the posterior as `save` writes it."""
-        state: Any = super().__getstate__()
-        if "posterior_" in state:
-            arrays: dict[str, np.ndarray] = {}
-            state = {**state, "posterior_": (encode(state["posterior_"], arrays, "posterior"), arrays)}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes on the state that pickle read."""
-        if "posterior_" in state:
-            with jax.enable_x64(state["dtype_"] == np.float64):  # else JAX rounds what it is given to 32 bits
-                state = {**state, "posterior_": decode(*state["posterior_"])}
-        super().__setstate__(state)
 
     def _posterior(self, model: Model, data: dict[str, Any], seed: int) -> Posterior:
         options: dict[str, Any] = {"seed": seed, "batch_size": self.batch_size}

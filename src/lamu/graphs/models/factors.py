@@ -39,6 +39,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
 
     def program(m: Program) -> None:
         relevance = m.sample("relevance", Gamma(1e-3, 1e-3), plate=factors)
+        # With both axes written out, as many factors as numbers are no plate by mistake.
         W = m.sample("W", Normal(jnp.zeros((dimension, factors)), precision=relevance), plate=dimension)
         noise = m.sample("noise", Gamma(1e-3, 1e-3), plate=() if isotropic else dimension)
         with m.rows():

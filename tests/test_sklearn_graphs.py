@@ -1,0 +1,159 @@
+"""The faces of graphs in scikit-learn's manner: its own checks, its own answers, and what is missing."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.decomposition import FactorAnalysis as ClassicFactors
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.utils.estimator_checks import check_estimator
+
+from lamu.sklearn import FactorAnalysis, GaussianMixture
+
+RANDOM = np.random.default_rng(0)
+CENTRES, SPREADS = (
+    np.array([[10.0, -300.0], [14.0, -180.0]]),
+    np.array([[[1.0, 8.0], [8.0, 225.0]], [[0.5, 0], [0, 400.0]]]),
+)
+
+
+def two_groups(rows: int = 150) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two overlapping groups, a third in the second, far from zero and of unequal units."""
+    group = (np.arange(rows) % 3 == 0).astype(int)
+    roots = np.linalg.cholesky(SPREADS)[group]
+    return CENTRES[group] + np.einsum("nij,nj->ni", roots, RANDOM.normal(size=(rows, 2))), group
+
+
+X, GROUP = two_groups()
+
+
+@pytest.fixture(scope="module")
+def mixture() -> GaussianMixture:
+    return GaussianMixture(2, weight_concentration_prior=0.5, random_state=1).fit(X)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        GaussianMixture(2, random_state=0),
+        GaussianMixture(2, covariance_type="diag", random_state=0),
+        FactorAnalysis(2, max_iter=50, random_state=0),
+    ],
+    ids=["full", "diag", "factors"],
+)
+def test_every_check_of_scikit_learn_passes(estimator: Any) -> None:
+    check_estimator(estimator, on_skip=None)  # the checks of other array libraries are skipped
+
+
+@pytest.mark.parametrize("kind", ["full", "diag"])
+def test_a_mixture_is_scikit_learns_with_the_same_priors(kind) -> None:
+    ours = GaussianMixture(2, covariance_type=kind, weight_concentration_prior=0.5, random_state=1).fit(X)
+    rows = (X - X.mean(0)) / X.std(0)
+    prior = np.eye(2) if kind == "full" else np.ones(2)
+    theirs = BayesianGaussianMixture(
+        n_components=2, covariance_type=kind, weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior=0.5, mean_prior=np.zeros(2), mean_precision_prior=1.0,
+        degrees_of_freedom_prior=2.0, covariance_prior=prior, reg_covar=0.0,
+        tol=1e-12, max_iter=5000, random_state=0,
+    ).fit(rows)  # fmt: skip
+    # Of a diagonal scikit-learn takes E[log|Λ|] of a Wishart, we of a product of Gammas, which are O(1/N) apart.
+    near = 1e-3 if kind == "full" else 0.03
+    order, theirs_order = np.argsort(ours.means_[:, 0]), np.argsort(theirs.means_[:, 0])
+    np.testing.assert_allclose(ours.weights_[order], theirs.weights_[theirs_order], atol=near)
+    np.testing.assert_allclose(ours.means_[order], X.mean(0) + X.std(0) * theirs.means_[theirs_order], rtol=near)
+    unit = np.outer(X.std(0), X.std(0)) if kind == "full" else X.var(0)
+    expected = unit * theirs.covariances_[theirs_order]
+    np.testing.assert_allclose(ours.covariances_[order], expected, rtol=10 * near, atol=near * np.abs(expected).max())
+    probabilities = theirs.predict_proba(rows)[:, theirs_order]
+    np.testing.assert_allclose(ours.predict_proba(X)[:, order], probabilities, atol=5 * near)
+
+
+def test_a_tied_covariance_is_that_within_the_groups() -> None:
+    tied = GaussianMixture(2, covariance_type="tied", weight_concentration_prior=5.0, n_init=3, random_state=1).fit(X)
+    within = sum(np.cov(X[member].T, bias=True) * member.mean() for member in (GROUP < 1, GROUP > 0))
+    np.testing.assert_allclose(np.diag(tied.covariances_), np.diag(within), rtol=0.3)  # rows between the groups, prior
+    rows, _ = tied.sample(2000)
+    np.testing.assert_allclose(rows.mean(0), X.mean(0), rtol=0.1)
+
+
+def test_a_density_is_one_of_the_rows_in_their_own_units(mixture) -> None:
+    # The predictive density of 150 rows is near that of the truth; its mean over the rows too, by a few hundredths.
+    log = []
+    for centre, spread, weight in zip(CENTRES, SPREADS, (2 / 3, 1 / 3), strict=True):
+        away = X - centre
+        square = np.einsum("ni,ij,nj->n", away, np.linalg.inv(spread), away)
+        log.append(np.log(weight) - 0.5 * square - 0.5 * np.log(np.linalg.det(2 * np.pi * spread)))
+    truth = np.logaddexp(*log)
+    assert mixture.score(X) == pytest.approx(truth.mean(), abs=0.1)
+    assert np.corrcoef(mixture.score_samples(X), truth)[0, 1] > 0.9
+    assert (mixture.predict(X) == np.argsort(np.argsort(mixture.means_[:, 0]))[GROUP]).mean() > 0.9
+
+
+def test_draws_are_of_the_mixture(mixture) -> None:
+    rows, component = mixture.sample(4000)
+    # Five standard errors of means and deviations over at least 1,000 rows of a component.
+    for k in (0, 1):
+        own = rows[component == k]
+        deviation = np.sqrt(np.diag(mixture.covariances_[k]))
+        assert (np.abs(own.mean(0) - mixture.means_[k]) < 5 * deviation / np.sqrt(len(own))).all()
+        np.testing.assert_allclose(own.std(0), deviation, rtol=5 / np.sqrt(2 * len(own)))
+    with pytest.raises(ValueError, match="n_samples=0 makes no row"):
+        mixture.sample(0)
+
+
+def test_a_mixture_takes_missing_entries_where_covariances_are_diagonal() -> None:
+    holes = np.where(np.random.default_rng(1).uniform(size=X.shape) < 0.15, np.nan, X)
+    diagonal = GaussianMixture(2, covariance_type="diag", weight_concentration_prior=0.5, random_state=1)
+    whole, part = diagonal.fit(X).means_, diagonal.fit(holes).means_
+    np.testing.assert_allclose(np.sort(part, axis=0), np.sort(whole, axis=0), rtol=0.05)
+    first = diagonal.score_samples(np.array([[10.0, np.nan]]))[0]
+    grid = np.linspace(-500, 100, 601)
+    both = diagonal.score_samples(np.stack([np.full(601, 10.0), grid], axis=1))
+    assert first == pytest.approx(np.log(np.trapezoid(np.exp(both), grid)), abs=1e-3)  # what is known of the row
+    with pytest.raises(ValueError, match="NaN"):
+        GaussianMixture(2).fit(holes)
+    with pytest.raises(ValueError, match="column 1 has no value in any row; leave it out"):
+        diagonal.fit(np.array([[1.0, np.nan], [2.0, np.nan]]))
+    with pytest.raises(ValueError, match="covariance_type='spherical' is not known"):
+        GaussianMixture(2, covariance_type="spherical").fit(X)
+
+
+def test_factors_are_scikit_learns_where_rows_say_much() -> None:
+    random = np.random.default_rng(2)
+    loadings = random.normal(size=(5, 2)) * [[3.0], [20.0], [0.4], [1.0], [7.0]]
+    noise = np.array([1.0, 5.0, 0.2, 0.5, 2.0])
+    x = 50.0 + random.normal(size=(800, 2)) @ loadings.T + noise * random.normal(size=(800, 5))
+    ours, theirs = (
+        FactorAnalysis(2, max_iter=300, random_state=0).fit(x),
+        ClassicFactors(2, tol=1e-3, max_iter=10_000).fit(x),
+    )
+    size = np.sqrt(np.diag(theirs.get_covariance()))
+    correlation = lambda covariance: covariance / np.outer(size, size)
+    # The prior moves an entry of the correlation by the order of 1/N.
+    np.testing.assert_allclose(correlation(ours.get_covariance()), correlation(theirs.get_covariance()), atol=0.02)
+    assert ours.score(x) == pytest.approx(theirs.score(x), abs=0.02)
+    a, b = ours.transform(x), theirs.transform(x)
+    turned = b @ np.linalg.lstsq(b, a)[0]  # factors are known up to a rotation
+    assert np.corrcoef(turned.ravel(), a.ravel())[0, 1] > 0.99
+    np.testing.assert_allclose(ours.get_precision() @ ours.get_covariance(), np.eye(5), atol=1e-8)
+
+
+def test_factors_fill_what_is_missing() -> None:
+    random = np.random.default_rng(3)
+    x = random.normal(size=(200, 1)) * [1.0, -2.0, 3.0] + 0.1 * random.normal(size=(200, 3))
+    frame = pd.DataFrame(np.where(random.uniform(size=x.shape) < 0.2, np.nan, x), columns=["a", "b", "c"])
+    factors = FactorAnalysis(max_iter=200, random_state=0).set_output(
+        transform="pandas"
+    )  # three, of which one is there
+    z = factors.fit_transform(frame)
+    assert list(z.columns) == ["factoranalysis0", "factoranalysis1", "factoranalysis2"]
+    filled = factors.mean_ + z.to_numpy() @ factors.components_
+    gone = frame.isna().to_numpy() & ~frame.isna().all(axis=1).to_numpy()[:, None]
+    assert np.sqrt(np.mean(((filled - x) / x.std(0))[gone] ** 2)) < 0.3
+    again = pickle.loads(pickle.dumps(factors))
+    assert (again.transform(frame).to_numpy() == z.to_numpy()).all()
