@@ -170,6 +170,13 @@ class EncodedColumns:
         smooth_width: how many smooth readings there are.
         piece_count: how many pieces there are.
         numbers_with_pieces: how many columns are cut.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import EncodedColumns
+        >>> smooth, pieces = EncodedColumns(smooth_width=1, piece_count=2, numbers_with_pieces=1).read(jnp.ones((4, 3)))
+        >>> smooth.shape, pieces.shape
+        ((4, 1), (4, 2))
     """
 
     smooth_width: int = static()
