@@ -26,9 +26,6 @@ TESTED_ELSEWHERE = {
     "lamu.graphs": "test_graphs, test_graph_programs, test_latent_priors",
     "lamu.latent": "laws/bounds, laws/flows, test_autoregressive, test_latent, test_coding, test_deep_latent, "
     "test_locals, test_latent_priors, test_drawing",
-    "lamu.data": "test_data, test_data_extras, test_table, test_table_match, test_table_kinds",
-    "lamu.graphs": "test_graphs, test_graph_programs",
-    "lamu.latent": "laws/bounds, laws/flows, test_autoregressive, test_latent, test_coding, test_deep_latent",
     "lamu.data": "test_data, test_data_extras, test_batches_of_others, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores, test_closeness_and_doubt, test_decisions_and_novelty, test_fidelity, test_bounds, "
     "test_latent",

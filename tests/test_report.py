@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from lamu.cli.predictions import MEANING, columns, estimates, score_rows
+from lamu.cli.reporting import baselines
 from lamu.convergence import Convergence
 from lamu.data import Encoding
 from lamu.likelihoods import Bernoulli, Gaussian
@@ -25,6 +27,7 @@ from lamu.report.effects import draw, effects
 from lamu.report.figures import picture
 from lamu.report.markup import element, table, text
 from lamu.scores import Estimate
+from lamu.tabular.peers import peer
 from tests.command_line import TASKS, fit_each_task, runner
 
 RANDOM = np.random.default_rng(0)
@@ -97,7 +100,7 @@ def test_the_report_of_a_fit_is_one_whole_page(fitted, task) -> None:
         assert words in page.text
     labels = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
     features = len(json.loads((fitted / task / "config.json").read_text())["columns"])
-    assert len([label for label in labels if str(label).startswith("mean prediction against")]) == min(features, 12)
+    assert len([label for label in labels if str(label).startswith("mean prediction against")]) == min(features, 8)
     headings = [tag for tag, _ in page.tags if tag in ("h1", "h2")]
     assert headings == ["h1", *["h2"] * 7]
 
@@ -261,3 +264,15 @@ def test_a_browser_shows_it_without_complaint(fitted, tmp_path, width) -> None:
         ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
         assert "CONSOLE" not in ran.stderr
         assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+def test_baselines_are_fitted_beside_the_work_and_do_not_warn() -> None:
+    x = RANDOM.normal(size=(60, 2)) * [1.0, 1e4]
+    y, encoding = (x[:, 0] > 0).astype(int), Encoding("y", "binary", ("no", "yes"), ("u", "v"), levels=((), ()))
+    filters = list(warnings.filters)
+    with baselines(x[:40], y[:40], x[40:], encoding, counts=False) as coming:
+        found = coming.result()
+    assert set(found) == {"gradient boosting", "linear model", "constant"}
+    alone = peer("linear", "binary", x[:40], y[:40], x[40:], (0, 0), 2)
+    np.testing.assert_allclose(found["linear model"].mean, alone.mean)
+    assert warnings.filters == filters

@@ -9,7 +9,7 @@ import pytest
 
 import lamu
 from lamu.families import Ensemble, Point
-from lamu.networks import Columns, TableNetwork
+from lamu.networks import Columns, EncodedColumns, TableNetwork
 from lamu.predictives import Sampled
 from lamu.tabular.candidates import ADDITIVE, NETWORKS, Candidate, candidates_for
 from lamu.tabular.constant import constant_of
@@ -52,6 +52,7 @@ def test_a_column_that_is_mostly_zero_is_cut_where_it_is_not():
 def test_encoded_columns_are_what_the_columns_read():
     x = jnp.asarray(X, jnp.float32)
     encoded, readings = COLUMNS.encode(x)
+    assert encoded == EncodedColumns(smooth_width=6, piece_count=8, numbers_with_pieces=2)
     network, params = TableNetwork(COLUMNS, (5,)), TableNetwork(COLUMNS, (5,)).init(jax.random.key(0), x, 2)[0]
     params = jax.tree.map(lambda leaf: leaf + 0.1, params)
     ahead = TableNetwork(encoded, (5,))

@@ -16,9 +16,9 @@ import numpy as np
 
 from lamu import plots
 from lamu.algorithms import adam
+from lamu.cli.fingerprints import fingerprint
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.printing import dump, show_document, show_line
-from lamu.cli.fingerprints import fingerprint
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data.spelling import nearest

@@ -11,7 +11,7 @@ from lamu.cli.predictions import estimates, score_rows
 from lamu.cli.request import Request, learning_rows
 from lamu.cli.target_choice import candidates
 from lamu.memory import most_held
-from lamu.tabular.peers import peer
+from lamu.tabular.peers import peer, quiet
 
 __all__ = ["peer_contest"]
 
@@ -31,7 +31,8 @@ def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
         counts = encoding.task == "regression" and candidates(encoding, x[train], y[train])[0] == "counts"
         kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
         start = time.perf_counter()
-        pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels)
+        with quiet():
+            pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels)
         seconds = time.perf_counter() - start
         rows = score_rows(pred, y[test], encoding)
         scores = estimates(rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +15,46 @@ from lamu.cli.learning import Learned
 from lamu.cli.output_dir import draft
 from lamu.cli.predictions import LEVEL, MEANING, estimates, score_rows
 from lamu.data import Encoding
+from lamu.predictives import Mixture
 from lamu.report import Run, comparison_report, fit_report
 from lamu.scores.sampling import estimate
-from lamu.tabular.peers import peer
+from lamu.tabular.peers import peer, quiet
 
-__all__ = ["NAME", "report_of_comparison", "report_of_fit"]
+__all__ = ["NAME", "baselines", "report_of_comparison", "report_of_fit"]
 
 NAME = "report.html"
 _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "constant": "constant"}
 
 
-def _baseline_rows(
-    x: Any, y: Any, x_test: Any, y_test: Any, encoding: Encoding, counts: bool
-) -> dict[str, dict[str, np.ndarray]]:
-    """Returns what the scores of each baseline are made of, row by row, in the original units."""
+@contextmanager
+def baselines(x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool) -> Iterator[Future[dict[str, Mixture]]]:
+    """Fits the baselines in a thread beside the work inside a `with` block, which leaves a processor idle now and then.
+
+    Args:
+        x: the training inputs.
+        y: the training targets.
+        x_test: the rows to predict.
+        encoding: what the columns and the target are.
+        counts: whether the target counts.
+
+    Yields:
+        Their predictions by name, to come.
+    """
+    x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
     kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
-    return {
-        baseline: score_rows(peer(name, kind, x, y, x_test, encoding.cardinalities, labels), y_test, encoding)
-        for name, baseline in _BASELINES.items()
-    }
+
+    def predicted() -> dict[str, Mixture]:
+        return {
+            baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels)
+            for name, baseline in _BASELINES.items()
+        }
+
+    with quiet():
+        pool = ThreadPoolExecutor(1)
+        try:
+            yield pool.submit(predicted)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def report_of_fit(
@@ -46,6 +69,7 @@ def report_of_fit(
     seconds: float,
     prediction: Mapping[str, Any],
     out: Path,
+    baselines: Mapping[str, Mixture],
 ) -> str:
     """Returns the report of a fit as the text of an HTML file.
 
@@ -61,12 +85,12 @@ def report_of_fit(
         seconds: of the fit.
         prediction: the options of a prediction.
         out: the folder.
+        baselines: the predictions that it is compared with, by name.
     """
     train, test = (np.asarray(rows) for rows in split)
     x, y = np.asarray(data.x), np.asarray(data.y)
     own = score_rows(pred, y[test], encoding)
-    counts = encoding.task == "regression" and pred.support.discrete
-    others = _baseline_rows(x[train], y[train], x[test], y[test], encoding, counts)
+    others = {name: score_rows(baseline, y[test], encoding) for name, baseline in baselines.items()}
     # Two of one name would be one row of the table.
     chosen = "lamu" if config["candidates"] else config["algorithm"]
     name = f"lamu's {chosen}" if chosen in others else chosen

@@ -23,6 +23,7 @@ from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritabl
 from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
+from lamu.cli.reporting import NAME, baselines, report_of_fit
 from lamu.cli.request import Request, learning_rows
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
@@ -86,7 +87,13 @@ def train(
     way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
     refuse_unwritable(out)
     start = time.perf_counter()
-    with compile_time() as compiling, unfinished(out, _identity(request, algorithm, settings), resume, force) as place:
+    report = report and not encoding.beside  # its baselines know neither trials nor censoring
+    counts = encoding.task == "regression" and model.likelihood.support.discrete
+    with (
+        compile_time() as compiling,
+        unfinished(out, _identity(request, algorithm, settings), resume, force) as place,
+        baselines(x, y, test.x, encoding, counts) if report else nullcontext() as beside,
+    ):
         if not as_json:
             show_notes(table.notes)
             if chosen_likelihood.why:
@@ -158,15 +165,12 @@ def train(
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             _write_csv(folder / "predictions.csv", predictions)
             figure.savefig(folder / "calibration.png")
-            report = report and not encoding.beside  # its baselines know neither trials nor censoring
-            if report:
-                from lamu.cli.reporting import NAME, report_of_fit
-
+            if beside is not None:
                 rows = train_rows, test_rows
                 (folder / NAME).write_text(
                     report_of_fit(
                         learned, pred, predictions, encoding, data, rows, figure, config, seconds,
-                        request.prediction(), out,
+                        request.prediction(), out, beside.result(),
                     ),
                     encoding="utf-8",
                 )  # fmt: skip

@@ -26,11 +26,12 @@ class Columns:
     \[ z = \frac{u}{\sqrt{1 + (u/c)^2}}, \quad u = \frac{x - a}{b}, \qquad
        p_t = 2 \operatorname{clip}\Big(\frac{x - q_t}{q_{t+1} - q_t}, 0, 1\Big) - m_t \]
 
-    a and b are mean and deviation; of a column with heavy tails median and interquartile range (where that is zero, the
-    median distance of the rows that are not at the median), and there alone c is finite. The \(q_t\) are quantiles of
-    the training rows, \(m_t\) the mean. Where nearly all quantiles of a column are one value, such as zero, the \(q_t\)
-    are that value, its neighbours, which make a step of it, and quantiles of the other rows. Categories become vectors
-    of zeros with a one among the smooth readings; an unknown one is all zeros.
+    a and b are mean and deviation; of a column with heavy tails median and interquartile range / 1.349, which is a
+    normal column's deviation (where it is zero, the median distance of the rows that are not at the median), and there
+    alone c is finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the mean. Where nearly all quantiles of a
+    column are one value, such as zero, the \(q_t\) are that value, its neighbours, which make a step of it, and
+    quantiles of the other rows. Categories become vectors of zeros with a one among the smooth readings; an unknown one
+    is all zeros.
 
     Attributes:
         levels: one integer a column: 0 for a number, K for codes 1 to K of categories.
@@ -42,8 +43,9 @@ class Columns:
         width: \(q_{t+1} - q_t\) of each piece.
         centre: \(m_t\) of each piece.
 
-    Source: Gorishniy, Rubachev & Babenko (2022), equation 1; Holzmüller, Grinsztajn & Steinwart (2024), section 3, for
-    the robust scaling.
+    Source: Gorishniy, Rubachev & Babenko (2022), for the pieces, of which the paper's outermost go on beyond the
+    training rows; Holzmüller, Grinsztajn & Steinwart (2024), for the robust scaling with c = 3, there of every column
+    and by the interquartile range itself.
 
     Examples:
         >>> import numpy as np, jax.numpy as jnp
@@ -168,6 +170,13 @@ class EncodedColumns:
         smooth_width: how many smooth readings there are.
         piece_count: how many pieces there are.
         numbers_with_pieces: how many columns are cut.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.networks import EncodedColumns
+        >>> smooth, pieces = EncodedColumns(smooth_width=1, piece_count=2, numbers_with_pieces=1).read(jnp.ones((4, 3)))
+        >>> smooth.shape, pieces.shape
+        ((4, 1), (4, 2))
     """
 
     smooth_width: int = static()

@@ -95,12 +95,13 @@ def effects(posterior: Any, x: Any, encoding: Encoding, seed: int, **options: An
     return sorted(found, key=lambda effect: -effect.size)
 
 
-def draw(effect: Effect, target: str) -> Any:
+def draw(effect: Effect, target: str, legend: bool = True) -> Any:
     """Returns a figure of an effect: curves with bands for a number, points with bars for words.
 
     Args:
         effect: what is drawn.
         target: what the axis of a regression is called.
+        legend: whether the curves of several classes are named, which the first of several pictures does for all.
     """
     figure = canvas(3.2, 2.4)
     axes = figure.subplots()
@@ -128,7 +129,7 @@ def draw(effect: Effect, target: str) -> Any:
         axes.locator_params(axis="x", nbins=5)
     axes.locator_params(axis="y", nbins=5)
     axes.set_ylabel("probability" if several else literal(shortened(target, 22)))
-    if several:
+    if several and legend:
         axes.legend(loc="best", frameon=False, fontsize=6.5, labelcolor=INK, handlelength=1.2)
     head(axes, literal(shortened(effect.name, 34)))
     tidy(axes)

@@ -21,7 +21,7 @@ from lamu.scores import Estimate
 __all__ = ["Run", "fit_report"]
 
 _ROWS = 8  # of a table of rows
-_MOST_EFFECTS = 12
+_MOST_EFFECTS = 8
 _MOST_FEATURES = 4  # that are shown of a row
 _SURE = 2.0  # standard errors
 
@@ -273,15 +273,16 @@ def _effects(run: Run, found: Sequence[Effect]) -> list[Any]:
     what = target if run.encoding.task == "regression" else f"P({target} = {run.encoding.labels[-1]})"
     shown = found[:_MOST_EFFECTS]
     pictures = [
-        picture(f"effect{k}", draw(effect, what), f"mean prediction against {effect.name}")
+        picture(f"effect{k}", draw(effect, what, legend=k == 0), f"mean prediction against {effect.name}")
         for k, effect in enumerate(shown)
     ]
     rest = len(found) - len(shown)
     more = f" The {rest} features of smaller effect are not shown." if rest > 0 else ""
+    named = " The first picture names the curves." if len(shown) > 1 and len(shown[0].curves) > 1 else ""
     return [
         paragraph(
             "The mean prediction of some training rows in which one feature is set to each value and the others stay "
-            f"as they are, the largest change first. Bands hold 90 % of the belief about the mean.{more}"
+            f"as they are, the largest change first. Bands hold 90 % of the belief about the mean.{named}{more}"
         ),
         element("div", join(pictures), class_="panels"),
         paragraph("These are effects on the prediction, not causes of the target.", class_="aside"),

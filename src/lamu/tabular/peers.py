@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, NegativeBinomial
 from lamu.predictives import Mixture
 
-__all__ = ["PEERS", "peer"]
+__all__ = ["PEERS", "peer", "quiet"]
 
 PEERS = ("linear", "boosting", "forest", "constant")
 _FOLDS = 5
@@ -20,6 +21,23 @@ _FEW_ROWS = 20_000
 _LEAST = 0.1  # of the mean count: what a model that predicts less, or less than nothing, is raised to
 _LEAST_PROBABILITY = 1e-6  # a class that the training rows lack is not impossible
 _CONCENTRATIONS = np.geomspace(0.03, 1e4, 120)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps scikit-learn's warnings to itself: that a default did not converge is a part of the default.
+
+    Filters are those of the process, so that this is for the thread that starts the others.
+
+    Examples:
+        >>> import warnings
+        >>> from lamu.tabular.peers import quiet
+        >>> with quiet():
+        ...     warnings.warn_explicit("not converged", UserWarning, "svm.py", 1, module="sklearn.svm")
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"sklearn|scipy")
+        yield
 
 
 def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int], classes: int = 0) -> Mixture:
@@ -53,8 +71,7 @@ def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int]
     model = _pipeline(name, kind, levels)
     # Threads that wait for each other cost more than they save on a small table, much more where cores are shared.
     threads = 1 if len(x) < _FEW_ROWS else None
-    with threadpool_limits(threads, "openmp"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a default did not converge is a part of the default
+    with threadpool_limits(threads, "openmp"):
         if kind in ("binary", "classes"):
             return _probabilities(name, model.fit(x, y), max(classes, 2), x_new)
         held = _held_out(model, x, y)

@@ -149,10 +149,10 @@ def fit_table(
     nll = -np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1).mean()
     best = found[int(np.argmax(weights))]
     posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
-    if means is not None:
+    if means is not None and isinstance(likelihood, Scaled):
         members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
         factor = _noise_factor(Model(read, likelihood), members, training, parts, weights[weights > 0])
-        wide: Any = Scaled(HeteroscedasticGaussian(factor), likelihood.shift, likelihood.scale)
+        wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
         posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
     return StackedFit(
         posterior,
