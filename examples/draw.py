@@ -40,10 +40,10 @@ for name, graph in graphs.items():
     print(f"{name}, {parameters:,} parameters: bound by one draw {bound}, log p(y) {density} nats an image")
 
 rows = {"image": test[:12]}
-for name in ("DRAW", "DRAW with attention"):
+for name, short in (("DRAW", "step"), ("DRAW with attention", "attention")):
     posterior = posteriors[name]
     z = posterior.local({"y": test[:12]})["z"].mean
     network, weights = posterior.model.networks[0].network, posterior.mean["network"]["decode"]
     canvases = jax.vmap(lambda z, network=network, weights=weights: network.canvases(weights, z, 64))(z)
-    rows |= {f"{name}, {t + 1}": jax.nn.sigmoid(canvases[:, t]) for t in range(STEPS)}
+    rows |= {f"{short} {t + 1}": jax.nn.sigmoid(canvases[:, t]) for t in range(STEPS)}
 lamu.plots.image_rows(rows, shape=(8, 8)).savefig(folder / "draw.png")
