@@ -18,15 +18,8 @@ __all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refu
 
 FORMAT = 2  # of config.json
 _ASKED = "asked.json"
-CONTENT = (
-    "calibration.png",
-    "config.json",
-    "images.png",
-    "metrics.json",
-    "posterior",
-    "predictions.csv",
-    "report.html",
-)
+CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
+_OF_IMAGES = ("config.json", "images.png", "metrics.json", "posterior")
 
 
 class Interrupted(Exception):
@@ -220,5 +213,5 @@ def _foreign(out: Path) -> str:
         ours = False
     if not ours:
         return "is no folder that `lamu fit` made"
-    others = sorted(path.name for path in out.iterdir() if path.name not in CONTENT)
+    others = sorted(path.name for path in out.iterdir() if path.name not in (*CONTENT, *_OF_IMAGES))
     return f"also holds {others[0]!r}" if others else ""
