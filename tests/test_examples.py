@@ -65,6 +65,35 @@ PAGES = {
 }
 
 
+# What the first block of the README takes from its reader: a network that is sure of itself, and its rows.
+YOURS = """
+import numpy as np
+import torch
+
+import lamu
+
+x, y = lamu.data.load("digits")
+x, y = torch.tensor(x / 16, dtype=torch.float32), torch.tensor(np.array(y), dtype=torch.long)
+rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+seen, unseen, (new, answers) = ((x[part], y[part]) for part in (rows[:300], rows[300:450], rows[450:]))
+torch.manual_seed(0)
+module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+optimizer = torch.optim.Adam(module.parameters(), 1e-2)
+for _ in range(300):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(module(seen[0]), seen[1]).backward()
+    optimizer.step()
+"""
+BETTER = """
+from your_project import answers
+
+pred = fit.posterior.predict(new)
+before = float(torch.nn.functional.cross_entropy(module(new), answers))
+after = lamu.scores.nll(pred, answers.numpy())
+assert after < before, (after, before)
+print(before, after)
+"""
+
 # Their time is compilation: less of it goes into making the code fast.
 HASTE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
@@ -99,7 +128,17 @@ def test_example_runs(path: Path) -> None:
     ],
 )
 def test_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
+    (tmp_path / "your_project.py").write_text(YOURS, encoding="utf-8")
     run("-c", PAGES[page], folder=tmp_path)
+
+
+@pytest.mark.examples
+def test_ten_lines_lead_from_ones_own_pytorch_network_to_a_better_prediction(tmp_path: Path) -> None:
+    (tmp_path / "your_project.py").write_text(YOURS, encoding="utf-8")
+    blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    (block,) = (block for block in blocks if "your_project" in block)
+    assert sum(bool(line.strip()) for line in block.splitlines()) <= 10
+    assert run("-c", f"import torch\n{block}{BETTER}", folder=tmp_path)
 
 
 def test_pages_with_code_are_found() -> None:
