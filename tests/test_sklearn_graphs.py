@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.decomposition import FactorAnalysis as ClassicFactors
+from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.estimator_checks import check_estimator
 
-from lamu.sklearn import FactorAnalysis, GaussianMixture
+from lamu.sklearn import FactorAnalysis, GaussianMixture, TopicModel
 
 RANDOM = np.random.default_rng(0)
 CENTRES, SPREADS = (
@@ -43,8 +45,9 @@ def mixture() -> GaussianMixture:
         GaussianMixture(2, random_state=0),
         GaussianMixture(2, covariance_type="diag", random_state=0),
         FactorAnalysis(2, max_iter=50, random_state=0),
+        TopicModel(2, max_iter=20, random_state=0),
     ],
-    ids=["full", "diag", "factors"],
+    ids=["full", "diag", "factors", "topics"],
 )
 def test_every_check_of_scikit_learn_passes(estimator: Any) -> None:
     check_estimator(estimator, on_skip=None)  # the checks of other array libraries are skipped
@@ -157,3 +160,36 @@ def test_factors_fill_what_is_missing() -> None:
     assert np.sqrt(np.mean(((filled - x) / x.std(0))[gone] ** 2)) < 0.3
     again = pickle.loads(pickle.dumps(factors))
     assert (again.transform(frame).to_numpy() == z.to_numpy()).all()
+
+
+def documents(rows: int = 60) -> np.ndarray:
+    """Counts of six words in documents of forty, of two topics that share no frequent word."""
+    random = np.random.default_rng(0)
+    topics = np.array([[0.4, 0.3, 0.2, 0.05, 0.03, 0.02], [0.02, 0.03, 0.05, 0.1, 0.3, 0.5]])
+    return np.stack([random.multinomial(40, share @ topics) for share in random.dirichlet([0.4, 0.4], rows)])
+
+
+def test_topics_are_scikit_learns_with_the_same_priors() -> None:
+    counts, priors = documents(), {"doc_topic_prior": 0.3, "topic_word_prior": 0.2}
+    ours = TopicModel(2, **priors, max_iter=400, random_state=0).fit(counts)
+    theirs = LatentDirichletAllocation(
+        2, **priors, max_iter=400, max_doc_update_iter=500, mean_change_tol=1e-8, random_state=0
+    ).fit(counts)  # fmt: skip
+    order, theirs_order = np.argsort(ours.components_[:, 0]), np.argsort(theirs.components_[:, 0])
+    # Both stop on a slope that is nearly flat.
+    np.testing.assert_allclose(ours.components_[order], theirs.components_[theirs_order], rtol=0.01)
+    shares, expected = ours.transform(counts)[:, order], theirs.transform(counts)[:, theirs_order]
+    np.testing.assert_allclose(shares, expected, atol=0.01)
+    np.testing.assert_allclose(ours.lower_bound_, theirs.score(counts), atol=0.1)
+    assert ours.perplexity(counts) == pytest.approx(np.exp(-ours.score(counts) / 2400))
+    assert 0.95 < ours.perplexity(counts) / theirs.perplexity(counts) < 1.01
+
+
+def test_counts_of_words_may_be_sparse_or_weights() -> None:
+    counts = documents(20) / 2.0
+    dense, thin = (TopicModel(2, max_iter=20, random_state=0).fit(each) for each in (counts, sparse.csr_matrix(counts)))
+    np.testing.assert_array_equal(dense.components_, thin.components_)
+    assert dense.components_.sum() == pytest.approx(counts.sum() + 2 * 6 * 0.05)
+    assert dense.transform(np.zeros((1, 6))) == pytest.approx(np.full((1, 2), 0.5))  # no word: the prior
+    with pytest.raises(ValueError, match=r"Negative values .* counts of words"):
+        TopicModel(2).fit(-counts)

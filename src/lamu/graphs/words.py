@@ -25,7 +25,7 @@ def Words(share: Any, topic: Any) -> WordsFactor:
 
     which is \(\sum_v c_v \log \sum_k \theta_k \beta_{kv}\) at known shares and topics, and the best bound over the
     topic of every word otherwise. A row of data is a pair of arrays, the words that occur and how often, `(ids,
-    counts)`, padded by counts of zero.
+    counts)`, padded by counts of zero; a count may be any weight from zero.
 
     Args:
         share: θ `[K]`, the shares of the topics in the document.
@@ -87,10 +87,12 @@ class WordsFactor(Factor):
         return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
-        """Raises a ValueError for anything but whole numbers from zero."""
-        bad = (value < 0) | (value != np.floor(value))
+        """Raises a ValueError for words that are no whole numbers of the vocabulary, and for counts below zero."""
+        whole = name.endswith(".ids")
+        bad = (value < 0) | (value != np.floor(value)) if whole else ~((value >= 0) & np.isfinite(value))
         if bad.any():
-            raise ValueError(f"{name} is {value[bad][0]:g} in a row; words and their counts are whole numbers from 0")
+            kind = "words are whole numbers" if whole else "counts of words are numbers"
+            raise ValueError(f"{name} is {value[bad][0]:g} in a row; {kind} from 0")
         size = None if self.topic.shape is None else self.topic.shape[-1]
         if name.endswith(".ids") and size is not None and value.max() >= size:
             raise ValueError(f"{name} has the word {value.max()} and the topics have {size}; number words from 0")
