@@ -125,7 +125,7 @@ def test_what_is_no_prior() -> None:
     graph = lamu.Graph(alone)
     batch = graph.read({"y": Y}).full()
     params, state = graph.init(jax.random.key(0), batch)
-    with pytest.raises(TypeError, match="the latents z of a row meet"):
+    with pytest.raises(TypeError, match=r"networks \(z.prior\) depend on the latents z of a row"):
         graph.log_likelihood(params, state, batch)
     with pytest.raises(TypeError, match="no closed form under a MixturePrior; name a local that draws it"):
         graph.row_bounds(graph.values_of(params), batch)
