@@ -17,6 +17,7 @@ the scale of the prior. The gates of each network:
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import logging
@@ -155,8 +156,15 @@ def _lines(network: Network) -> int:
 
 def main() -> None:
     """Runs each network in a process of its own, and prints a table."""
-    develop, names = "--develop" in sys.argv, [name for name in sys.argv[1:] if not name.startswith("--")]
-    if "--one" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[*NETWORKS, []], help="which; all where none is named"
+    )
+    parser.add_argument("--develop", action="store_true", help="development rows in the place of judged ones")
+    parser.add_argument("--one", action="store_true", help="one network in this process, as JSON")
+    options = parser.parse_args()
+    develop, names = options.develop, options.names
+    if options.one:
         warnings.simplefilter("ignore", lamu.Unconverged)  # trained without a prior: the weights are no mode under one
         logging.getLogger("lamu").setLevel(logging.ERROR)
         print(json.dumps(run(names[0], develop)))
