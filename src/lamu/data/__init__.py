@@ -4,7 +4,7 @@ from lamu.data.arrays import Arrays, split
 from lamu.data.batch import Batch
 from lamu.data.bundled import load, names
 from lamu.data.encoding import Encoding
-from lamu.data.image_folder import image_folder
+from lamu.data.image_files import image_folder
 from lamu.data.incomplete import Incomplete
 from lamu.data.stream import Stream
 from lamu.data.table import Table

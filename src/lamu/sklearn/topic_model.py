@@ -85,8 +85,8 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         rows = self._counts(X, reset=True)
         graph = _graph(self.n_components, rows.shape[1], float(self.doc_topic_prior), float(self.topic_word_prior))
         self._learn(graph, {"words": _words(rows)}, rows.dtype)
-        topic = self.posterior_.belief.factors["network"].factors["topic"]
-        self.components_ = np.asarray(topic.concentration)
+        belief: Any = self.posterior_.belief
+        self.components_ = np.asarray(belief.factors["network"].factors["topic"].concentration)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
