@@ -16,7 +16,7 @@ def _part(name: str) -> str:
 
 @cache
 def _style() -> str:
-    return _part("page.css")
+    return files("lamu").joinpath("colours.css").read_text(encoding="utf-8") + _part("page.css")
 
 
 @cache

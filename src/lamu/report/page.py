@@ -49,7 +49,8 @@ def page(title: str, summary: Any, sections: Sequence[Section], footer: str) -> 
         >>> page("A <report>", "fine", [Section("one", "One", ("1 < 2",))], "end").count("1 &lt; 2")
         1
     """
-    style = Markup(files("lamu.report").joinpath("page.css").read_text(encoding="utf-8"))
+    parts = (files("lamu").joinpath("colours.css"), files("lamu.report").joinpath("page.css"))
+    style = Markup("".join(part.read_text(encoding="utf-8") for part in parts))
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),

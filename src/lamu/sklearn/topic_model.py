@@ -50,7 +50,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         >>> from lamu.sklearn import TopicModel
         >>> counts = np.array([[4, 3, 0, 0], [5, 2, 0, 1], [0, 0, 6, 3], [0, 1, 2, 4]])
         >>> share = TopicModel(2, random_state=0).fit_transform(counts)
-        >>> share.argmax(axis=1)[0] != share.argmax(axis=1)[3]
+        >>> bool(share.argmax(axis=1)[0] != share.argmax(axis=1)[3])
         True
     """
 
