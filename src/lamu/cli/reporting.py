@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from lamu import scores
@@ -42,12 +43,14 @@ def baselines(x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool) -> 
     """
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
     kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
+    wide = jax.dtypes.canonicalize_dtype(float) == np.float64  # a thread does not inherit the precision of the block that starts it
 
     def predicted() -> dict[str, Mixture]:
-        return {
-            baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels)
-            for name, baseline in _BASELINES.items()
-        }
+        with jax.enable_x64(wide):
+            return {
+                baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels)
+                for name, baseline in _BASELINES.items()
+            }
 
     with quiet():
         pool = ThreadPoolExecutor(1)
