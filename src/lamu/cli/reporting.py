@@ -43,7 +43,8 @@ def baselines(x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool) -> 
     """
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
     kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
-    wide = jax.dtypes.canonicalize_dtype(float) == np.float64  # a thread does not inherit the precision of the block that starts it
+    # A thread does not inherit the precision of the block that starts it.
+    wide = jax.dtypes.canonicalize_dtype(float) == np.float64
 
     def predicted() -> dict[str, Mixture]:
         with jax.enable_x64(wide):
