@@ -110,6 +110,7 @@ def test_what_blocks_refuse() -> None:
             fitted(blocks(table), steps=1)
 
 
+@pytest.mark.stress
 def test_a_decoder_by_one_algorithm_and_its_encoder_by_another() -> None:
     y = (RANDOM.normal(size=(40, 5)) > 0).astype(float)
     graph = vae()

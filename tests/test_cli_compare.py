@@ -113,6 +113,7 @@ def test_a_failure_is_a_sentence_and_a_code(lamu, answers):
     assert lamu("compare", "iris", "--algorithms", "ivon").code == 0
 
 
+@pytest.mark.stress
 def test_a_contestant_fits_every_split_and_says_why_it_failed(tmp_path, monkeypatch):
     csv_of("iris").to_csv(tmp_path / "iris.csv", index=False)
     request = Request(str(tmp_path / "iris.csv"), "target", epochs=4)

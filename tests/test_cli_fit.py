@@ -272,6 +272,7 @@ def test_swapping_with_nothing_is_an_error(tmp_path):
         exchange(tmp_path / "one", tmp_path / "none")
 
 
+@pytest.mark.stress
 def test_the_noise_may_differ_from_row_to_row(lamu, tmp_path):
     random = np.random.default_rng(0)
     x = random.uniform(-1.0, 1.0, 600)

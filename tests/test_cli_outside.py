@@ -91,6 +91,7 @@ def test_an_algorithm_that_is_made_already(lamu) -> None:
     assert_refused(refused, "mine.parts:fixed has no setting 'b1'", "it has none")
 
 
+@pytest.mark.stress
 def test_compare_takes_names_of_modules_beside_its_own(lamu) -> None:
     words = ("--algorithms", "adam,mine.parts:slow", "--set", "mine.parts:slow.b1=0.5", "--set", "adam.b1=0.5")
     ran = lamu("compare", *DATA, *QUICK, *words)

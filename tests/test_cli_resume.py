@@ -49,7 +49,11 @@ def interrupted(folder: Path, part: str, *words: str) -> str:
     ("part", "words"),
     [
         ("scale-0.5-fold-0", ("fit", "iris", "--folds", "2", "--epochs", "300", "--no-report")),
-        ("scale-0.5", ("fit", "iris", "--algorithm", "ivon", "--epochs", "400", "--temperature", "1", "--no-report")),
+        pytest.param(
+            "scale-0.5",
+            ("fit", "iris", "--algorithm", "ivon", "--epochs", "400", "--temperature", "1", "--no-report"),
+            marks=pytest.mark.stress,
+        ),
     ],
 )
 def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, part, words):

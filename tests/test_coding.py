@@ -65,6 +65,7 @@ def test_an_empty_stack_says_so() -> None:
         BitsBack(lambda y: (y, y), lambda z: z, latents=1, bin_bits=20)
 
 
+@pytest.mark.stress
 def test_digits_are_coded_at_the_bound() -> None:
     """A linear model of 300 binary digits: lossless, and within 1 % of its evidence lower bound; fixed words."""
     x, _ = lamu.data.load("digits")

@@ -82,6 +82,7 @@ def test_messages_of_two_levels() -> None:
     np.testing.assert_allclose(each.rate["kernel"][:, 0], expected)
 
 
+@pytest.mark.stress
 def test_inputs_that_do_nothing_lose_their_weights_above_a_network() -> None:
     """Under a scale an input, the weights of three idle inputs shrink to a third of what one scale leaves them."""
     model = Model(MLP((8,), "tanh"), Gaussian(NOISE), ARD(leaves="layers/0/kernel"))

@@ -237,7 +237,16 @@ def test_restarts_repeat_the_annealing_over_twice_as_many_steps():
         averaging(1.5, "b2")
 
 
-@pytest.mark.parametrize("name", ["ivon", "vogn", "ogn", "slang", "noisy_kfac"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ivon",
+        "vogn",
+        "ogn",
+        pytest.param("slang", marks=pytest.mark.stress),
+        pytest.param("noisy_kfac", marks=pytest.mark.stress),
+    ],
+)
 def test_a_dead_input_keeps_the_width_of_the_prior_and_the_start_is_forgotten(name):
     """Seen to fail before: the precision was N times what it started from, to one per cent."""
     x, y = lamu.data.load("iris")
@@ -290,6 +299,7 @@ def test_the_start_is_the_curvature_of_the_data():
     np.testing.assert_allclose(narrow["kernel"][0, 0], known, rtol=3.0)
 
 
+@pytest.mark.stress
 def test_the_temperature_is_chosen_by_rows_set_aside():
     x, y = lamu.data.load("digits")
     x, y = x[:400], y[:400]

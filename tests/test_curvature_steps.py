@@ -122,7 +122,7 @@ def test_flat_losses_leave_a_chain_where_it_is() -> None:
     [
         sgld,
         pytest.param(psgld, marks=pytest.mark.stress),
-        sghmc,
+        pytest.param(sghmc, marks=pytest.mark.stress),
         pytest.param(sgnht, marks=pytest.mark.stress),
         pytest.param(random_walk, marks=pytest.mark.stress),
     ],

@@ -398,6 +398,7 @@ def test_a_divergence_warms_up_by_the_training_step() -> None:
     assert fit.posterior.network_state["step"] == 7
 
 
+@pytest.mark.stress
 def test_idle_units_are_counted() -> None:
     """Linear-Gaussian rows: the divergence of each unit in closed form, and of one that the encoder does not move."""
     graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=True)

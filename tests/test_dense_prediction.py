@@ -61,6 +61,7 @@ def test_a_u_net_is_its_layers() -> None:
     np.testing.assert_allclose(found.reshape(3, 8, 4, 5), expected, atol=1e-10)
 
 
+@pytest.mark.stress
 def test_a_wide_residual_network_is_its_layers() -> None:
     network = WideResNet(depth=10, widen=1)
     params, state = network.init(key(), IMAGES, 4)

@@ -112,6 +112,7 @@ def test_seeds_alone_end_at_one_mode_and_say_nothing() -> None:
     assert all(isinstance(each, Diversity) for each in (Seeds(), Bootstrap(), Anchors()))
 
 
+@pytest.mark.stress
 def test_a_pass_over_the_data_sees_the_members_rows() -> None:
     """Laplace of bootstrapped members: each precision is that of its own counts, in memory and in a stream."""
     algorithm, batch = deep_ensemble(laplace(sgd(0.1), structure=Dense), 2, Bootstrap()), Batch.of(X, Y)

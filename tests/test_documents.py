@@ -41,7 +41,7 @@ def by_the_book(log_topic: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return shares, topic
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.stress), 2.0])
 def test_a_sweep_in_blocks_is_that_of_the_book(temperature: float) -> None:
     belief = Dirichlet(jnp.asarray(RANDOM.gamma(1.0, 1.0, (T, V))))
     statistics = GRAPH.moments({"topic": belief})

@@ -39,6 +39,7 @@ def test_numbers_come_to_the_maximum_of_the_exact_evidence() -> None:
     assert float(found.posterior.evidence) == found.evidence.value
 
 
+@pytest.mark.stress
 def test_links_are_compared_by_laplaces_evidence() -> None:
     """The probability of one is far from symmetric, which one link of the three can say; beside quadrature."""
     x = np.linspace(-2.0, 2.0, 150)[:, None]

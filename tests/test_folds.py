@@ -91,6 +91,7 @@ def test_an_interrupt_ends_the_ensemble_and_begins_no_further_member() -> None:
     assert len(begun) == 1
 
 
+@pytest.mark.stress
 def test_without_an_algorithm_it_is_the_default_of_the_command_line() -> None:
     x, y = lamu.data.load("iris")
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3)).standardised(x, y)

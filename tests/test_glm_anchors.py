@@ -40,7 +40,7 @@ def kernel(params: Any) -> np.ndarray:
     ("link", "slopes", "cuts", "log_likelihood"),
     [
         (links.Logit(), [2.5031, 1.5278], [-1.3444, 1.2508, 3.4669, 5.0064], -86.4919),
-        (links.Probit(), [1.4994, 0.8677], None, -85.7611),
+        pytest.param(links.Probit(), [1.4994, 0.8677], None, -85.7611, marks=pytest.mark.stress),
     ],
 )
 def test_wine_ordinal(link: Any, slopes: list[float], cuts: list[float] | None, log_likelihood: float) -> None:

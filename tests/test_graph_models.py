@@ -141,6 +141,7 @@ def test_a_quadratic_bound_touches_the_logistic_density() -> None:
     assert np.isfinite(jax.grad(lambda s: value(1.0, s))(Numbers(jnp.zeros(()), jnp.zeros(()))).second)
 
 
+@pytest.mark.stress
 def test_components_of_zeros_and_ones_are_found() -> None:
     N, D = 120, 12
     side = np.repeat([-1.0, 1.0], N // 2)
@@ -188,6 +189,7 @@ def test_a_circuit_sums_to_one_and_its_holes_are_marginals() -> None:
     np.testing.assert_allclose(np.exp(log[11]), total, rtol=1e-12)
 
 
+@pytest.mark.stress
 def test_a_circuit_learns_what_independent_columns_cannot() -> None:
     a, b = RANDOM.uniform(size=(2, 200)) < 0.5
     y = np.stack([a, a, b, b], axis=1) ^ (RANDOM.uniform(size=(200, 4)) < 0.05)

@@ -87,6 +87,7 @@ def test_an_autoencoder_is_its_formula() -> None:
     np.testing.assert_allclose(found[i], log_p + log.sum() + K * (1 + np.log(2 * np.pi)) / 2, rtol=1e-6)
 
 
+@pytest.mark.stress
 def test_an_autoencoder_learns_by_every_gradient_algorithm(tmp_path) -> None:
     graph = vae()
     for algorithm in (lamu.algorithms.adam(1e-2), lamu.algorithms.ivon(learning_rate=0.05)):

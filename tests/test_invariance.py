@@ -89,6 +89,7 @@ def fitted(network: Any, prior: Any, algorithm: Any, data: Any = (BLANK, COINS),
     return lamu.fit(model, data, algorithm, steps=steps, batch_size=len(data[0])).posterior.mean["network"]["phi"]
 
 
+@pytest.mark.stress
 def test_a_coin_has_one_invariant_mode_and_as_many_plain_ones_as_coordinates() -> None:
     """In closed form: (k + a − 1/2)/(n + a + b − 1), and (k + a − 1)/(n + a + b − 2) in p, (k + a)/(n + a + b) in the
     logit, the invariant one in the angle, in which Jeffreys' measure is flat."""

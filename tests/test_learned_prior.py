@@ -114,6 +114,7 @@ def test_a_widened_mode_is_the_mode_of_the_widened_noise(likelihood: Any, y: Any
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
+@pytest.mark.stress
 def test_rows_set_aside_are_predicted_better_than_by_the_neighbours() -> None:
     """The scale of classes, each neighbour with the mode of its own: those that the walk tried, and far ones."""
     y = (Y > 0).astype(np.int32)

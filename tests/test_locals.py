@@ -162,6 +162,7 @@ def structured(m) -> None:
         m.sample("y", lamu.likelihoods.Gaussian(scale=0.3)(decode(x)))
 
 
+@pytest.mark.stress
 def test_parts_with_exact_beliefs_train_beside_networks() -> None:
     y = np.concatenate([RANDOM.normal(size=(50, 2)) + 3, RANDOM.normal(size=(50, 2)) - 3])
     graph = lamu.Graph(structured, local={"x": Conjugate(MLP((8,)))})

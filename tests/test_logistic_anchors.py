@@ -52,7 +52,7 @@ ROADS = {
 @pytest.mark.parametrize(
     ("data", "road", "anchor"),
     [
-        (a1a, "dense", 595.877),
+        pytest.param(a1a, "dense", 595.877, marks=pytest.mark.stress),
         pytest.param(a1a, "mean field", 619.954, marks=pytest.mark.stress),
         (a1a, "laplace", 596.530),
         (australian, "dense", 196.3288),

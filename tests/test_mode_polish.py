@@ -221,6 +221,7 @@ def test_an_error_after_the_steps_carries_the_fit(monkeypatch: pytest.MonkeyPatc
     assert len(fit.history["loss"]) == 6
 
 
+@pytest.mark.stress
 def test_cut_points_move_with_the_weights_to_the_mode() -> None:
     """Wide gaps hold much information, so that a step of their own of the size of one row's would overshoot."""
     random = np.random.default_rng(0)

@@ -246,7 +246,7 @@ def test_cvi_is_coordinate_ascent_where_all_sites_are_conjugate() -> None:
 
 
 @pytest.mark.measured
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.stress), 2.0])
 def test_cvi_knows_its_bound_and_its_distance(temperature: float) -> None:
     def line() -> None:
         p = sample("p", dist.Beta(2.0, 1.0))

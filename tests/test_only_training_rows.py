@@ -87,7 +87,7 @@ def fitted(path: Path, out: Path, kind: str, folds: int) -> Any:
     }
 
 
-@pytest.mark.parametrize("folds", [0, 2])
+@pytest.mark.parametrize("folds", [0, pytest.param(2, marks=pytest.mark.stress)])
 def test_fit_learns_from_the_training_rows_alone(tables: Any, folds: int, tmp_path: Path) -> None:
     kind, asked, other_test, other_train = tables
     if folds and kind != "missing":

@@ -146,6 +146,7 @@ def test_a_file_of_before_with_a_point_in_the_place_of_the_colon_is_read() -> No
 YOURS = Path(__file__).parent.parent / "examples" / "yours"
 
 
+@pytest.mark.stress
 def test_an_examples_likelihood_and_algorithm_at_the_command_line_and_in_a_new_process(tmp_path: Path) -> None:
     """As a reader of the page would: the folder of the module is the current one."""
     for name in ("poisson.py", "curvature_every_k.py"):

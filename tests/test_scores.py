@@ -152,6 +152,7 @@ def test_crps_of_a_deferred_prediction_is_that_of_the_same_in_memory() -> None:
     assert traced == [(2,), (1,)]
 
 
+@pytest.mark.stress
 def test_proper_scores_prefer_the_truth() -> None:
     """20 000 draws of N(0, 1): a wider, a narrower and a shifted prediction lose by far more than sampling error."""
     y = np.random.default_rng(1).normal(size=20_000)

@@ -30,7 +30,7 @@ def table(rows: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, 100.0 + x @ [2.0, -0.1] + 0.5 * rng.normal(size=rows)
 
 
-@pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
+@pytest.mark.parametrize("kind", [pytest.param(BayesianRegressor, marks=pytest.mark.stress), BayesianClassifier])
 def test_a_linear_model_passes_every_check_of_scikit_learn(kind):
     check_estimator(linear(kind), on_skip=None)  # the checks of other array libraries are skipped
 

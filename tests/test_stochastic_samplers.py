@@ -192,6 +192,7 @@ def relative(found: np.ndarray, exact: np.ndarray) -> float:
 MANY: dict[str, Any] = {"chains": 128, "warmup": 0, "draws": 600, "thinning": 10}
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     "make",
     [

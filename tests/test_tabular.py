@@ -157,6 +157,7 @@ def test_noise_narrows_by_what_averaging_over_folds_gains():
     assert wild == pytest.approx(np.sqrt(0.8) * min(held, 4.0), abs=0.15)
 
 
+@pytest.mark.stress
 def test_intervals_of_a_stack_cover_new_rows_as_often_as_they_say():
     x = RANDOM.normal(size=(1200, 2))
     y = np.sin(2 * x[:, 0]) + 0.3 * RANDOM.normal(size=1200)

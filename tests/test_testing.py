@@ -310,7 +310,10 @@ def test_a_slip_in_a_family_breaks_its_law(slip: str, law: str) -> None:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [lamu.algorithms.ivon(learning_rate=0.1), lamu.mcmc.sgld(1e-4, warmup=4, draws=8)],
+    [
+        lamu.algorithms.ivon(learning_rate=0.1),
+        pytest.param(lamu.mcmc.sgld(1e-4, warmup=4, draws=8), marks=pytest.mark.stress),
+    ],
     ids=["ivon", "sgld"],
 )
 def test_sound_algorithms_pass(algorithm: Any) -> None:

@@ -130,6 +130,7 @@ def rest(**given: Any) -> np.ndarray:
     return np.concatenate([mean, np.asarray(tree.ravel(state.precision.diagonal(state.mean))[0])])
 
 
+@pytest.mark.stress
 def test_the_fixed_point_does_not_depend_on_the_two_rates() -> None:
     """Full batch, fixed draws: where mean and precision rest, rates, momentum and damping cancel."""
     rests = [

@@ -16,7 +16,12 @@ def test_every_algorithm_and_sampler_has_a_check() -> None:
     assert set(checks()) == algorithms | {"conjugate families", "merge", "remove"}
 
 
-@pytest.mark.parametrize("name", checks())
+LONG = ("minibatch_mh",)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.stress) if name in LONG else name for name in checks()]
+)
 def test_check_passes(name: str) -> None:
     found = checks()[name]()
     assert found.algorithm == name
