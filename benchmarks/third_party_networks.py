@@ -55,6 +55,10 @@ class Network(ABC):
         """Returns inputs as the posterior takes them."""
         return x
 
+    def as_own(self, f: Any) -> np.ndarray:
+        """Returns outputs of the posterior's network as the library itself has them."""
+        return np.asarray(f)
+
 
 class _Pytorch(Network):
     def make(self) -> Any:
@@ -607,6 +611,11 @@ class Pipeline(Network):
 
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(self.pipeline[0].transform(x), x.dtype)
+
+    def as_own(self, f: Any) -> np.ndarray:
+        from jax.nn import log_softmax  # scikit-learn gives log probabilities
+
+        return np.asarray(log_softmax(f))
 
 
 NETWORKS: dict[str, type[Network]] = {
