@@ -19,7 +19,7 @@ from flax import nnx
 import lamu
 
 x, y = lamu.data.load("digits")
-x = np.asarray(x / 16.0, np.float32).reshape(-1, 8, 8, 1)
+x = np.asarray(x, np.float32).reshape(-1, 8, 8, 1)
 train, test = lamu.data.split(y, test_size=0.8, seed=0, stratify=True)
 kept, test = test[: len(test) // 5], test[len(test) // 5 :]
 

@@ -18,7 +18,7 @@ from torch import nn
 import lamu
 
 x, y = lamu.data.load("digits")
-upright = np.asarray(x / 16.0, np.float32).reshape(-1, 8, 8)
+upright = np.asarray(x, np.float32).reshape(-1, 8, 8)
 turned = np.ascontiguousarray(np.rot90(upright, axes=(1, 2)))
 labels = np.asarray(y, np.int64)
 rest, few = lamu.data.split(y, test_size=150 / len(y), seed=0, stratify=True)

@@ -17,7 +17,7 @@ from torch import nn
 import lamu
 
 x, y = lamu.data.load("digits")
-x = np.asarray(x / 16.0, np.float32).reshape(-1, 1, 8, 8)
+x = np.asarray(x, np.float32).reshape(-1, 1, 8, 8)
 train, test = lamu.data.split(y, test_size=0.8, seed=0, stratify=True)
 kept, test = test[: len(test) // 5], test[len(test) // 5 :]  # rows to choose the scale of the prior by
 

@@ -20,7 +20,7 @@ import lamu
 from lamu.operators import Diagonal, Layerwise
 
 x, y = lamu.data.load("digits")
-x = (x / 16.0).astype(np.float32)
+x = x.astype(np.float32)
 train, test = lamu.data.split(y, test_size=0.4, seed=0, stratify=True)
 kept, test = test[: len(test) // 4], test[len(test) // 4 :]
 

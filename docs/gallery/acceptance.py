@@ -1,7 +1,7 @@
 """What is accepted at which step size
 
 The share of proposals that are accepted from draws of a normal with 30 deviations from 0.5 to 2. A random walk needs
-smallest steps, the gradient of MALA and the paths of HMC allow larger ones. Dashed: the shares at which each moves
+the smallest steps, the gradient of MALA and the paths of HMC allow larger ones. Dashed: the shares at which each moves
 farthest in high dimensions, 0.234, 0.574 and 0.651. From SGD to gradient-based MCMC.
 """
 

@@ -15,7 +15,7 @@ FILTERS, SIDE = 5, 8
 CONTROLS = {  # centre across and down, logarithms of variance, stride and intensity
     "the whole image": (0.0, 0.0, 0.0, 0.0, 0.0),
     "the centre": (0.0, 0.0, -1.0, -0.7, 0.0),
-    "a corner, sharply": (0.45, -0.4, -2.5, -1.2, 0.0),
+    "the foot, sharply": (0.05, 0.6, -2.5, -1.2, 0.0),
 }
 
 

@@ -1,7 +1,8 @@
 """Missing halves and new digits
 
 A deep latent-variable model of 8 × 8 images: from the upper half of a digit (NaN below) a chain of draws fills in the
-lower one, and draws of the prior are new images. Bayesian reasoning and deep learning: imputation and simulation.
+lower one (their mean, and the last), and draws of the prior are new images. Bayesian reasoning and deep learning:
+imputation and simulation.
 """
 
 import jax
@@ -25,8 +26,8 @@ def draw():
     rows = {
         "image": shown,
         "given": holes,
-        "filled, mean": np.mean(draws, axis=0),
-        "filled, a draw": draws[-1],
+        "mean": np.mean(draws, axis=0),
+        "one draw": draws[-1],
         "new images": latent.generate(posterior, 12, jax.random.key(3))["y"],
     }
     return lamu.plots.image_rows(rows, shape=(8, 8))

@@ -1,6 +1,6 @@
 """VOGN on its way to the posterior
 
-The mean of VOGN's belief on its way from zero (dots), with ellipses at one standard deviation, over the posterior of a
+The mean of VOGN's belief from where it starts (dots), with ellipses at one standard deviation, over the posterior of a
 logistic regression with two weights. Right: its standard deviations, which the squares of single gradients teach.
 Fast yet simple natural-gradient descent for variational inference, figure 1.
 """
@@ -47,7 +47,7 @@ def draw():
     means, deviations = kernel(means), (ROWS * kernel(precisions)) ** -0.5
     figure = canvas(8.4, 3.6)
     plane, widths = figure.subplots(1, 2)
-    grid = np.stack(np.meshgrid(np.linspace(-0.5, 4, 100), np.linspace(-3.5, 0.5, 100)), axis=-1)
+    grid = np.stack(np.meshgrid(np.linspace(0, 5, 100), np.linspace(-2.5, 0.7, 100)), axis=-1)
     logits = grid @ x.T
     values = np.sum(y * logits - np.logaddexp(0, logits), axis=-1) - np.sum(grid**2, axis=-1) / 18
     plane.contour(
