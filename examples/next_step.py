@@ -49,7 +49,7 @@ PRIORS = {
     "gates, scale 1": gates(1.0),
     "gates, scale 0.3": gates(0.3),
 }
-LYNX = {"LSTM, a point (adam)": ("normal, scale 1", 1000), "LSTM (laplace)": ("normal, scale 1", 1000)}
+LYNX = {"LSTM, a point (adam)": ("normal, scale 0.3", 300), "LSTM (laplace)": ("gates, scale 1", 1000)}
 TEXT = {"LSTM, a point (adam)": "normal, scale 1", "LSTM, a belief (ivon)": "normal, scale 1"}
 
 
