@@ -10,8 +10,9 @@ nats a letter of the LSTM, as a point and as a belief, beside those of letter fr
 where the belief is uncertain: at the first letter of a word, and within words.
 
 The prior is a normal for all weights, or `Gates`: the biases of the forget gate have mean 1, so that a cell remembers
-before it has learned. Prior and length are chosen apart from what judges: for the lynx on the years 1871 to 1890, by
-networks fitted on those before; for the text on other lines. `--choose` prints these figures.
+before it has learned. For the lynx prior and length were chosen on the years 1871 to 1890, by networks fitted on those
+before (`--choose` prints these figures, and those of the text on lines that do not judge). For the text no prior was
+chosen: both have a normal of scale 1.
 
 The data are read from the folders `rdatasets` and `text` of the path in LAMU_DATA.
 
@@ -125,7 +126,7 @@ def lines_of(folder: Path) -> np.ndarray:
         words = data["vocab"][data["tokens"]]
     text = " ".join(word for word in words if word != "<unk>")
     codes = np.array([LETTERS.index(letter) for letter in text if letter in LETTERS])
-    count = TRAIN + 2 * TEST  # those that judge, and others to choose by
+    count = TRAIN + 2 * TEST  # to learn from, to choose by, and to judge by
     return codes[: count * (LENGTH + 1)].reshape(count, LENGTH + 1)
 
 
@@ -146,7 +147,7 @@ def nats(pred: Any, y: np.ndarray) -> float:
 def text(folder: Path) -> None:
     lines = lines_of(folder)
     x, y, size = lines[:, :-1].astype(np.float32), lines[:, 1:], len(LETTERS)
-    train, test = slice(0, TRAIN), slice(TRAIN, TRAIN + TEST)
+    train, test = slice(0, TRAIN), slice(TRAIN + TEST, None)
     pairs = np.full((size, size), 0.5)
     np.add.at(pairs, (lines[train, :-1], y[train]), 1.0)
     alone = np.broadcast_to(pairs.sum(axis=0), pairs.shape)
@@ -175,7 +176,7 @@ def choose(folder: Path) -> None:
             print(f"{name}, {prior}, {steps} steps: {lamu.scores.nll(pred, y[kept]):.3f}", flush=True)
     lines = lines_of(folder)
     x, y = lines[:, :-1].astype(np.float32), lines[:, 1:]
-    train, kept = slice(0, TRAIN), slice(TRAIN + TEST, None)
+    train, kept = slice(0, TRAIN), slice(TRAIN, TRAIN + TEST)
     for name, prior in itertools.product(TEXT, PRIORS):
         print(f"{name}, {prior}: {nats(letters(name, PRIORS[prior], x, y, train, kept), y[kept]):.4f}", flush=True)
 
