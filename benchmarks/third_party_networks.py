@@ -595,7 +595,7 @@ class Pipeline(Network):
             self.pipeline.fit(x, y)
 
     def outputs(self, x: np.ndarray) -> np.ndarray:
-        return self.pipeline.predict_log_proba(x)
+        return self.pipeline.predict_log_proba(x.astype(float))  # some probabilities are below the least of single
 
     def posterior(self, parts: Parts) -> Any:
         from jax.nn import relu
