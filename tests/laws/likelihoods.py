@@ -56,7 +56,8 @@ from tests.laws.harness import Row, law, row, twin, vocabulary
 # depend on f (homogeneous); cut-points that are learned (cuts); a score that no target makes large (bounded).
 vocabulary(
     "likelihoods",
-    "bounded continuous correlated counts cuts dispersion entropy homogeneous limited marginal regression several smooth",
+    "bounded continuous correlated counts cuts dispersion entropy homogeneous limited marginal regression several "
+    "smooth",
 )
 
 METHODS = ["support", *(name for name in dir(Likelihood) if not name.startswith("_"))]
