@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.likelihoods.dispersion import require_positive
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
 from lamu.record import record, static
 from lamu.supports import OrderedClasses
 from lamu.typing import Array, Number, Params, RandomKey
@@ -41,6 +41,7 @@ class Ordinal(Likelihood):
 
     Raises:
         ValueError: if there are fewer than two classes, or cut-points are not one fewer, or not in order.
+        TypeError: for another link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -52,7 +53,7 @@ class Ordinal(Likelihood):
     """
 
     classes: int = static()
-    link: ProbabilityLink = Logit()
+    link: ProbabilityLink | Any = Logit()
     cuts: tuple[float, ...] | None = static(default=None)
     cut_scale: Number = 5.0
 
@@ -62,6 +63,7 @@ class Ordinal(Likelihood):
         if self.classes < 2:
             raise ValueError(f"Ordinal({self.classes}) has too few classes; give 2 or more")
         require_positive("cut_scale", self.cut_scale, "give the standard deviation of the cut-points")
+        require_probability_link(self.link, "Ordinal")
         if self.cuts is None:
             return
         object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
