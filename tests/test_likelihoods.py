@@ -511,6 +511,20 @@ def test_links_of_another_kind_are_refused(make, message: str) -> None:
         make()
 
 
+def test_draws_of_a_learned_covariance_have_its_prior() -> None:
+    """Log deviations N(0, 3²) and mixings N(0, 1), all independent: moments of 4,000 draws within five errors."""
+    likelihood = MultivariateGaussian()
+    params = likelihood.init(jnp.asarray(np.random.default_rng(0).normal(size=(5, 3))))
+    draws = jax.vmap(lambda key: likelihood.sample_prior(key, params))(jax.random.split(jax.random.key(0), 4000))
+    flat = np.concatenate([draws["log_scale"], draws["mixing"]], axis=1)
+    scale = np.repeat([3.0, 1.0], 3)
+    assert np.all(np.abs(flat.mean(axis=0)) < 5 * scale / 4000**0.5)
+    np.testing.assert_allclose(flat.std(axis=0), scale, rtol=5 / 8000**0.5)
+    assert np.all(np.abs(np.corrcoef(flat.T) - np.eye(6)) < 5 / 4000**0.5)
+    given = MultivariateGaussian(np.eye(2))
+    assert given.sample_prior(jax.random.key(0), {}) == {}
+
+
 def test_a_probability_link_of_ones_own_is_taken() -> None:
     class Own(links.Logit):
         pass

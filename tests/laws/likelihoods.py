@@ -907,6 +907,36 @@ def dispersion_prior_is_scipys(row: Row) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@law("likelihoods", when="dispersion")
+def draws_of_dispersions_have_their_prior(row: Row) -> None:
+    """Kolmogorov's test of 4,000 draws of each entry at level 1e-4, beside the density's own integral."""
+    likelihood, params, _, _ = parts(row)
+    draws = jax.vmap(lambda key: likelihood.sample_prior(key, params))(jax.random.split(jax.random.key(6), 4000))
+    line = jnp.linspace(-60.0, 20.0, 40_001)
+    for name, leaf in params.items():
+        assert draws[name].shape == (4000, *leaf.shape)
+        assert draws[name].dtype == leaf.dtype
+        # Along one entry, the others held, the density is that entry's own up to a constant.
+        along = jax.vmap(lambda t, name=name, leaf=leaf: likelihood.log_prior({**params, name: leaf.at[0].set(t)}))
+        mass = np.exp(along(line) - along(line).max())
+        cdf = np.cumsum(mass) / mass.sum()
+        for entry in np.asarray(draws[name]).T:
+            assert stats.kstest(entry, lambda t, cdf=cdf: np.interp(t, line, cdf)).pvalue > 1e-4
+
+
+@law("likelihoods", when="cuts")
+def draws_of_cuts_are_sorted_normals(row: Row) -> None:
+    """Kolmogorov's test of 4,000 draws of each cut-point at level 1e-4, beside the normal order statistic's."""
+    likelihood, params, _, _ = parts(row)
+    number = likelihood.classes - 1
+    draws = jax.vmap(lambda key: likelihood.cut_points(likelihood.sample_prior(key, params)))(
+        jax.random.split(jax.random.key(7), 4000)
+    )
+    for k, cuts in enumerate(np.asarray(draws).T):
+        order = stats.beta(k + 1, number - k)
+        assert stats.kstest(cuts, lambda c, order=order: order.cdf(stats.norm.cdf(c, 0.0, 5.0))).pvalue > 1e-4
+
+
 @law("likelihoods", when="cuts")
 def prior_of_cuts_is_a_density(row: Row) -> None:
     """Of three classes it integrates to one over the parameters, by a trapezoidal sum over both."""
@@ -1048,6 +1078,29 @@ twin_of(
     "missing Jacobian of a scale",
     "dispersion_prior_is_scipys",
     log_prior=lambda p: prior_of_scale.subject.log_prior(p) - jnp.sum(p["log_scale"]),
+)
+twin_of(
+    learned,
+    "draws of the scale for its logarithm",
+    "draws_of_dispersions_have_their_prior",
+    sample_prior=lambda k, p: jax.tree.map(jnp.exp, learned.subject.sample_prior(k, p)),
+)
+twin_of(
+    prior_of_scale,
+    "draws of the default prior",
+    "draws_of_dispersions_have_their_prior",
+    sample_prior=learned.subject.sample_prior,
+)
+twin_of(
+    graded,
+    "draws of equal gaps",
+    "draws_of_cuts_are_sorted_normals",
+    sample_prior=lambda k, p: {
+        "first": 5.0 * jax.random.normal(k, ()),
+        "log_gaps": jnp.zeros_like(p["log_gaps"]),
+    },
+    cut_points=graded.subject.cut_points,
+    classes=4,
 )
 twin(
     graded,

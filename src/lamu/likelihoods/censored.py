@@ -76,6 +76,10 @@ class _Censored(Likelihood):
         """Returns the base's."""
         return self.base.log_prior(params)
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns the base's."""
+        return self.base.sample_prior(key, params)
+
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's."""
         return self.base.dispersion_information(params)

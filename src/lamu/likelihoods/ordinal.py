@@ -138,6 +138,15 @@ class Ordinal(Likelihood):
         ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
         return ordered + jnp.sum(Normal(0.0, self.cut_scale).log_prob(cuts)) + jnp.sum(params["log_gaps"])
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        r"""Returns the parameters of sorted draws of \(N(0, s^2)\); nothing where the cut-points are given."""
+        if self.cuts is not None:
+            return params
+        dtype = params["first"].dtype
+        cuts = jnp.sort(jnp.asarray(self.cut_scale, dtype) * jax.random.normal(key, (self.classes - 1,), dtype))
+        gaps = jnp.maximum(jnp.diff(cuts), jnp.finfo(dtype).tiny)  # two draws may be the same number
+        return {"first": cuts[0], "log_gaps": jnp.log(gaps)}
+
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns one for \(c_0\), and \((c_k - c_{k-1})^2\) for each logarithm of a gap.
 
