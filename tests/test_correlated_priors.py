@@ -154,6 +154,19 @@ def test_a_part_sees_its_own_leaves_and_frozen_ones_are_left_out() -> None:
     assert gaussian_belief(prior, params) is None
 
 
+LAYERS = {"head": {"kernel": jnp.ones(2)}, "layers": {"bias": jnp.ones(1), "kernel": jnp.ones(3)}}
+
+
+def test_a_pattern_inside_another_one_comes_first() -> None:
+    """Three patterns, each with all leaves of the one before: they are no two priors of one leaf."""
+    prior = ByPath({"layers/kernel": Normal(0.1), "layers/*": Normal(2.0), "*": Normal(1.0)})
+    prior.check(LAYERS)
+    known = gaussian_belief(prior, LAYERS)
+    assert known is not None
+    np.testing.assert_allclose(known.precision.values["layers"]["kernel"], 100.0)
+    np.testing.assert_allclose(known.precision.values["layers"]["bias"], 0.25)
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -169,6 +182,10 @@ def test_a_part_sees_its_own_leaves_and_frozen_ones_are_left_out() -> None:
         ),
         (lambda: ByPath({"z": Normal(), "*": Normal()}).check({"b": BIAS}), "pattern 'z' matches no leaf"),
         (lambda: ByPath({"a": Normal()}).check({"a": BIAS, "b": BIAS}), "no pattern matches the leaf 'b'"),
+        (
+            lambda: ByPath({"*kernel": Normal(), "layers/*": Laplace(), "*": Normal()}).check(LAYERS),
+            "the leaf 'layers/kernel' has two priors, of the patterns '.kernel' and 'layers/.'; give it a pattern",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(made: Any, message: str) -> None:

@@ -71,8 +71,8 @@ def prior_sensitivity(
         data: `(x, y)`, as `lamu.fit` takes it.
         priors: priors by name, the reference first.
         x: inputs at which predictions are compared; those of the data, where they are `(x, y)`, if None.
-        algorithm: what is run; where None `ivon()`, and `conjugate_scales(ivon())` under a prior with scales of its own,
-            such as `ARD` or `Horseshoe`.
+        algorithm: what is run; where None `ivon()`, and `conjugate_scales(ivon())` under a prior with scales of its
+            own, such as `ARD` or `Horseshoe`.
         seed: of every run.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
