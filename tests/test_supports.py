@@ -70,6 +70,8 @@ def test_facts_agree_with_each_other(support: Support) -> None:
     assert rows.shape == (5,)
     assert jnp.issubdtype(rows.dtype, jnp.integer) is support.has_classes
     assert support.has_classes is (support.task != "regression")
+    assert ("coverage" in support.scores) is (support.ordered and not support.has_classes)
+    assert all(callable(getattr(lamu.scores, name)) for name in support.scores)
     assert not (support.affine and support.discrete)
     assert support == type(support)(**vars(support))
     assert hash(support) == hash(type(support)(**vars(support)))
