@@ -33,17 +33,6 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32), (truth(x[:, 0]) + NOISE * random.normal(size=40)).astype(np.float32)
 
 
-def prior_functions(model: lamu.Model, n: int) -> np.ndarray:
-    """Returns functions f at LINE under the prior, `[n, points]`."""
-    params, state = model.init(jax.random.key(0), lamu.data.Batch.of(LINE, np.zeros(len(LINE), np.float32)))
-
-    def function(key: Any) -> Any:
-        weights = model.prior.sample(key, params["network"])
-        return model.network.apply(weights, state, LINE, None, False)[0][:, 0]
-
-    return np.asarray(jax.lax.map(function, jax.random.split(jax.random.key(1), n)))
-
-
 def band(pred: Any) -> np.ndarray:
     """Returns the ends between which 90 % of the functions lie, `[2, points]`."""
     return np.quantile(np.asarray(pred.f)[:, :, 0], (0.05, 0.95), axis=0)
@@ -86,7 +75,7 @@ def main() -> None:
         i = int(np.argmin(np.abs(LINE[:, 0] - at)))
         print(f"{name:14}{(above[i] - below[i]) / 2:10.3f}{(high[i] - low[i]) / 2:10.3f}")
     if picture:
-        draw(picture, prior_functions(model, 6), pred, x, y)
+        draw(picture, np.asarray(model.prior_mean(jax.random.key(1), 6, LINE)), pred, x, y)
 
 
 if __name__ == "__main__":

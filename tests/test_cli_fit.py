@@ -272,6 +272,19 @@ def test_swapping_with_nothing_is_an_error(tmp_path):
         exchange(tmp_path / "one", tmp_path / "none")
 
 
+def test_angles_have_a_density_and_no_intervals(lamu, tmp_path):
+    """No calibration picture and no report either, both of which are about intervals; `predict` reads the run."""
+    random = np.random.default_rng(0)
+    x = random.uniform(-1.0, 1.0, 60)
+    pd.DataFrame({"x": x, "angle": x + random.vonmises(0.0, 4.0, 60)}).to_csv("angles.csv", index=False)
+    words = ("fit", "angles.csv", "--target", "angle", "--likelihood", "von_mises", "--algorithm", "adam")
+    assert lamu(*words, "--epochs", "2", "--out", "run").code == 0
+    assert set(json.loads((tmp_path / "run" / "metrics.json").read_text())["scores"]) == {"nll"}
+    assert list(pd.read_csv(tmp_path / "run" / "predictions.csv").columns) == ["row", "target", "mean", "log_prob"]
+    assert not (tmp_path / "run" / "calibration.png").exists()
+    assert set(lamu("predict", "run", "angles.csv", "--json").document["scores"]) == {"nll"}
+
+
 @pytest.mark.stress
 def test_the_noise_may_differ_from_row_to_row(lamu, tmp_path):
     random = np.random.default_rng(0)

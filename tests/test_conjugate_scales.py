@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import optimize, special
 
 import lamu
 from lamu import Model, fit
@@ -21,6 +22,7 @@ from lamu.operators import Diagonal
 from lamu.priors import (
     ARD,
     GammaVariance,
+    HalfCauchyScale,
     Hierarchical,
     Horseshoe,
     InverseGammaVariance,
@@ -36,8 +38,12 @@ Y = 2.0 * X[:, 0] - X[:, 1] + 0.5 * rng.normal(size=60)
 NOISE = 0.5
 
 
-def coordinate_ascent(a: float, b: float, temperature: float, sweeps: int = 2000) -> tuple[np.ndarray, np.ndarray]:
-    """Mean-field regression without an intercept, every precision Gamma(a, b), in NumPy; from Bishop (2006), 10.3."""
+def coordinate_ascent(law: Any, temperature: float, sweeps: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Mean-field regression without an intercept and a precision a weight, in NumPy; from Bishop (2006), 10.3.
+
+    Every factor's natural parameters are divided by T. The auxiliary η of a half-Cauchy has none of log η, as ½ and −½
+    cancel, so that q(η) = Gamma(1, (1/s² + E[precision])/T).
+    """
     gram, cross = X.T @ X / NOISE**2, X.T @ Y / NOISE**2
     mean, precision = np.zeros(5), np.ones(5)
     for _ in range(sweeps):
@@ -45,23 +51,61 @@ def coordinate_ascent(a: float, b: float, temperature: float, sweeps: int = 2000
         for j in range(5):
             rest = cross[j] - gram[j] @ mean + gram[j, j] * mean[j]
             mean[j] = rest / (gram[j, j] + precision[j])
+        if isinstance(law, HalfCauchyScale):
+            a, b = 0.5, temperature / (1 / law.scale**2 + precision)
+        else:
+            a, b = law.shape, law.rate
         precision = (a - 0.5 + temperature) / (b + (mean**2 + variance) / 2)
     return mean, precision
 
 
+@pytest.mark.parametrize("law", [InverseGammaVariance(1.5, 0.2), HalfCauchyScale(0.7)], ids=["inverse gamma", "cauchy"])
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_the_fixed_point_is_that_of_coordinate_ascent(temperature: float) -> None:
+def test_the_fixed_point_is_that_of_coordinate_ascent(law: Any, temperature: float) -> None:
     """A precision a weight, by exact expectations: at two temperatures, so that N and T enter once."""
-    a, b = 1.5, 0.2
-    prior = ARD(by="weight", law=InverseGammaVariance(a, b))
+    prior = ARD(by="weight", law=law)
     algorithm = conjugate_scales(von(0.3, Diagonal, Exact()))
     model = Model(Linear(bias=False), Gaussian(NOISE), prior)
     run = fit(model, (X, Y), algorithm, steps=300, batch_size=60, temperature=temperature)
-    mean, precision = coordinate_ascent(a, b, temperature)
+    mean, precision = coordinate_ascent(law, temperature)
     np.testing.assert_allclose(run.posterior.mean["network"]["layers"][0]["kernel"][:, 0], mean, rtol=1e-6)
     np.testing.assert_allclose(run.state.precisions[0].mean["layers/0/kernel"][:, 0], precision, rtol=1e-6)
     scale = run.posterior.model.prior.scale["layers"][0]["kernel"]
     np.testing.assert_allclose(scale[:, 0], precision**-0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("law", [InverseGammaVariance(1.5, 0.2), HalfCauchyScale(0.7)], ids=["inverse gamma", "cauchy"])
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0, 3.0])
+def test_messages_climb_the_tempered_bound(law: Any, temperature: float) -> None:
+    r"""Of one weight of known size, where messages end \(E[\log p]/T + H\) is largest over q(1/τ²) and q(1/ν).
+
+    The bound is written out and climbed by SciPy, with no formula of a message.
+    """
+    square = 0.5
+    precisions = (Gamma({"w": jnp.ones(1)}, {"w": jnp.ones(1)}),)
+    prior = ARD(by="weight", law=law, leaves="*")
+    for _ in range(100):
+        precisions = scale_messages(prior, precisions, {"w": jnp.full(1, square)}, temperature)
+
+    def moments(shape: float, rate: float) -> tuple[float, float, float]:
+        """E[x], E[log x] and the entropy of a Gamma."""
+        entropy = shape - np.log(rate) + special.gammaln(shape) + (1 - shape) * special.digamma(shape)
+        return shape / rate, special.digamma(shape) - np.log(rate), entropy
+
+    def loss(logarithms: np.ndarray) -> float:
+        shape, rate, *auxiliary = np.exp(logarithms)
+        mean, log, entropy = moments(shape, rate)
+        likelihood = 0.5 * log - 0.5 * square * mean
+        if isinstance(law, InverseGammaVariance):
+            return -(likelihood + (law.shape - 1) * log - law.rate * mean) / temperature - entropy
+        eta, log_eta, entropy_eta = moments(*auxiliary)
+        conditional = 0.5 * log_eta - 0.5 * log - eta * mean  # of the precision given η, Gamma(½, η)
+        prior_of_eta = -0.5 * log_eta - eta / law.scale**2  # Gamma(½, 1/s²)
+        return -(likelihood + conditional + prior_of_eta) / temperature - entropy - entropy_eta
+
+    found = optimize.minimize(loss, np.zeros(2 if isinstance(law, InverseGammaVariance) else 4), tol=1e-12)
+    expected = np.exp(found.x[:2])
+    np.testing.assert_allclose([precisions[0].shape["w"][0], precisions[0].rate["w"][0]], expected, rtol=1e-4)
 
 
 def test_messages_of_two_levels() -> None:

@@ -312,6 +312,15 @@ def test_the_logistic_derivatives_are_the_functions_themselves() -> None:
         (lambda: Quantile(1.0), "the level 1.0 is not between 0 and 1"),
         (lambda: Tobit(1.0, 0.0), "limits 1.0 and 0.0 are out of order"),
         (lambda: ZeroInflated(Gaussian()), "takes a likelihood of counts, and Gaussian takes finite numbers"),
+        (lambda: ZeroInflated(Binomial()), r"Binomial\(\) takes the trials of each row; give Binomial\(10\)"),
+        (lambda: ZeroInflated(Multinomial(3, 3)), "one output and one count a row, which Multinomial is not"),
+        (lambda: ZeroInflated(ZeroInflated(Poisson())), "one output and one count a row"),
+        (
+            lambda: RightCensored(Categorical(3)),
+            "RightCensored takes .*Categorical takes whole .*, of which none is beyond",
+        ),
+        (lambda: LeftCensored(VonMises()), "LeftCensored takes .*VonMises takes angles"),
+        (lambda: IntervalCensored(Bernoulli()), "IntervalCensored takes .*Bernoulli takes 0 and 1"),
         (lambda: MultivariateGaussian(np.array([[1.0, 2.0], [2.0, 1.0]])), "not symmetric and positive definite"),
         (lambda: PlackettLuce(1), "too few items"),
         (lambda: Multinomial(1), "too few categories"),
@@ -481,9 +490,46 @@ def test_several_targets_are_independent() -> None:
     assert NegativeBinomial().init(y)["log_concentration"].shape == (2,)
 
 
-def test_links_of_another_kind_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"Log\(\) is not of probabilities"):
-        Bernoulli(links.Log())
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Bernoulli(links.Log()), r"link=Log\(\); give Logit\(\), .* or Tanh\(\)"),
+        (lambda: Poisson(links.Probit()), r"Poisson cannot have link=Probit\(\); give Log\(\) or SquareRoot\(\)"),
+        (lambda: Poisson(links.Reciprocal()), "Poisson cannot have link=Reciprocal"),  # is not log-concave
+        (lambda: Poisson(links.Log), r"give Log\(\) or SquareRoot\(\)"),
+        (lambda: NegativeBinomial(link=links.Logit()), r"give Log\(\) or SquareRoot\(\)"),
+        (lambda: Gamma(link=links.Identity()), r"Gamma cannot have link=Identity\(\); give Log\(\) or Reciprocal\(\)"),
+        (lambda: Gamma(link=links.SquareRoot()), "Gamma cannot have link=SquareRoot"),  # is not log-concave
+        (lambda: Beta(link=links.Log()), r"Beta cannot have .*give Logit\(\), Probit\(\), LogLog\(\) or Compl"),
+        (lambda: Binomial(3, links.Log()), r"Binomial cannot have .*give Logit\(\)"),
+        (lambda: Binomial(3, links.Tanh()), r"Binomial cannot have link=Tanh\(\)"),
+        (lambda: Ordinal(3, links.Log()), r"Ordinal cannot have link=Log\(\); give Logit\(\)"),
+    ],
+)
+def test_links_of_another_kind_are_refused(make, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_draws_of_a_learned_covariance_have_its_prior() -> None:
+    """Log deviations N(0, 3²) and mixings N(0, 1), all independent: moments of 4,000 draws within five errors."""
+    likelihood = MultivariateGaussian()
+    params = likelihood.init(jnp.asarray(np.random.default_rng(0).normal(size=(5, 3))))
+    draws = jax.vmap(lambda key: likelihood.sample_prior(key, params))(jax.random.split(jax.random.key(0), 4000))
+    flat = np.concatenate([draws["log_scale"], draws["mixing"]], axis=1)
+    scale = np.repeat([3.0, 1.0], 3)
+    assert np.all(np.abs(flat.mean(axis=0)) < 5 * scale / 4000**0.5)
+    np.testing.assert_allclose(flat.std(axis=0), scale, rtol=5 / 8000**0.5)
+    assert np.all(np.abs(np.corrcoef(flat.T) - np.eye(6)) < 5 / 4000**0.5)
+    given = MultivariateGaussian(np.eye(2))
+    assert given.sample_prior(jax.random.key(0), {}) == {}
+
+
+def test_a_probability_link_of_ones_own_is_taken() -> None:
+    class Own(links.Logit):
+        pass
+
+    assert isinstance(Binomial(3, Own()).link, Own)
 
 
 def test_counts_of_any_size_have_a_distribution_function_that_ends() -> None:

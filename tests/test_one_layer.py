@@ -92,6 +92,21 @@ def test_mistakes_are_told_in_one_sentence() -> None:
             lamu.regression(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "y"),
+    [
+        ("von_mises", np.sin(X[:, 0])),
+        ("zero_inflated_negative_binomial", np.arange(120) % 5),
+        ("poisson_square_root", np.arange(120) % 5),
+        ("gamma_reciprocal", 1.0 + np.arange(120) % 5),
+    ],
+)
+def test_names_of_further_links_and_supports_have_a_posterior(name: str, y: np.ndarray) -> None:
+    pred = lamu.regression(X, y, name, algorithm=lamu.algorithms.adam()).predict(X[:3])
+    assert pred.mean.shape == (3,)
+    assert np.isfinite(pred.log_prob(y[:3])).all()
+
+
 def test_every_name_is_a_likelihood_of_its_task() -> None:
     for name, (task, make) in LIKELIHOODS.items():
         assert make(3).task == task, name

@@ -13,7 +13,7 @@ import lamu
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
 from lamu.plots import prior_functions
-from lamu.priors import FanIn, Laplace, Normal
+from lamu.priors import FanIn, Horseshoe, Laplace, Normal, RegularisedHorseshoe
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2))
@@ -48,6 +48,22 @@ def test_distances_of_classes_are_total_variation(likelihood, labels: int) -> No
     assert 0 < found.distances["narrow"].max() <= 1
 
 
+def test_a_prior_with_scales_is_fitted_by_its_conjugate_messages() -> None:
+    """Named beside others and without an algorithm: its run holds a belief about the scales."""
+    model = lamu.Model(Linear(), Gaussian(0.3))
+    priors = {"normal": Normal(1.0), "horseshoe": Horseshoe()}
+    found = lamu.prior_sensitivity(model, (X, Y), priors, steps=3)
+    assert found.fits["horseshoe"].state.precisions[0].mean
+    assert not hasattr(found.fits["normal"].state, "precisions")
+    assert found.distances["horseshoe"].shape == (len(X),)
+
+
+def test_a_prior_whose_scales_are_not_conjugate_says_so() -> None:
+    model = lamu.Model(Linear(), Gaussian(0.3))
+    with pytest.raises(TypeError, match="RegularisedHorseshoe has no conjugate ones"):
+        lamu.prior_sensitivity(model, (X, Y), {"one": Normal(1.0), "two": RegularisedHorseshoe()}, steps=3)
+
+
 def test_what_leaves_nothing_to_compare_is_one_sentence() -> None:
     model = lamu.Model(Linear(), Gaussian(0.3))
     with pytest.raises(ValueError, match="leave nothing to compare; give two or more"):
@@ -60,7 +76,7 @@ def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:
     """The band of a linear network: ±1.645 √(s² (x² + 1) + σ²), 400 draws within a fifth of it (five errors)."""
     grid = np.linspace(-2, 2, 21)[:, None]
     model = lamu.Model(Linear(), Gaussian(0.5), Normal(2.0))
-    (axes,) = prior_functions(jax.random.key(0), model, grid, draws=7).axes
+    axes = prior_functions(jax.random.key(0), model, grid, draws=7)
     assert len(axes.lines) == 7
     (band,) = axes.collections
     ends = band.get_paths()[0].vertices
@@ -69,8 +85,16 @@ def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:
     np.testing.assert_allclose([at_two.min(), at_two.max()], [-expected, expected], rtol=0.2)
     for line in axes.lines:  # straight
         assert np.allclose(np.diff(line.get_ydata(), 2), 0, atol=1e-5)
-    (axes,) = prior_functions(jax.random.key(0), lamu.Model(MLP((4,)), Categorical(3), Normal(FanIn())), grid).axes
+    mine = axes.figure.subplots()
+    axes = prior_functions(jax.random.key(0), lamu.Model(MLP((4,)), Categorical(3), Normal(FanIn())), grid, axes=mine)
+    assert axes is mine
+    assert axes.get_ylabel() == "probability of class 0"
     assert all(0 <= line.get_ydata().min() <= line.get_ydata().max() <= 1 for line in axes.lines)
+    # Of a network whose bias alone moves, to the side of one: the curve is P(y = 1).
+    sure = lamu.Model(Linear(), Bernoulli(), Normal(1e-3, loc=4.0))
+    axes = prior_functions(jax.random.key(0), sure, 0 * grid)
+    assert axes.get_ylabel() == "probability of 1"
+    assert all(line.get_ydata().min() > 0.97 for line in axes.lines)
     with pytest.raises(ValueError, match=r"no column 2"):
         prior_functions(jax.random.key(0), model, grid, column=2)
     with pytest.raises(ValueError, match="draws=0 are no functions"):

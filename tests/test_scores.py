@@ -9,17 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
+from scipy import stats
 from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 from lamu import scores
 from lamu.data import Batch
 from lamu.families import Point
-from lamu.likelihoods import Gaussian
+from lamu.likelihoods import Gaussian, Poisson, Tobit
 from lamu.model import Model
 from lamu.networks import Linear
-from lamu.predictives import Deferred, Sampled
+from lamu.predictives import Deferred, Mixture, Sampled
 from lamu.record import record
+from lamu.scores.proper_scores import crps_of_rows
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
@@ -128,6 +130,34 @@ def test_crps_of_a_mixture_is_its_energy_form() -> None:
 
 def test_crps_of_a_sharp_prediction_is_the_absolute_error() -> None:
     assert np.isclose(scores.crps(normal([0.0], 1e-9), np.array([2.0])), 2.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "y"), [(0.5, 0), (3.0, 0), (3.0, 9), (40.0, 31)])
+def test_crps_of_counts_is_a_sum_over_whole_numbers(rate: float, y: int) -> None:
+    whole = np.arange(400)
+    direct = np.sum((stats.poisson.cdf(whole, rate) - (whole >= y)) ** 2)
+    pred = Mixture.equal(Poisson(), {}, jnp.log(jnp.full((1, 1, 1), rate)))
+    assert np.isclose(scores.crps(pred, np.array([y])), direct, rtol=1e-9)
+
+
+def test_crps_of_large_counts_is_the_sum_to_five_digits() -> None:
+    """One sum of few counts and one of 40,000, whose distribution function is taken at every ninth or so."""
+    rates, y = np.array([2.0, 4e6]), np.array([3, 4_001_000])
+    direct = []
+    for rate, target in zip(rates, y, strict=True):
+        whole = np.arange(max(0, int(rate - 12 * rate**0.5)), int(rate + 12 * rate**0.5) + 20)
+        direct.append(np.sum((stats.poisson.cdf(whole, rate) - (whole >= target)) ** 2))
+    pred = Mixture.equal(Poisson(), {}, jnp.log(jnp.asarray(rates))[None, :, None])
+    np.testing.assert_allclose(crps_of_rows(pred, y), direct, rtol=1e-5)
+
+
+def test_crps_at_limits_is_the_integral_of_both_parts() -> None:
+    """A Tobit's distribution function jumps at its limits, outside of which there is nothing to integrate."""
+    pred = Mixture.equal(Tobit(0.0, 2.0, scale=1.0), {}, jnp.full((1, 1, 1), 0.3))
+    z = np.linspace(0.0, 2.0, 200_001)
+    F = stats.norm.cdf(z, 0.3)
+    direct = np.trapezoid(np.where(z < 0.5, F, 1.0 - F) ** 2, z)
+    assert np.isclose(scores.crps(pred, np.array([0.5])), direct, rtol=1e-5)
 
 
 def test_crps_of_a_deferred_prediction_is_that_of_the_same_in_memory() -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 import lamu
-from lamu.likelihoods import Gamma, NegativeBinomial, Poisson, Weibull
+from lamu.likelihoods import Gamma, NegativeBinomial, Poisson, Tobit, Weibull
 from lamu.predictives import Mixture, Weighted
 from lamu.record import record
 from lamu.supports import (
@@ -70,6 +70,8 @@ def test_facts_agree_with_each_other(support: Support) -> None:
     assert rows.shape == (5,)
     assert jnp.issubdtype(rows.dtype, jnp.integer) is support.has_classes
     assert support.has_classes is (support.task != "regression")
+    assert ("coverage" in support.scores) is (support.ordered and not support.has_classes)
+    assert all(callable(getattr(lamu.scores, name)) for name in support.scores)
     assert not (support.affine and support.discrete)
     assert support == type(support)(**vars(support))
     assert hash(support) == hash(type(support)(**vars(support)))
@@ -158,3 +160,37 @@ def test_counts_below_their_interval_are_covered_as_often_as_promised() -> None:
     draws = np.asarray(jax.random.poisson(jax.random.key(0), rates, (4000, 4)))
     # Four standard errors of 4,000 draws below 0.9; a failure in 30,000 seeds.
     assert (np.mean((lower <= draws) & (draws <= upper), axis=0) > 0.9 - 4 * np.sqrt(0.09 / 4000)).all()
+
+
+RECORDED = np.array([-4.0, -2.5, -1.5, -0.8, 0.5])
+LIMITS = (-2.0, 0.0)
+
+
+@pytest.mark.parametrize(("probability", "dtype"), [(0.25, jnp.float64), (0.5, jnp.float32), (0.9, jnp.float32)])
+def test_quantiles_are_the_limits_at_which_targets_pile_up(probability: float, dtype) -> None:
+    """Of a Tobit model exactly the limit, of a mixture of draws and of a weighted average of such."""
+    likelihood = Tobit(*LIMITS, scale=1.0)
+    one = Mixture.equal(likelihood, {}, jnp.asarray(RECORDED, dtype)[None, :, None])
+    expected = np.clip(stats.norm.ppf(probability, RECORDED), *LIMITS)
+    same = Weighted((one, one), jnp.log(jnp.array([0.3, 0.7], dtype)))
+    for pred in (one, same):
+        found = np.asarray(pred.quantile(probability))
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+        at_end = (expected == LIMITS[0]) | (expected == LIMITS[1])
+        np.testing.assert_array_equal(found[at_end], expected[at_end])
+
+
+def test_a_weighted_average_ends_at_the_limit_too() -> None:
+    """Half of the mass at the limit by one part, and none of it by the other, whose quantile lies far off."""
+    parts = tuple(Mixture.equal(Tobit(scale=1.0), {}, jnp.full((1, 1, 1), f)) for f in (-9.0, 9.0))
+    assert float(Weighted.equal(parts).quantile(0.4)[0]) == 0.0
+
+
+def test_intervals_hold_the_targets_at_a_limit() -> None:
+    """Both tails are at most 5 %, so at least 90 % of draws lie within, and all of those at the limit."""
+    pred = Mixture.equal(Tobit(scale=1.0), {}, jnp.asarray([-1.0, 0.5, 1.0])[None, :, None])
+    lower, upper = (np.asarray(end) for end in pred.interval(0.9))
+    draws = np.asarray(pred.sample(jax.random.key(0), 4000))
+    inside = (lower <= draws) & (draws <= upper)
+    assert inside[draws == 0.0].all()
+    assert (np.mean(inside, axis=0) > 0.9 - 4 * np.sqrt(0.09 / 4000)).all()

@@ -12,4 +12,4 @@ import lamu
 
 def draw():
     model = lamu.Model(lamu.networks.MLP((50,)), lamu.likelihoods.Gaussian(0.1), lamu.priors.Normal(1.0))
-    return lamu.plots.prior_functions(jax.random.key(0), model, np.linspace(-3, 3, 120)[:, None])
+    return lamu.plots.prior_functions(jax.random.key(0), model, np.linspace(-3, 3, 120)[:, None]).figure

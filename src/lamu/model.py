@@ -191,7 +191,8 @@ class Model(Target):
 
         \[ \theta \sim p(\theta), \qquad y_i \sim p(y \mid f(\theta, x_i)) \]
 
-        Each draw has parameters of its own, the same for all rows.
+        Each draw has parameters of its own, the same for all rows; θ are the weights and, where the likelihood has
+        dispersions to learn, those too, from their own prior.
 
         Args:
             key: a random key.
@@ -199,8 +200,8 @@ class Model(Target):
             x: inputs `[N, ...]`.
 
         Raises:
-            ValueError: for a likelihood with a dispersion to learn, which has no draw from its prior, or for n below 1.
-            NotImplementedError: for a prior that cannot be simulated from.
+            ValueError: for n below 1.
+            NotImplementedError: for a prior that cannot be simulated from, of weights or of dispersions.
 
         Examples:
             >>> import jax, jax.numpy as jnp, lamu
@@ -238,16 +239,12 @@ class Model(Target):
         example_key, draw_key = jax.random.split(key)
         example = Batch.of(x, self.likelihood.support.zeros(x.shape[0]))
         params, state = self.init(example_key, example)
-        if jax.tree.leaves(params["likelihood"]):
-            raise ValueError(
-                f"{self.likelihood.name} has a dispersion to learn, which has no draw from its prior; fix it, for "
-                "instance Gaussian(scale=0.5)"
-            )
 
         def draw(key: RandomKey) -> Array:
-            prior_key, target_key = jax.random.split(key)
-            theta = {"network": self.prior.sample(prior_key, params["network"]), "likelihood": {}}
-            return of(target_key, {}, self.outputs(theta, state, x)[0])
+            prior_key, target_key, dispersion_key = jax.random.split(key, 3)
+            dispersions = self.likelihood.sample_prior(dispersion_key, params["likelihood"])
+            theta = {"network": self.prior.sample(prior_key, params["network"]), "likelihood": dispersions}
+            return of(target_key, dispersions, self.outputs(theta, state, x)[0])
 
         return jax.lax.map(jax.jit(draw), jax.random.split(draw_key, n))
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.ivon import ivon
 from lamu.loop import fit
 from lamu.model import Model
-from lamu.priors import Prior
+from lamu.priors import Hierarchy, Prior
 from lamu.protocol import Algorithm
 from lamu.running.result import Fit
 
@@ -70,7 +71,8 @@ def prior_sensitivity(
         data: `(x, y)`, as `lamu.fit` takes it.
         priors: priors by name, the reference first.
         x: inputs at which predictions are compared; those of the data, where they are `(x, y)`, if None.
-        algorithm: what is run; `ivon()` where None.
+        algorithm: what is run; where None `ivon()`, and `conjugate_scales(ivon())` under a prior with scales of its
+            own, such as `ARD` or `Horseshoe`.
         seed: of every run.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
@@ -79,6 +81,7 @@ def prior_sensitivity(
 
     Raises:
         ValueError: for fewer than two priors, or inputs that are not known.
+        TypeError: for a prior with scales that are not conjugate, and no algorithm that can do without.
 
     Examples:
         >>> import lamu
@@ -95,9 +98,9 @@ def prior_sensitivity(
         if not isinstance(data, tuple):
             raise ValueError("x=None means the inputs of (x, y), and the data are no such pair; give x")
         x = data[0]
-    algorithm = ivon() if algorithm is None else algorithm
     fits = {
-        name: fit(replace(model, prior=prior), data, algorithm, seed=seed, **options) for name, prior in priors.items()
+        name: fit(replace(model, prior=prior), data, algorithm or _default(prior), seed=seed, **options)
+        for name, prior in priors.items()
     }
     predictions = [each.posterior.predict(x) for each in fits.values()]
     classes = model.support.has_classes
@@ -106,6 +109,11 @@ def prior_sensitivity(
         for name, prediction in list(zip(fits, predictions, strict=True))[1:]
     }
     return PriorSensitivity(fits, distances)
+
+
+def _default(prior: Prior) -> Algorithm:
+    """The algorithm of a prior: a hierarchy has no density of weights without their scales."""
+    return conjugate_scales(ivon()) if isinstance(prior, Hierarchy) else ivon()
 
 
 def _distance(reference: Any, other: Any, classes: bool) -> np.ndarray:

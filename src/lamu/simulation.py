@@ -100,8 +100,8 @@ def simulation_based_calibration(
        r = \#\{ l : g(\theta^{(l)}) < g(\theta) \}, \quad \theta^{(l)} \sim q(\theta \mid y) \]
 
     The statistics g, where none are given, are the network's outputs at the first three rows of x, which mean something
-    in every model, and the log likelihood of y, which tells of dependencies. One fit a run. Dispersions have no draw
-    from their prior: the likelihood must have none (`Gaussian(scale=...)`, classes).
+    in every model, and the log likelihood of y, which tells of dependencies. One fit a run. Where the likelihood has
+    dispersions to learn, θ has them too, drawn from their own prior.
 
     Draws of a chain must be thinned to be nearly independent, or ranks pile up at the ends of a right posterior.
 
@@ -119,7 +119,8 @@ def simulation_based_calibration(
         The ranks, with their p values.
 
     Raises:
-        ValueError: for a likelihood with dispersions to be learned, or fewer than ten runs.
+        ValueError: for fewer than ten runs.
+        NotImplementedError: for a prior, of weights or of dispersions, that cannot be simulated from.
 
     Source: Talts et al. (2018); Modrák et al. (2023) for the log likelihood.
 
@@ -137,18 +138,14 @@ def simulation_based_calibration(
     key = jax.random.key(seed)
     example = Batch.of(x, _placeholder(model, x.shape[0]))
     params, state = model.init(jax.random.fold_in(key, 0), example)
-    if jax.tree.leaves(params["likelihood"]):
-        raise ValueError(
-            f"{type(model.likelihood).__name__} has a dispersion to learn, which has no draw from its prior; fix it, "
-            "for instance Gaussian(scale=0.5)"
-        )
 
     @jax.jit
     def simulated(key: RandomKey) -> tuple[Params, Array]:
-        prior_key, target_key = jax.random.split(key)
-        theta = {"network": model.prior.sample(prior_key, params["network"]), "likelihood": {}}
+        prior_key, target_key, dispersion_key = jax.random.split(key, 3)
+        dispersions = model.likelihood.sample_prior(dispersion_key, params["likelihood"])
+        theta = {"network": model.prior.sample(prior_key, params["network"]), "likelihood": dispersions}
         f = model.outputs(theta, state, x)[0]
-        return theta, model.likelihood.sample(target_key, {}, f)
+        return theta, model.likelihood.sample(target_key, dispersions, f)
 
     def numbers(theta: Params, y: Array) -> Array:
         if statistics is not None:

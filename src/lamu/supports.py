@@ -72,6 +72,16 @@ class Support(ABC):
         return math.inf
 
     @property
+    def scores(self) -> tuple[str, ...]:
+        """The names of the scores of `lamu.scores` that suit it: how right, how probable, how well calibrated.
+
+        Numbers without an order, such as angles, have neither errors nor intervals, and are scored by their density.
+        """
+        if self.has_classes:
+            return "accuracy", "nll", "ece"
+        return ("rmse", "nll", "coverage") if self.ordered else ("nll",)
+
+    @property
     def task(self) -> str:
         """What `lamu fit --task` calls it: "regression", "binary" or "classes"."""
         return "regression"
@@ -366,7 +376,7 @@ class TwoClasses(Support):
 
     @property
     def task(self) -> str:
-        """TwoClasses."""
+        """Two classes are what `lamu fit --task` calls "binary"."""
         return "binary"
 
     @property
@@ -459,7 +469,7 @@ class Classes(Support):
 
     @property
     def task(self) -> str:
-        """Classes."""
+        """Several classes are what `lamu fit --task` calls "classes"."""
         return "classes"
 
     @property

@@ -56,7 +56,8 @@ from tests.laws.harness import Row, law, row, twin, vocabulary
 # depend on f (homogeneous); cut-points that are learned (cuts); a score that no target makes large (bounded).
 vocabulary(
     "likelihoods",
-    "bounded continuous correlated counts cuts dispersion entropy homogeneous marginal regression several smooth",
+    "bounded continuous correlated counts cuts dispersion entropy homogeneous limited marginal regression several "
+    "smooth",
 )
 
 METHODS = ["support", *(name for name in dir(Likelihood) if not name.startswith("_"))]
@@ -559,14 +560,14 @@ tobit = row(
     "likelihoods",
     "Tobit",
     Tobit(),
-    "regression smooth entropy dispersion",
+    "regression limited smooth entropy dispersion",
     **rows_at(POINTS, [0.0, 0.0, 1.5, 3.0], Recorded(0.0, np.inf, 0.7), log_scale=0.7),
 )
 row(
     "likelihoods",
     "Tobit two limits",
     Tobit(-1.0, 1.5, 0.7),
-    "regression smooth entropy",
+    "regression limited smooth entropy",
     **rows_at(POINTS, [0.3, -1.0, 1.5, 1.2], Recorded(-1.0, 1.5, 0.7)),
 )
 for kind in (LeftCensored, RightCensored, IntervalCensored):  # of plain targets, of which no row is censored
@@ -841,6 +842,23 @@ def cdf_steps_by_the_mass(row: Row) -> None:
     np.testing.assert_allclose(cdf(jnp.full_like(y, 1e6)), 1.0, rtol=1e-12)
 
 
+@law("likelihoods", when="limited")
+def cdf_has_the_masses_and_the_density(row: Row) -> None:
+    """It is zero below the lower limit and the mass at it, its slope is the density, and what is left is the other."""
+    likelihood, params, f, _ = parts(row)
+    cdf = lambda z: likelihood.cdf(params, f, z)
+    support, mass = row.subject.support, lambda end: jnp.exp(likelihood.log_prob(params, f, jnp.full(len(f), end)))
+    np.testing.assert_array_equal(cdf(jnp.full(len(f), support.lower - 1e-12)), 0.0)
+    np.testing.assert_allclose(cdf(jnp.full(len(f), support.lower)), mass(support.lower), rtol=1e-12)
+    for z in support.lower + np.array([0.3, 1.1, 1.9]):
+        _, slope = jax.jvp(cdf, (jnp.full(len(f), z),), (jnp.ones(len(f)),))
+        np.testing.assert_allclose(slope, mass(z), rtol=1e-10)
+    np.testing.assert_array_equal(cdf(jnp.full(len(f), min(support.upper, 1e3))), 1.0)
+    if np.isfinite(support.upper):
+        left = cdf(jnp.full(len(f), np.nextafter(support.upper, -np.inf)))
+        np.testing.assert_allclose(1.0 - left, mass(support.upper), rtol=1e-9)
+
+
 @law("likelihoods", when="marginal")
 def marginal_is_the_mixture(row: Row) -> None:
     """∫ p(y | f) N(f | m, C) df by Gauss–Hermite quadrature, beside the density of the claimed Gaussian."""
@@ -889,6 +907,36 @@ def dispersion_prior_is_scipys(row: Row) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@law("likelihoods", when="dispersion")
+def draws_of_dispersions_have_their_prior(row: Row) -> None:
+    """Kolmogorov's test of 4,000 draws of each entry at level 1e-4, beside the density's own integral."""
+    likelihood, params, _, _ = parts(row)
+    draws = jax.vmap(lambda key: likelihood.sample_prior(key, params))(jax.random.split(jax.random.key(6), 4000))
+    line = jnp.linspace(-60.0, 20.0, 40_001)
+    for name, leaf in params.items():
+        assert draws[name].shape == (4000, *leaf.shape)
+        assert draws[name].dtype == leaf.dtype
+        # Along one entry, the others held, the density is that entry's own up to a constant.
+        along = jax.vmap(lambda t, name=name, leaf=leaf: likelihood.log_prior({**params, name: leaf.at[0].set(t)}))
+        mass = np.exp(along(line) - along(line).max())
+        cdf = np.cumsum(mass) / mass.sum()
+        for entry in np.asarray(draws[name]).T:
+            assert stats.kstest(entry, lambda t, cdf=cdf: np.interp(t, line, cdf)).pvalue > 1e-4
+
+
+@law("likelihoods", when="cuts")
+def draws_of_cuts_are_sorted_normals(row: Row) -> None:
+    """Kolmogorov's test of 4,000 draws of each cut-point at level 1e-4, beside the normal order statistic's."""
+    likelihood, params, _, _ = parts(row)
+    number = likelihood.classes - 1
+    draws = jax.vmap(lambda key: likelihood.cut_points(likelihood.sample_prior(key, params)))(
+        jax.random.split(jax.random.key(7), 4000)
+    )
+    for k, cuts in enumerate(np.asarray(draws).T):
+        order = stats.beta(k + 1, number - k)
+        assert stats.kstest(cuts, lambda c, order=order: order.cdf(stats.norm.cdf(c, 0.0, 5.0))).pvalue > 1e-4
+
+
 @law("likelihoods", when="cuts")
 def prior_of_cuts_is_a_density(row: Row) -> None:
     """Of three classes it integrates to one over the parameters, by a trapezoidal sum over both."""
@@ -921,7 +969,7 @@ def float32_beside_float64(row: Row) -> None:
     likelihood, params, f, y = parts(row)
     single = f.astype(jnp.float32)
     for name in ("log_prob", "mean", "variance", "entropy", "information", "cdf"):
-        if (name == "cdf" and not row.traits & {"continuous", "counts"}) or (
+        if (name == "cdf" and not row.traits & {"continuous", "counts", "limited"}) or (
             name == "entropy" and "entropy" not in row.traits  # draws of float32 are others
         ):
             continue
@@ -1031,6 +1079,29 @@ twin_of(
     "dispersion_prior_is_scipys",
     log_prior=lambda p: prior_of_scale.subject.log_prior(p) - jnp.sum(p["log_scale"]),
 )
+twin_of(
+    learned,
+    "draws of the scale for its logarithm",
+    "draws_of_dispersions_have_their_prior",
+    sample_prior=lambda k, p: jax.tree.map(jnp.exp, learned.subject.sample_prior(k, p)),
+)
+twin_of(
+    prior_of_scale,
+    "draws of the default prior",
+    "draws_of_dispersions_have_their_prior",
+    sample_prior=learned.subject.sample_prior,
+)
+twin_of(
+    graded,
+    "draws of equal gaps",
+    "draws_of_cuts_are_sorted_normals",
+    sample_prior=lambda k, p: {
+        "first": 5.0 * jax.random.normal(k, ()),
+        "log_gaps": jnp.zeros_like(p["log_gaps"]),
+    },
+    cut_points=graded.subject.cut_points,
+    classes=4,
+)
 twin(
     graded,
     "missing Jacobian of a cut-point",
@@ -1055,6 +1126,18 @@ twin_of(
     "density for mass at the limit",
     density,
     log_prob=lambda p, f, y: learned.subject.log_prob(p, f, y),
+)
+twin_of(
+    tobit,
+    "survival for cdf",
+    "cdf_has_the_masses_and_the_density",
+    cdf=lambda p, f, y: 1.0 - tobit.subject.cdf(p, f, y),
+)
+twin_of(
+    tobit,
+    "cdf of the target behind the record",
+    "cdf_has_the_masses_and_the_density",
+    cdf=lambda p, f, y: learned.subject.cdf(p, f, y),
 )
 twin_of(
     tobit,

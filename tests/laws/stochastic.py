@@ -77,7 +77,7 @@ from lamu.networks import Dropout
 from lamu.objective import Objective
 from lamu.observations import Poisson
 from lamu.operators import Dense
-from lamu.priors import ARD, InverseGammaVariance, Normal
+from lamu.priors import ARD, HalfCauchyScale, InverseGammaVariance, Normal
 from lamu.programs import NumpyroProgram
 from lamu.rate import Annealed, Scheduled, over
 from lamu.record import record, static
@@ -568,14 +568,32 @@ class Relevance(LinearRegression):
         for _ in range(2000):
             mean = np.linalg.solve(gram + np.diag(relevance), right)
             precision = (np.diagonal(gram) + relevance) / T
-            relevance = (self.shape - 0.5 + T) / (setting.delta + (mean**2 + 1.0 / precision) / 2.0)
+            relevance = self.relevance(setting, relevance, mean**2 + 1.0 / precision)
         return mean, np.diag(precision)
+
+    def relevance(self, setting: Setting, before: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """The mean precisions of the weights, of their mean squares."""
+        return (self.shape - 0.5 + setting.temperature) / (setting.delta + squares / 2.0)
 
     def prior(self, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
         return self.answer(replace(setting, weightless=True))
 
 
-RELEVANCE = Relevance()
+@dataclass(frozen=True, eq=False)
+class HeavyRelevance(Relevance):
+    """The same regression, every weight with a half-Cauchy scale of median δ^(−1/2)."""
+
+    def objective(self, scales: Scales) -> Objective:
+        prior = ARD(by="weight", law=HalfCauchyScale(scales.delta**-0.5), leaves="*")
+        model = lamu.Model(self.network, lamu.likelihoods.Gaussian(self.noise), prior)
+        return Objective(model, scales.data_size, scales.temperature, scales.power)
+
+    def relevance(self, setting: Setting, before: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Those of the auxiliary variables' mean between, q(1/ν) = Gamma(1, (δ + E[1/τ²])/T)."""
+        return setting.temperature / (setting.temperature / (setting.delta + before) + squares / 2.0)
+
+
+RELEVANCE, HEAVY_RELEVANCE = Relevance(), HeavyRelevance()
 
 
 @dataclass(frozen=True, eq=False)
@@ -779,6 +797,16 @@ for name, algorithm, traits, extras in (
         conjugate_scales(quick(ivon())),
         "closed belief prior dead",
         {"answer": RELEVANCE.answer, "case": RELEVANCE, "immune": ("the prior's mean forgotten", *NO_PRIOR)},
+    ),
+    (
+        "conjugate_scales, half-Cauchy",
+        conjugate_scales(quick(ivon())),
+        "closed belief prior dead long",
+        {
+            "answer": HEAVY_RELEVANCE.answer,
+            "case": HEAVY_RELEVANCE,
+            "immune": ("the prior's mean forgotten", *NO_PRIOR),
+        },
     ),
     ("cvi", cvi(pairs=1), f"{ALL} dense", {"answer": exact, "case": PROGRAM}),
     (

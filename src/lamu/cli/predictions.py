@@ -17,14 +17,14 @@ __all__ = ["LEVEL", "MEANING", "columns", "estimates", "inputs", "known_rows", "
 
 LEVEL = 0.9  # the probability of the intervals that are written
 
-# The scores that suit a task: how right, how probable (nats a row), how well calibrated.
-_CLASSES: dict[str, Any] = {"accuracy": (scores.accuracy, {}), "nll": (scores.nll, {}), "ece": (scores.ece, {})}
-_REGRESSION: dict[str, Any] = {
+# The scores that a support names as its own, and their options.
+_ALL: dict[str, Any] = {
+    "accuracy": (scores.accuracy, {}),
     "rmse": (scores.rmse, {}),
     "nll": (scores.nll, {}),
+    "ece": (scores.ece, {}),
     "coverage": (scores.coverage, {"level": LEVEL}),
 }
-_ALL = _REGRESSION | _CLASSES
 
 MEANING = {
     "accuracy": "fraction right; higher is better",
@@ -45,18 +45,18 @@ def columns(pred: Any, rows: Any, y: Any, encoding: Encoding) -> dict[str, np.nd
         encoding: the meaning of the numbers.
 
     Returns:
-        `row`; `target` where it is known, and what rows bring beside it; `mean`, `lower`, `upper` for regression, or
-        `prediction` and one `p_<label>` a class; `log_prob`, in nats, where the target is known.
+        `row`; `target` where it is known, and what rows bring beside it; `mean` for regression, with `lower` and
+        `upper` where numbers have an order, or `prediction` and one `p_<label>` a class; `log_prob`, in nats, where the
+        target is known.
     """
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
         table["target"] = encoding.decode(value_of(y))
         table |= {name: np.asarray(column) for name, column in _brought(y).items()}
     if encoding.task == "regression":
-        lower, upper = pred.interval(LEVEL)
-        table |= {
-            name: encoding.decode(each) for name, each in (("mean", pred.mean), ("lower", lower), ("upper", upper))
-        }
+        table["mean"] = encoding.decode(pred.mean)
+        if pred.support.ordered:
+            table |= dict(zip(("lower", "upper"), map(encoding.decode, pred.interval(LEVEL)), strict=True))
     else:
         mean = np.asarray(pred.mean)
         probabilities = np.stack([1 - mean, mean], axis=1) if encoding.task == "binary" else mean
@@ -79,16 +79,14 @@ def score_rows(pred: Any, y: Any, encoding: Encoding) -> dict[str, np.ndarray]:
     Returns:
         For each score the values of the rows; those of blocks of a table may be concatenated.
     """
-    suitable = _REGRESSION if pred.task == "regression" else _CLASSES
-    if "censored" in _brought(y):
-        suitable = {"nll": suitable["nll"]}  # the others compare with the target, of which censored rows know a bound
-    rows = {name: rows_of(score, pred, y, **options) for name, (score, options) in suitable.items()}
+    # Other scores compare with the target, of which censored rows know a bound.
+    suitable = ("nll",) if "censored" in _brought(y) else pred.support.scores
+    rows = {name: rows_of(_ALL[name][0], pred, y, **_ALL[name][1]) for name in suitable}
     _, unit = encoding.origin_and_unit(encoding.target)
     if unit != 1.0:  # coverage has none
-        rows |= {
-            "rmse": unit**2 * np.asarray(rows["rmse"], float),
-            "nll": np.asarray(rows["nll"], float) + np.log(unit),
-        }
+        rows["nll"] = np.asarray(rows["nll"], float) + np.log(unit)
+        if "rmse" in rows:
+            rows["rmse"] = unit**2 * np.asarray(rows["rmse"], float)
     return rows
 
 

@@ -87,7 +87,8 @@ def train(
     way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
     refuse_unwritable(out)
     start = time.perf_counter()
-    report = report and not encoding.beside  # its baselines know neither trials nor censoring
+    calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
+    report = report and calibrated and not encoding.beside  # its baselines know neither trials nor censoring
     counts = encoding.task == "regression" and model.likelihood.support.discrete
     with (
         compile_time() as compiling,
@@ -127,7 +128,7 @@ def train(
         predictions = columns(pred, test_rows, y_test, encoding)
         known = test.take(known_rows(y_test))
         shown = pred if known.count == test.count else posterior.predict(known.x, **request.prediction())
-        figure = picture(shown, value_of(known.y), encoding)
+        figure = picture(shown, value_of(known.y), encoding) if calibrated else None
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
             posterior.save(folder / "posterior")
@@ -164,7 +165,8 @@ def train(
             (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             _write_csv(folder / "predictions.csv", predictions)
-            figure.savefig(folder / "calibration.png")
+            if figure is not None:
+                figure.savefig(folder / "calibration.png")
             if beside is not None:
                 rows = train_rows, test_rows
                 (folder / NAME).write_text(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record
 from lamu.supports import Signs, TwoClasses
 from lamu.typing import Array, Params, RandomKey
@@ -46,8 +46,7 @@ class Bernoulli(Likelihood):
     log_concave = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.link, ProbabilityLink):
-            raise TypeError(f"the link {self.link!r} is not of probabilities; give Logit() or Probit(), for instance")
+        require_probability_link(self.link, "Bernoulli", Tanh)
 
     @property
     def logits(self) -> bool:

@@ -2,12 +2,14 @@ r"""Shares between zero and one: \(y \sim \mathrm{Beta}(\mu\phi, (1 - \mu)\phi)\
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
-from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
 from lamu.record import record
 from lamu.supports import UnitInterval
 from lamu.typing import Array, Number, Params, RandomKey
@@ -28,6 +30,7 @@ class Beta(Dispersed):
 
     Raises:
         ValueError: if the concentration is not positive and finite.
+        TypeError: for another link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -37,7 +40,7 @@ class Beta(Dispersed):
     """
 
     concentration: Number | None = None
-    link: ProbabilityLink = Logit()
+    link: ProbabilityLink | Any = Logit()
     concentration_prior: DispersionPrior = LogNormalDispersion()
 
     support = UnitInterval()
@@ -45,6 +48,7 @@ class Beta(Dispersed):
 
     def __post_init__(self) -> None:
         require_positive("concentration", self.concentration, "give φ above 0, or leave it out to learn it")
+        require_probability_link(self.link, "Beta")
 
     @property
     def given(self) -> Number | None:

@@ -12,7 +12,7 @@ from jax.scipy.special import betainc
 
 from lamu.likelihoods.factorials import log_choose
 from lamu.likelihoods.independent import Independent
-from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
 from lamu.record import record, static
 from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
@@ -37,6 +37,7 @@ class Binomial(Independent):
 
     Raises:
         ValueError: if the number of trials is not a whole number from 1.
+        TypeError: for another link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -49,13 +50,14 @@ class Binomial(Independent):
     """
 
     trials: int | None = static(default=None)
-    link: ProbabilityLink = Logit()
+    link: ProbabilityLink | Any = Logit()
 
     log_concave = True
 
     def __post_init__(self) -> None:
         if self.trials is not None and not (self.trials >= 1 and self.trials == int(self.trials)):
             raise ValueError(f"{self.trials} trials cannot be; give a whole number from 1, or one for each row")
+        require_probability_link(self.link, "Binomial")
 
     @property
     def support(self) -> Counts:

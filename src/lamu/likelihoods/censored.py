@@ -24,6 +24,14 @@ class _Censored(Likelihood):
     base: Likelihood
     second: str  # what rows bring beside their value
 
+    def __post_init__(self) -> None:
+        if not self.base.support.ordered:
+            raise ValueError(
+                f"{type(self).__name__} takes a likelihood of numbers, or of classes with an order, and "
+                f"{self.base.name} takes {self.base.support.values}, of which none is beyond another; give Weibull() "
+                "or Gaussian(), for instance"
+            )
+
     @property
     def name(self) -> str:
         """The kind of censoring, and the base."""
@@ -67,6 +75,10 @@ class _Censored(Likelihood):
     def log_prior(self, params: Params) -> Array:
         """Returns the base's."""
         return self.base.log_prior(params)
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns the base's."""
+        return self.base.sample_prior(key, params)
 
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's."""
@@ -164,6 +176,9 @@ class RightCensored(_OneSided):
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
 
+    Raises:
+        ValueError: for a base whose targets have no order.
+
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Gaussian, RightCensored
@@ -189,6 +204,9 @@ class LeftCensored(_OneSided):
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
 
+    Raises:
+        ValueError: for a base whose targets have no order.
+
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Gaussian, LeftCensored
@@ -213,6 +231,9 @@ class IntervalCensored(_Censored):
 
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
+
+    Raises:
+        ValueError: for a base whose targets have no order.
 
     Examples:
         >>> import jax.numpy as jnp

@@ -12,7 +12,7 @@ from jax.scipy.special import gammaln
 
 from lamu.likelihoods.independent import Independent
 from lamu.record import record
-from lamu.typing import Array, Number, Params
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Dispersed", "DispersionPrior", "GammaDispersion", "LogNormalDispersion", "require_positive"]
 
@@ -30,6 +30,10 @@ class DispersionPrior(ABC):
     @abstractmethod
     def log_prob(self, log_dispersion: Array) -> Array:
         """Returns the log density of each logarithm in nats, in its shape."""
+
+    @abstractmethod
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns draws of the logarithm."""
 
 
 @record
@@ -58,6 +62,10 @@ class LogNormalDispersion(DispersionPrior):
         from numpyro.distributions import Normal
 
         return Normal(0.0, self.scale).log_prob(log_dispersion)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns normal draws."""
+        return jnp.asarray(self.scale, dtype) * jax.random.normal(key, shape, dtype)
 
 
 @record
@@ -88,6 +96,11 @@ class GammaDispersion(DispersionPrior):
         r"""Returns \(\log \mathrm{Gamma}(s) + \log s\)."""
         a, b = (jnp.asarray(value, log_dispersion.dtype) for value in (self.shape, self.rate))
         return a * (jnp.log(b) + log_dispersion) - b * jnp.exp(log_dispersion) - gammaln(a)
+
+    def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns the logarithms of gamma draws."""
+        a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
+        return jax.random.loggamma(key, a, shape, dtype) - jnp.log(b)
 
 
 class Dispersed(Independent):
@@ -136,6 +149,12 @@ class Dispersed(Independent):
         if self.given is not None:
             return jnp.asarray(0.0)
         return jnp.sum(self.dispersion_prior.log_prob(params[self.leaf]))
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns draws of the logarithms; nothing where the dispersion is given."""
+        if self.given is not None:
+            return params
+        return {self.leaf: self.dispersion_prior.draw(key, params[self.leaf].shape, params[self.leaf].dtype)}
 
     def dispersion(self, params: Params, f: Array) -> Array:
         """Returns the dispersion of every entry in the shape and dtype of f."""

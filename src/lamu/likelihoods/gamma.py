@@ -2,13 +2,15 @@ r"""Positive targets whose deviation grows with the mean: \(y \sim \mathrm{Gamma
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln, polygamma
 
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
 from lamu.likelihoods.incomplete import cdf_of_gamma
-from lamu.likelihoods.links import Log, PositiveLink
+from lamu.likelihoods.links import Log, PositiveLink, Reciprocal, require_link
 from lamu.record import record
 from lamu.supports import PositiveReal
 from lamu.typing import Array, Number, Params, RandomKey
@@ -27,6 +29,7 @@ class Gamma(Dispersed):
 
     Raises:
         ValueError: if the shape is not positive and finite.
+        TypeError: for another link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -37,7 +40,7 @@ class Gamma(Dispersed):
     """
 
     shape: Number | None = None
-    link: PositiveLink = Log()
+    link: PositiveLink | Any = Log()
     shape_prior: DispersionPrior = LogNormalDispersion()
 
     support = PositiveReal()
@@ -46,6 +49,7 @@ class Gamma(Dispersed):
 
     def __post_init__(self) -> None:
         require_positive("shape", self.shape, "give α above 0, or leave it out to learn it")
+        require_link(self.link, (Log, Reciprocal), "Gamma")
 
     @property
     def given(self) -> Number | None:

@@ -103,6 +103,12 @@ class Gaussian(Likelihood):
             return jnp.asarray(0.0)
         return jnp.sum(self.scale_prior.log_prob(params["log_scale"]))
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        r"""Returns draws of the \(\log \sigma_k\); nothing where the noise is given."""
+        if self.scale is not None:
+            return params
+        return {"log_scale": self.scale_prior.draw(key, params["log_scale"].shape, params["log_scale"].dtype)}
+
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns \(E[-\partial^2 \log p / \partial (\log \sigma_k)^2] = 2\) for each output, of one row."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)

@@ -201,6 +201,25 @@ class Likelihood:
         del params
         return jnp.asarray(0.0)
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns dispersion parameters drawn from their own prior, a tree like `params`.
+
+        Args:
+            key: a random key.
+            params: the dispersion parameters, for shapes and dtypes.
+
+        Raises:
+            NotImplementedError: for dispersions without a prior to draw from; a likelihood that overrides `log_prior`
+                overrides this too.
+        """
+        del key
+        if jax.tree.leaves(params):
+            raise NotImplementedError(
+                f"{self.name} learns {sorted(params)} and has no `sample_prior`; define it beside `log_prior`, or give "
+                "the dispersion"
+            )
+        return params
+
     def dispersion_information(self, params: Params) -> Params:
         """Returns the expected Fisher information of one row about each dispersion leaf, in a tree like `params`.
 

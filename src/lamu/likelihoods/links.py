@@ -23,6 +23,7 @@ density and a gradient that leads back: exponentials above \(e^{30}\), and f bel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,8 @@ __all__ = [
     "SquareRoot",
     "Tanh",
     "log_sigmoid",
+    "require_link",
+    "require_probability_link",
 ]
 
 _LARGEST = 30.0  # e³⁰ = 1e13: its square, times a tangent of length 1e4, is still a number in float32
@@ -269,6 +272,39 @@ class ProbabilityLink(Link):
 
     def _log_probs(self, f: Array) -> tuple[Array, Array]:
         return self.log_prob(f, jnp.ones(f.shape, bool)), self.log_prob(f, jnp.zeros(f.shape, bool))
+
+
+def require_link(link: Any, allowed: tuple[type[Link], ...], name: str) -> None:
+    """Raises a TypeError, which names the links that are allowed, unless a link is one of them.
+
+    Args:
+        link: g.
+        allowed: their classes.
+        name: what takes the link, for the message.
+
+    Examples:
+        >>> from lamu.likelihoods.links import Log, SquareRoot, require_link
+        >>> require_link(Log(), (Log, SquareRoot), "Poisson")
+    """
+    if not isinstance(link, allowed):
+        *first, last = (f"{kind.__name__}()" for kind in allowed)
+        raise TypeError(f"{name} cannot have link={link!r}; give {', '.join(first)} or {last}")
+
+
+def require_probability_link(link: Any, name: str, *others: type[Link]) -> None:
+    """Raises a TypeError unless the mean of a link is a probability, from 0 to 1.
+
+    Args:
+        link: g.
+        name: what takes the link, for the message.
+        *others: classes of links that are allowed too.
+
+    Examples:
+        >>> from lamu.likelihoods.links import Probit, require_probability_link
+        >>> require_probability_link(Probit(), "Binomial")
+    """
+    if not isinstance(link, ProbabilityLink) or (link.signs and not isinstance(link, others)):
+        require_link(link, (Logit, Probit, LogLog, ComplementaryLogLog, *others), name)
 
 
 @jax.custom_jvp

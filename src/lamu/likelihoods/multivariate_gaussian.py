@@ -96,6 +96,14 @@ class MultivariateGaussian(Likelihood):
         mixing = jnp.sum(Normal(0.0, 1.0).log_prob(params["mixing"]))
         return jnp.sum(Normal(0.0, 3.0).log_prob(params["log_scale"])) + mixing
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns normal draws of the parameters; nothing where the covariance is given."""
+        if self.covariance is not None:
+            return params
+        keys = dict(zip(("log_scale", "mixing"), jax.random.split(key), strict=True))
+        draws = {name: jax.random.normal(k, params[name].shape, params[name].dtype) for name, k in keys.items()}
+        return {**draws, "log_scale": 3.0 * draws["log_scale"]}
+
     def widened(self, params: Params, factor: Number) -> Params | None:
         """Returns the parameters with every deviation times a factor; None where the covariance is given."""
         if self.covariance is not None:

@@ -2,6 +2,8 @@ r"""Counts that vary more than their mean: \(\operatorname{Var}[y] = \mu + \mu^2
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
 from lamu.likelihoods.factorials import log_gamma_ratio
 from lamu.likelihoods.incomplete import cdf_of_beta
-from lamu.likelihoods.links import Log, PositiveLink
+from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, require_link
 from lamu.likelihoods.poisson import draw_counts
 from lamu.record import record
 from lamu.supports import Counts
@@ -38,6 +40,7 @@ class NegativeBinomial(Dispersed):
 
     Raises:
         ValueError: if the concentration is not positive and finite.
+        TypeError: for another link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -47,7 +50,7 @@ class NegativeBinomial(Dispersed):
     """
 
     concentration: Number | None = None
-    link: PositiveLink = Log()
+    link: PositiveLink | Any = Log()
     concentration_prior: DispersionPrior = LogNormalDispersion()
 
     support = Counts()
@@ -55,6 +58,7 @@ class NegativeBinomial(Dispersed):
 
     def __post_init__(self) -> None:
         require_positive("concentration", self.concentration, "give θ above 0, or leave it out to learn it")
+        require_link(self.link, (Log, SquareRoot), "NegativeBinomial")
 
     @property
     def log_concave(self) -> bool:

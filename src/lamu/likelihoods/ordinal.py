@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.likelihoods.dispersion import require_positive
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.links import Logit, ProbabilityLink
+from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
 from lamu.record import record, static
 from lamu.supports import OrderedClasses
 from lamu.typing import Array, Number, Params, RandomKey
@@ -41,6 +41,7 @@ class Ordinal(Likelihood):
 
     Raises:
         ValueError: if there are fewer than two classes, or cut-points are not one fewer, or not in order.
+        TypeError: for another link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -52,7 +53,7 @@ class Ordinal(Likelihood):
     """
 
     classes: int = static()
-    link: ProbabilityLink = Logit()
+    link: ProbabilityLink | Any = Logit()
     cuts: tuple[float, ...] | None = static(default=None)
     cut_scale: Number = 5.0
 
@@ -62,6 +63,7 @@ class Ordinal(Likelihood):
         if self.classes < 2:
             raise ValueError(f"Ordinal({self.classes}) has too few classes; give 2 or more")
         require_positive("cut_scale", self.cut_scale, "give the standard deviation of the cut-points")
+        require_probability_link(self.link, "Ordinal")
         if self.cuts is None:
             return
         object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
@@ -135,6 +137,15 @@ class Ordinal(Likelihood):
         cuts = self.cut_points(params, params["first"].dtype)
         ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
         return ordered + jnp.sum(Normal(0.0, self.cut_scale).log_prob(cuts)) + jnp.sum(params["log_gaps"])
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        r"""Returns the parameters of sorted draws of \(N(0, s^2)\); nothing where the cut-points are given."""
+        if self.cuts is not None:
+            return params
+        dtype = params["first"].dtype
+        cuts = jnp.sort(jnp.asarray(self.cut_scale, dtype) * jax.random.normal(key, (self.classes - 1,), dtype))
+        gaps = jnp.maximum(jnp.diff(cuts), jnp.finfo(dtype).tiny)  # two draws may be the same number
+        return {"first": cuts[0], "log_gaps": jnp.log(gaps)}
 
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns one for \(c_0\), and \((c_k - c_{k-1})^2\) for each logarithm of a gap.

@@ -104,6 +104,10 @@ class PerPosition(Likelihood):
         """Returns the base's."""
         return self.base.log_prior(params)
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns the base's."""
+        return self.base.sample_prior(key, params)
+
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's, summed over positions."""
         return jax.tree.map(lambda leaf: self._count * leaf, self.base.dispersion_information(params))

@@ -3,6 +3,7 @@ r"""Counts without an upper end: \(y \sim \mathrm{Poisson}(\mu)\), \(\mu = g^{-1
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from lamu.likelihoods.factorials import log_prob_of_count
 from lamu.likelihoods.incomplete import cdf_of_count
 from lamu.likelihoods.independent import Independent
-from lamu.likelihoods.links import Log, PositiveLink
+from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, require_link
 from lamu.record import record
 from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
@@ -32,6 +33,9 @@ class Poisson(Independent):
     Attributes:
         link: g, `Log` or `SquareRoot`, under which the Fisher information is 4 everywhere.
 
+    Raises:
+        TypeError: for another link.
+
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Poisson
@@ -42,10 +46,13 @@ class Poisson(Independent):
         [4.0]
     """
 
-    link: PositiveLink = Log()
+    link: PositiveLink | Any = Log()
 
     support = Counts()
     log_concave = True
+
+    def __post_init__(self) -> None:
+        require_link(self.link, (Log, SquareRoot), "Poisson")
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(y \log \mu - \mu - \log y!\), by a form that has the digits of counts of a million."""

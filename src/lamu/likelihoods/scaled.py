@@ -98,6 +98,10 @@ class Scaled(Likelihood):
         """Returns the base's log density of its dispersion parameters, a scalar in nats."""
         return self.base.log_prior(params)
 
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns the base's draw, of the dispersions of standardised targets."""
+        return self.base.sample_prior(key, params)
+
     def widened(self, params: Params, factor: Number) -> Params | None:
         """Returns the parameters of the base with every noise deviation times a factor."""
         return self.base.widened(params, factor)

@@ -12,13 +12,14 @@ from lamu.likelihoods.gamma import Gamma
 from lamu.likelihoods.gaussian import Gaussian
 from lamu.likelihoods.heteroscedastic import HeteroscedasticGaussian
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.links import ComplementaryLogLog, LogLog, Probit
+from lamu.likelihoods.links import ComplementaryLogLog, LogLog, Probit, Reciprocal, SquareRoot
 from lamu.likelihoods.negative_binomial import NegativeBinomial
 from lamu.likelihoods.ordinal import Ordinal
 from lamu.likelihoods.poisson import Poisson
 from lamu.likelihoods.quantile import Quantile
 from lamu.likelihoods.student_t import StudentT
 from lamu.likelihoods.tobit import Tobit
+from lamu.likelihoods.von_mises import VonMises
 from lamu.likelihoods.weibull import Weibull
 from lamu.likelihoods.zero_inflated import ZeroInflated
 
@@ -33,11 +34,15 @@ LIKELIHOODS: dict[str, tuple[str, Callable[[int], Likelihood]]] = {
     "tobit": ("regression", lambda _: Tobit()),
     "poisson": ("regression", lambda _: Poisson()),
     "negative_binomial": ("regression", lambda _: NegativeBinomial()),
+    "poisson_square_root": ("regression", lambda _: Poisson(SquareRoot())),
     "zero_inflated_poisson": ("regression", lambda _: ZeroInflated(Poisson())),
+    "zero_inflated_negative_binomial": ("regression", lambda _: ZeroInflated(NegativeBinomial())),
     "binomial": ("regression", lambda _: Binomial()),
     "gamma": ("regression", lambda _: Gamma()),
+    "gamma_reciprocal": ("regression", lambda _: Gamma(link=Reciprocal())),
     "weibull": ("regression", lambda _: Weibull()),
     "beta": ("regression", lambda _: Beta()),
+    "von_mises": ("regression", lambda _: VonMises()),
     "logit": ("binary", lambda _: Bernoulli()),
     "probit": ("binary", lambda _: Bernoulli(Probit())),
     "log_log": ("binary", lambda _: Bernoulli(LogLog())),

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.nn import sigmoid
 
 from lamu.likelihoods.interface import Likelihood
@@ -27,7 +28,7 @@ class ZeroInflated(Likelihood):
         base: a likelihood of one count a row: `Poisson`, `NegativeBinomial` or `Binomial` with trials.
 
     Raises:
-        ValueError: if the base is not of counts.
+        ValueError: if the base is not of counts, one a row, or rows bring trials of their own.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -43,6 +44,16 @@ class ZeroInflated(Likelihood):
             raise ValueError(
                 f"ZeroInflated takes a likelihood of counts, and {self.base.name} takes {self.base.support.values}; "
                 "give Poisson() or NegativeBinomial()"
+            )
+        if self.base.takes_trials:
+            raise ValueError(
+                f"ZeroInflated takes counts whose range is the same in all rows, and {self.base.name}() takes the "
+                "trials of each row; give Binomial(10), for instance"
+            )
+        if self.base.outputs(np.zeros(1)) != 1:
+            raise ValueError(
+                f"ZeroInflated takes a likelihood of one output and one count a row, which {self.base.name} is not; "
+                "give Poisson(), NegativeBinomial() or Binomial(10)"
             )
 
     @property
@@ -72,6 +83,10 @@ class ZeroInflated(Likelihood):
     def log_prior(self, params: Params) -> Array:
         """Returns the base's."""
         return self.base.log_prior(params)
+
+    def sample_prior(self, key: RandomKey, params: Params) -> Params:
+        """Returns the base's."""
+        return self.base.sample_prior(key, params)
 
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's, which inflation lessens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -142,6 +143,9 @@ class Predictive(ABC):
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Returns the central interval that holds the target with the given probability, for regression.
 
+        Its ends are the quantiles that leave half of the rest on either side. Where single values have mass, as whole
+        numbers and limits do, at most half of the rest lies beyond each, and the interval holds the level or more.
+
         Args:
             level: a probability between 0 and 1.
 
@@ -160,7 +164,8 @@ class Predictive(ABC):
     def quantile(self, probability: float) -> Array:
         """Returns the quantile of each target, by bisection of the distribution function (regression).
 
-        Of whole numbers it is a whole number: the smallest y with P(Y ≤ y) ≥ probability.
+        It is the smallest y of the support with P(Y ≤ y) ≥ probability: a whole number of whole numbers, and exactly
+        the limit where targets pile up at one.
         """
         if not self.support.ordered:
             raise TypeError(f"targets that are {self.support.values} have no order, and no quantiles; use sample")
@@ -171,7 +176,7 @@ class Predictive(ABC):
         upper = jnp.minimum(upper, self.support.upper + room)
         steps = 60 if self.mean.dtype == jnp.float64 else 30
         found = bisect(lambda y: self.cdf(y) < probability, (lower, upper), steps)
-        return jnp.round(found) + 0.0 if self.support.discrete else found
+        return quantile_in_support(found, probability, self.support, self.cdf)
 
     def prediction_set(self, level: float = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
@@ -209,6 +214,28 @@ class Predictive(ABC):
             raise TypeError("for regression the utility is a function of targets [draws, N]")
         targets = self.sample(jax.random.key(0) if key is None else key, draws)
         return jnp.argmax(mean_over_draws(utility, targets), axis=0)
+
+
+def quantile_in_support(found: Array, probability: float, support: Support, cdf: Callable[[Array], Array]) -> Array:
+    """Returns a quantile that bisection came close to: the whole number, or the end of the support that has its mass.
+
+    Args:
+        found: where the search ended, in the shape of the targets.
+        probability: of which it is the quantile.
+        support: the values that the target can take.
+        cdf: P(Y ≤ y) of targets y.
+    """
+    if support.discrete:
+        return jnp.round(found) + 0.0
+    if math.isfinite(support.lower) and support.contains(support.lower):
+        least = jnp.full_like(found, support.lower)
+        found = jnp.where(cdf(least) < probability, found, least)
+    if math.isfinite(support.upper) and support.contains(support.upper):
+        most = jnp.full_like(found, support.upper)
+        # The next number below zero is subnormal, and would be flushed to zero.
+        below = jnp.minimum(jnp.nextafter(most, jnp.full_like(found, -math.inf)), most - jnp.finfo(found.dtype).tiny)
+        found = jnp.where(cdf(below) < probability, most, found)
+    return found
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.bisection import bisect, halved
-from lamu.predictives.interface import Predictive
+from lamu.predictives.interface import Predictive, quantile_in_support
 from lamu.predictives.lazy import Deferred
 from lamu.predictives.mixture import all_but_one
 from lamu.record import record
@@ -127,7 +127,7 @@ class Weighted(Predictive):
             found = (outer[0] + outer[1]) / 2
         else:
             found = bisect(is_below, outer, steps)
-        return jnp.round(found) + 0.0 if self.support.discrete else found
+        return quantile_in_support(found, probability, self.support, self.cdf)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, each from a part that is drawn first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,13 +24,14 @@ class ByPath(Prior):
     r"""Independent parts with priors of their own, \(p(\theta) = \prod_k p_k(\theta_k)\), told apart by path.
 
     Attributes:
-        priors: a mapping from path patterns to priors, the first pattern that matches a leaf counting; kept as
-            `patterns` with a tuple of its values. Each prior sees the leaves that are its own.
+        priors: a mapping from path patterns to priors; kept as `patterns` with a tuple of its values. Each prior sees
+            the leaves that are its own. A pattern may hold all leaves of one before it, as "*" does: those have the
+            prior of the first that matches. Patterns that share some of their leaves only are refused.
         patterns: filled in from the mapping.
 
     Raises:
-        ValueError: for an empty mapping; and, where parameters are first seen, if a leaf matches no pattern, or a
-            pattern no leaf that is left for it.
+        ValueError: for an empty mapping; and, where parameters are first seen, if a leaf matches no pattern, a pattern
+            no leaf that is left for it, or two patterns share a leaf and each has another of its own.
         TypeError: for a value that is no prior.
 
     Examples:
@@ -61,6 +63,7 @@ class ByPath(Prior):
     def check(self, params: Params) -> None:
         """Raises a ValueError if a leaf has no prior, a pattern no leaf, or what a prior of a part says."""
         tree.require_matches(self.patterns, params)
+        self._require_order(params)
         for pattern, (prior, part) in zip(self.patterns, self._parts(params), strict=True):
             if not jax.tree.leaves(part):
                 raise ValueError(
@@ -90,6 +93,19 @@ class ByPath(Prior):
         """Returns a draw, a tree like `params`."""
         parts = enumerate(self._parts(params))
         return merged_parts([prior.sample(jax.random.fold_in(key, i), part) for i, (prior, part) in parts])
+
+    def _require_order(self, params: Params) -> None:
+        """Raises a ValueError where two patterns share a leaf, and neither has all leaves of the other."""
+        own = {
+            pattern: {path for path in tree.paths(params) if tree.matches(path, pattern)} for pattern in self.patterns
+        }
+        for first, second in itertools.combinations(self.patterns, 2):
+            both = own[first] & own[second]
+            if both and not own[first] <= own[second] and not own[second] <= own[first]:
+                raise ValueError(
+                    f"the leaf {min(both)!r} has two priors, of the patterns {first!r} and {second!r}; give it a "
+                    "pattern of its own, and narrow one of the two"
+                )
 
     def _parts(self, params: Params) -> list[tuple[Prior, Params]]:
         """Each prior with the leaves that are its own, None in the place of the others."""

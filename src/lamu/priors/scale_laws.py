@@ -46,20 +46,22 @@ class ScaleLaw(ABC):
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
         """Returns draws of u = log τ."""
 
-    def precision_prior(self, mean_precision: Array) -> tuple[Array, Array]:
+    def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
         r"""Returns shape and rate of the gamma message to the precision 1/τ², given its mean so far.
 
-        \[ q(\tau^{-2}) = \mathrm{Gamma}\big(a + n/2,\; b + \tfrac12 \textstyle\sum_i E[w_i^2]\big) \]
+        \[ q(\tau^{-2}) = \mathrm{Gamma}\big((a - 1 + n/2)/T + 1,\;
+            (b + \tfrac12 \textstyle\sum_i E[w_i^2])/T\big) \]
 
-        for n weights of this scale, with a and b returned here.
+        for n weights of this scale, with a and b returned here, neither divided by T.
 
         Args:
             mean_precision: E[1/τ²] under the belief so far, any shape.
+            temperature: T, for the belief about a variable between, which divides its log densities too.
 
         Raises:
             TypeError: for a law that is not conjugate.
         """
-        del mean_precision
+        del mean_precision, temperature
         raise TypeError(
             f"{type(self).__name__} is not conjugate to normal weights; take HalfCauchyScale or InverseGammaVariance, "
             "or the form that is not centred, Model(prior.around(network), likelihood, prior)"
@@ -107,10 +109,14 @@ class HalfCauchyScale(ScaleLaw):
         """Returns the logarithms of absolute Cauchy draws."""
         return jnp.log(jnp.abs(jax.random.cauchy(key, shape, dtype))) + jnp.log(jnp.asarray(self.scale, dtype))
 
-    def precision_prior(self, mean_precision: Array) -> tuple[Array, Array]:
-        r"""Returns ½ and \(E[1/\nu] = 1 / (1/s^2 + E[1/\tau^2])\), from \(q(1/\nu) = \mathrm{Gamma}(1, \cdot)\)."""
+    def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
+        r"""Returns ½ and \(E[1/\nu] = T / (1/s^2 + E[1/\tau^2])\).
+
+        In 1/ν the log densities of τ² given ν and of ν have no logarithm left, so that at temperature T
+        \(q(1/\nu) = \mathrm{Gamma}(1, (1/s^2 + E[1/\tau^2])/T)\).
+        """
         s = jnp.asarray(self.scale, mean_precision.dtype)
-        return jnp.full_like(mean_precision, 0.5), 1 / (s**-2 + mean_precision)
+        return jnp.full_like(mean_precision, 0.5), temperature / (s**-2 + mean_precision)
 
 
 @record
@@ -202,8 +208,9 @@ class InverseGammaVariance(ScaleLaw):
         a, b = (jnp.asarray(value, dtype) for value in (self.shape, self.rate))
         return (jnp.log(b) - jax.random.loggamma(key, a, shape, dtype)) / 2
 
-    def precision_prior(self, mean_precision: Array) -> tuple[Array, Array]:
+    def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
         """Returns a and b."""
+        del temperature
         a, b = (jnp.asarray(value, mean_precision.dtype) for value in (self.shape, self.rate))
         return jnp.full_like(mean_precision, a), jnp.full_like(mean_precision, b)
 

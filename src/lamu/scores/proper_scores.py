@@ -54,7 +54,10 @@ def crps(pred: Any, y: Any, panels: int = 64) -> float:
     \[ \frac1{NK} \sum_{ik} \int_{-\infty}^{y_{ik}} F_{ik}(z)^2 dz + \int_{y_{ik}}^{\infty} (1 - F_{ik}(z))^2 dz \]
 
     (Matheson & Winkler 1976; Gneiting & Raftery 2007, eq. 20.) Each integral is taken by Gauss–Legendre, eight nodes
-    in each of `panels` equal panels, from the target out to ten predictive standard deviations around the mean.
+    in each of `panels` equal panels, from the target out to ten predictive standard deviations around the mean, or to
+    the end of the support. Of whole numbers, where F is constant in between, they are the sums
+    \(\sum_k (F(k) - 1[k \ge y])^2\) of as many terms, exact up to 32 `panels` on either side of the target; of more,
+    groups are taken at their middle.
 
     Args:
         pred: a prediction of a regression, whose `cdf(z)` takes z in the shape of the targets and can be traced by JAX.
@@ -90,26 +93,39 @@ def crps_of_rows(pred: Any, y: Any, panels: int = 64) -> np.ndarray:
 
 def _integrals(pred: Any, y: np.ndarray, panels: int) -> np.ndarray:
     mean, std = np.asarray(pred.mean, float), np.asarray(pred.std, float)
-    nodes, weights = np.polynomial.legendre.leggauss(8)
-    unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
-    weight = np.tile(weights / 2.0 / panels, panels)
-    below = np.minimum(y, mean - 10.0 * std) - y
-    above = np.maximum(y, mean + 10.0 * std) - y
+    # Beyond the ends of the support there is nothing, and a jump at an end stays outside of the quadrature.
+    below = np.maximum(np.minimum(y, mean - 10.0 * std), pred.support.lower) - y
+    above = np.minimum(np.maximum(y, mean + 10.0 * std), pred.support.upper) - y
     # Predictives are arguments of a compiled function, so that chunks of one shape compile once; others are constants.
     opaque = jax.tree_util.all_leaves([pred])
 
-    at_once = nodes_at_once(len(unit), y.size)
-
     def integral(reach: np.ndarray, upper: bool) -> np.ndarray:
-        total = np.zeros_like(reach)
+        points = _whole_numbers if pred.support.discrete else _gauss_legendre
+        first, step, unit, weight = points(y, reach if upper else -reach, 1.0 if upper else -1.0, panels)
+        at_once, total = nodes_at_once(len(unit), y.size), np.zeros_like(reach)
         for start in range(0, len(unit), at_once):
             some = slice(start, start + at_once)
-            z = jnp.asarray(y + np.multiply.outer(unit[some], reach), jnp.result_type(float))
+            z = jnp.asarray(first + np.multiply.outer(unit[some], step), jnp.result_type(float))
             F = np.asarray(jax.lax.map(pred.cdf, z) if opaque else _cdf_at(pred, z), float)
             total = total + np.tensordot(weight[some], ((1.0 - F) if upper else F) ** 2, axes=1)
-        return np.abs(reach) * total
+        return np.abs(step) * total
 
     return integral(below, upper=False) + integral(above, upper=True)
+
+
+def _gauss_legendre(y: np.ndarray, length: np.ndarray, sign: float, panels: int) -> tuple[np.ndarray, ...]:
+    """First target and step of every row, and nodes and weights in units of the step."""
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
+    return y, sign * length, unit, np.tile(weights / 2.0 / panels, panels)
+
+
+def _whole_numbers(y: np.ndarray, length: np.ndarray, sign: float, panels: int) -> tuple[np.ndarray, ...]:
+    """The same for F that is constant from a whole number to the next: each is a node, or the middle one of a group."""
+    number = 2 ** int(np.ceil(np.log2(np.clip(np.max(length), 1.0, 32.0 * panels))))  # few lengths, each compiled once
+    size = 2.0 * np.ceil(np.maximum(length / number - 1.0, 0.0) / 2.0) + 1.0  # odd, so that the middle is whole
+    # Upwards from y itself, downwards from y − 1.
+    return y + (sign * size - 1.0) / 2.0, sign * size, np.arange(number, dtype=float), np.ones(number)
 
 
 @jax.jit

@@ -143,8 +143,9 @@ def conjugate_scales(of: Algorithm | None = None) -> ConjugateScales:
        \prod_{k \ne l} E[\tau_{k,g_k(i)}^{-2}]\Big), \qquad
        w_i \sim N\Big(0,\; \big(\delta_i \prod_l E[\tau_{l,g_l(i)}^{-2}]\big)^{-1}\Big) \]
 
-    which is the rule at ρ = 1 for the scales; at temperature T the prior's natural parameters are divided by T. The
-    scales of inputs that do nothing go to zero, which a mean field in the form that is not centred does not reach.
+    which is the rule at ρ = 1 for the scales; at temperature T the natural parameters, without those of the entropy,
+    are divided by T, those of a half-Cauchy's auxiliary variable too. The scales of inputs that do nothing go to zero,
+    which a mean field in the form that is not centred does not reach.
 
     The prior is `Hierarchical`, `ARD` or `Horseshoe` of half-Cauchy or inverse-gamma scales and normal weights without
     a mean, given as it is: `Model(network, likelihood, prior)`, not around the network. The posterior's model has the
@@ -201,7 +202,7 @@ def scale_messages(
         counts, sums = level.sums(jax.tree.map(jnp.ones_like, squares)), level.sums(weighted)
         shape, rate = {}, {}
         for group, mean in beliefs[index].mean.items():
-            a, b = level.law.precision_prior(mean)
+            a, b = level.law.precision_prior(mean, temperature)
             shape[group] = (a - 1 + counts[group] / 2) / temperature + 1
             rate[group] = (b + sums[group] / 2) / temperature
         beliefs[index] = Gamma(shape, rate)
