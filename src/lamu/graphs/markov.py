@@ -6,7 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lamu.graphs.categorical import refuse_other_than_categories
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
 from lamu.graphs.statistics import Simplex, States
@@ -87,3 +89,8 @@ class MarkovFactor(Factor):
         """Returns one-hot vectors of whole numbers, and their pairs."""
         assert self.shape is not None
         return States.of(jax.nn.one_hot(value, self.shape[-1], dtype=jnp.result_type(float)))
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for numbers that are no category."""
+        assert self.shape is not None
+        refuse_other_than_categories(name, value, observed, self.shape[-1])

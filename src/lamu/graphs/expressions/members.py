@@ -163,7 +163,7 @@ class Sliced(Expression):
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns those of the plate; entries that are taken one by one are numbers."""
-        if self.of.shape is None or isinstance(_expanded(self._at, len(self.of.shape))[-1], slice):
+        if not self.of.shape or isinstance(_expanded(self._at, len(self.of.shape))[-1], slice):
             return self.of.kinds()
         return _without_vectors(self.of.kinds())
 
