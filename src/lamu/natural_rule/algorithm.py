@@ -184,6 +184,11 @@ class NaturalRule(Runnable):
             state.belief.with_natural(state.belief.to_natural())
         except ValueError as error:
             name, taken = type(self.geometry).__name__, int(state.count)
+            if isinstance(self.subject, ConjugateParameters):
+                return (
+                    f"the belief left its domain by step {taken} ({error}), through a likelihood whose log density is "
+                    "not concave; use a smaller learning_rate, or ncvmp() on all rows, which cannot leave it"
+                )
             return (
                 f"the belief left its domain by step {taken} ({error}), where {name}() followed "
                 f"{type(self.expectation).__name__}(); use the geometry Retraction(), which cannot leave it, an "

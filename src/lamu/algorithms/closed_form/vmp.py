@@ -60,7 +60,6 @@ class Vmp(Runnable):
     Attributes:
         tolerance: the rise of the bound at which it stops, in nats a row.
         restarts: how many starts.
-        learning_rate: ρ, one for exact messages.
 
     Examples:
         >>> import lamu
@@ -70,7 +69,6 @@ class Vmp(Runnable):
 
     tolerance: float
     restarts: int = static(default=1)
-    learning_rate: float = 1.0
 
     exact: ClassVar[bool] = True  # whether every message must be
 
@@ -122,7 +120,7 @@ class Vmp(Runnable):
             if number == 0:  # before any variable moves
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
-                new = self._moved(kinds[name], beliefs[name], natural[name]).belief()
+                new = self._moved(kinds[name], beliefs[name], natural[name])
                 moments = kinds[name].under(new)
                 squared = squared + _step(beliefs[name], new, statistics[name], moments).astype(squared.dtype)
                 beliefs = {**beliefs, name: new}
@@ -137,11 +135,9 @@ class Vmp(Runnable):
         return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, jnp.abs(value - state.bound) <= least)
 
     def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
-        """Returns λ after the step at the rate towards a message."""
-        if self.exact:
-            return natural
-        before = kind(*jax.tree.leaves(old.to_natural()))
-        return tree.add(tree.scale(before, 1.0 - self.learning_rate), natural, self.learning_rate)
+        """Returns the belief after a step towards a message: what the message says, where every one is exact."""
+        del kind, old
+        return natural.belief()
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the beliefs of the best restart, with the bound of the log evidence."""
