@@ -334,6 +334,10 @@ def test_names_of_latents() -> None:
             lamu.algorithms.vmp(),
             steps=1,
         )
-    for wrong in (lambda: lamu.algorithms.vmp(restarts=0), lambda: lamu.algorithms.em(-1.0)):
+    for wrong in (
+        lambda: lamu.algorithms.vmp(restarts=0),
+        lambda: lamu.algorithms.em(-1.0),
+        lambda: lamu.algorithms.em(restarts=0),
+    ):
         with pytest.raises(ValueError, match=r"restarts=0|tolerance=-1.0"):
             wrong()

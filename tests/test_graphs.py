@@ -94,14 +94,14 @@ def test_em_is_scikit_learns_iterate_for_iterate() -> None:
         "weight": jnp.full(K, 1 / K),
         "part": {"mean": jnp.asarray(means), "precision": jnp.stack([jnp.eye(2)] * K)},
     }
-    state = replace(state, theta=theta)
+    state = replace(state, theta=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], theta))
     step = jax.jit(algorithm.step)
     for iteration in range(1, 5):
         state, _ = step(jax.random.key(1), state, BATCH, objective)
         other = GaussianMixture(K, max_iter=iteration, tol=0.0, reg_covar=0.0, random_state=0, **start).fit(POINTS)
-        np.testing.assert_allclose(state.theta["weight"], other.weights_, rtol=1e-9)
-        np.testing.assert_allclose(state.theta["part"]["mean"], other.means_, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(state.theta["part"]["precision"], other.precisions_, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(state.theta["weight"][0], other.weights_, rtol=1e-9)
+        np.testing.assert_allclose(state.theta["part"]["mean"][0], other.means_, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(state.theta["part"]["precision"][0], other.precisions_, rtol=1e-8, atol=1e-9)
 
 
 def test_at_a_point_the_latents_are_summed_out() -> None:

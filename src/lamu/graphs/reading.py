@@ -109,7 +109,7 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
         raise ValueError(f"{name} is NaN in every row; leave it out, and it is latent")
     own = site.shape
     rest = value.shape[1:]
-    numbered = site.kind in (Categories, States)  # data are whole numbers in the place of one-hot vectors
+    numbered = issubclass(site.kind, Categories | States)  # data are whole numbers in the place of one-hot vectors
     events = own[:-1] if own is not None and numbered else own
     if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
         raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]")

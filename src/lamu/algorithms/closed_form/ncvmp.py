@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.closed_form.vmp import Vmp, checked
+from lamu.algorithms.closed_form.restarts import checked
+from lamu.algorithms.closed_form.vmp import Vmp
 from lamu.graphs.statistics import Numbers, Vectors
 from lamu.protocol import Choices
 from lamu.record import record

@@ -42,7 +42,7 @@ class Indexed(Expression):
                 f"the index depends on {', '.join(sorted(self.by.names))} by an expression; index by a Categorical "
                 "variable itself, or by an input of whole numbers"
             )
-        if isinstance(self.by, Variable) and self.by.kind not in (Categories, States):
+        if isinstance(self.by, Variable) and not issubclass(self.by.kind, Categories | States):
             raise TypeError(f"{self.by.name!r} is {self.by.kind.words} and picks no member; index by a Categorical")
         if _reaches_events(self.of, 1):
             raise TypeError(
