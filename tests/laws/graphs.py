@@ -371,7 +371,7 @@ class Once(Gradients):
 hand = "a_message_is_the_update_by_hand"
 twin(ROWS["mixture"], "messages of the other sign", hand, Reversed())
 twin(ROWS["chain"], "messages of the other sign", hand, Reversed())
-twin(ROWS["mixture"], "rows that count twice", f"{hand} the_bound_never_falls", Doubled())
+twin(ROWS["mixture"], "rows that count twice", hand, Doubled())
 twin(ROWS["chain"], "rows that count twice", f"{hand} the_bound_never_falls", Doubled())
 twin(ROWS["mixture"], "a batch stands for itself", "a_minibatch_stands_for_all_rows", OfTheBatch())
 twin(ROWS["topics"], "a batch stands for itself", "a_minibatch_stands_for_all_rows", OfTheBatch())

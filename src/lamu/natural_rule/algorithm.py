@@ -99,11 +99,12 @@ class NaturalRule(Runnable):
     def choices(self) -> Choices:
         """The row of the table."""
         parts = (self.expectation, self.geometry, self.momentum)
+        latents = ", latents of rows at ρ = 1" if type(self.subject) is ConjugateParameters else ""
         return Choices(
             family=self.subject.family,
             expectation=type(self.expectation).__name__,
             curvature="none",
-            geometry=type(self.geometry).__name__.lower(),
+            geometry=type(self.geometry).__name__.lower() + latents,
             departures=tuple(part.departure for part in parts if part.departure),
         )
 
