@@ -56,7 +56,7 @@ class _Known:
         self.factors, self.temperature = factors, float(temperature)
         self.point = belief.mean["network"] if isinstance(belief, Point) else None
         part: Any = belief.factors.get("network") if isinstance(belief, Product) else None
-        self.beliefs: dict[str, Any] = part.factors if isinstance(part, Product) else {}
+        self.beliefs: dict[str, Any] = dict(part.factors) if isinstance(part, Product) else {}
 
     def few(self, factor: Any) -> tuple[str, np.ndarray | None]:
         """Returns the name of a factor's weights, and which of its components are empty; None where it has none."""
