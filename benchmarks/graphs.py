@@ -2,8 +2,12 @@
 
     python -m benchmarks.graphs              all of it
     python -m benchmarks.graphs mixture      one contest: mixture, factors, holes, topics or held_out
+    python -m benchmarks.graphs rows         `svi` on ten million rows from a memory map, and its peak memory
 
 A sweep of `vmp` beside an iteration: scikit-learn's time is that of a run of many iterations less that of a run of one.
+Both sides have the threads that the machine gives; OMP_NUM_THREADS=1 keeps scikit-learn's linear algebra to one thread,
+without which it waits for its own threads on a machine that other work shares.
+
 Topics need the Associated Press documents, `text/ap2246.npz` below the folder `LAMU_DATA`.
 """
 
@@ -11,9 +15,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +196,54 @@ def held_out(splits: tuple[int, ...] = (100, 101, 102), iterations: int = 40) ->
         print(flush=True)
 
 
+class Blocks:
+    """Batches of a memory map, one after the other, of which only the pages of a batch are read."""
+
+    def __init__(self, graph: lamu.Graph, rows: np.ndarray, size: int) -> None:
+        self.graph, self.rows, self.size = graph, rows, size
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self.rows), self.size):
+            yield self.graph.read({"y": np.asarray(self.rows[start : start + self.size])}).full()
+
+
+def rows(count: int = 10_000_000, size: int = 20_000) -> None:
+    """One pass of `svi` over rows that a file holds: seconds, peak memory, and where the components end."""
+    import resource
+
+    D, K = 4, 5
+    centres = 4.0 * RANDOM.normal(size=(K, D))
+    graph = graphs.models.GaussianMixture(K, D, 1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.f32"
+        with path.open("wb") as file:
+            for _ in range(0, count, size):
+                part = centres[RANDOM.integers(0, K, size)] + RANDOM.normal(size=(size, D))
+                file.write(part.astype(np.float32).tobytes())
+        held = np.memmap(path, np.float32, mode="r").reshape(-1, D)
+        begin = time.perf_counter()
+        stream = lamu.data.Stream(Blocks(graph, held, size))
+        fit = lamu.fit(
+            graph, stream, lamu.algorithms.svi(kappa=0.7), batch_size=size, epochs=1, data_size=len(held), seed=0
+        )
+        seconds = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    part = fit.posterior.belief.factors["network"].factors["part"]
+    away = np.linalg.norm(np.asarray(part.mean["mean"])[:, None] - centres, axis=-1).min(axis=0)
+    print(
+        f"svi, {len(held):,} × {D} rows of a memory map, {K} components: {seconds:.0f} s, peak memory {peak:.0f} MiB, "
+        f"{np.sum(away < 0.1)} centres found within 0.1",
+        flush=True,
+    )
+
+
 CONTESTS = {
     "mixture": mixture,
     "factors": factors,
     "holes": lambda: factors(0.2),
     "topics": topics,
     "held_out": held_out,
+    "rows": rows,
 }
 
 

@@ -1,11 +1,12 @@
 """Hierarchies written in NumPyro: `cvi` beside AutoNormal at equal time, and beside NUTS.
 
     python -m benchmarks.hierarchies            all of them
-    python -m benchmarks.hierarchies rats       some of eight_schools, rats, seeds, radon and irt
+    python -m benchmarks.hierarchies rats       some of eight_schools, rats, seeds, radon, irt and pima
 
 Prints the bound of the log evidence of both beliefs in nats, by 2,000 draws and with its standard error; the distance
 of the means of coefficients from NUTS's in its standard deviations, and the ratio of the standard deviations. Seconds
-are those of steps, without compilation. The data are `posteriordb/data_only` below the folder `LAMU_DATA`.
+are those of steps, without compilation. The data are `posteriordb/data_only` and
+`rdatasets/pima_tr.csv` below the folder `LAMU_DATA`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ def irt(person: Any, item: Any, y: Any) -> None:
         numpyro.sample("y", dist.Bernoulli(logits=ability[person] + easy[item]), obs=y)
 
 
+def pima(x: Any, y: Any) -> None:
+    tau = numpyro.sample("tau", dist.Gamma(1.0, 0.5))
+    intercept = numpyro.sample("intercept", dist.Normal(0.0, 3.0))
+    w = normal("w", "columns", x.shape[1], 0.0, tau)
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w + intercept), obs=y)
+
+
 def read(name: str) -> dict[str, Any]:
     held = json.loads((Path(os.environ["LAMU_DATA"]) / "posteriordb" / "data_only" / f"{name}.json").read_text())
     return {key: np.asarray(value) for key, value in held.get("data", held).items()}
@@ -101,6 +110,12 @@ def data_of(name: str) -> tuple[Callable[..., None], dict[str, Any]]:
         d = read("radon_mn")
         x = np.stack([np.ones(919), d["floor_measure"], d["log_uppm"]], axis=1).astype(float)
         return radon, {"county": d["county_idx"] - 1, "x": x, "y": d["log_radon"].astype(float)}
+    if name == "pima":
+        table = np.genfromtxt(
+            Path(os.environ["LAMU_DATA"]) / "rdatasets" / "pima_tr.csv", delimiter=",", skip_header=1, dtype=str
+        )
+        x = table[:, :-1].astype(float)
+        return pima, {"x": (x - x.mean(0)) / x.std(0), "y": (np.char.strip(table[:, -1], '"') == "Yes").astype(int)}
     answers = read("irt_2pl")["y"]  # [items, persons]
     item, person = np.indices(answers.shape)
     return irt, {"person": person.ravel(), "item": item.ravel(), "y": answers.ravel().astype(int)}
@@ -149,7 +164,7 @@ def contest(name: str) -> None:
     chain = MCMC(NUTS(program), num_warmup=500, num_samples=DRAWS, progress_bar=False)
     chain.run(key, **data)
     theirs = chain.get_samples()
-    for site in ("mu", *sorted({"tau", "scale"} & set(theirs))):
+    for site in (name for name in ("mu", "intercept", "w", "tau", "scale") if name in theirs):
         a, b = np.asarray(ours[site]), np.asarray(theirs[site])
         away = (a.mean(0) - b.mean(0)) / b.std(0)
         ratio = a.std(0) / b.std(0)
@@ -158,7 +173,7 @@ def contest(name: str) -> None:
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
-    for name in sys.argv[1:] or ("eight_schools", "rats", "seeds", "radon", "irt"):
+    for name in sys.argv[1:] or ("eight_schools", "rats", "seeds", "radon", "irt", "pima"):
         contest(name)
 
 

@@ -44,6 +44,8 @@ print("start   weights          bound (nats)   sweeps that raised it")
 for seed in range(5):
     fit = lamu.fit(lamu.Graph(mixture), {"y": y}, lamu.algorithms.vmp(), seed=seed)
     weight = np.sort(np.asarray(fit.posterior.mean["network"]["weight"]))[::-1]
+    np.testing.assert_allclose(weight[:2], [0.643, 0.357], atol=5e-4)
+    np.testing.assert_allclose(float(fit.posterior.evidence), -443.298, atol=1e-3)
     raised = int(np.sum(np.diff(fit.history["loss"]) < 0))
     print(f"{seed:5}   {weight[0]:.3f}  {weight[1]:.3f}     {float(fit.posterior.evidence):10.3f}   {raised:8}")
 

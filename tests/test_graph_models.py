@@ -77,6 +77,31 @@ def test_probabilities_of_a_stick_sum_to_one() -> None:
         graphs.StickBreaking(graphs.Program().sample("w", Dirichlet(jnp.ones(3))))
 
 
+def test_em_keeps_the_best_of_its_restarts() -> None:
+    """Three starts side by side end where each ends alone, and the posterior is the one of the largest density."""
+    graph = graphs.models.GaussianMixture(K, 2, 1.0, covariance="diagonal")
+    batch, objective, algorithm = graph.read({"y": POINTS}).full(), Objective(graph, len(POINTS)), lamu.algorithms.em
+    several = algorithm(restarts=3).init(jax.random.key(0), objective, batch)
+    step = jax.jit(algorithm(restarts=3).step)
+    for _ in range(4):
+        several, info = step(jax.random.key(1), several, batch, objective)
+    assert len(set(np.round(several.log_density, 6).tolist())) > 1  # so that there is a choice
+    best = int(np.argmax(several.log_density))
+    np.testing.assert_allclose(info.loss, -several.log_density[best] / len(POINTS), rtol=1e-9)
+    found = algorithm(restarts=3).posterior(jax.random.key(2), several, objective, None, None).belief.mean["network"]
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(several.theta), strict=True):
+        np.testing.assert_array_equal(one, other[best])
+    first = jax.tree.map(lambda leaf: leaf[:1], algorithm(restarts=3).init(jax.random.key(0), objective, batch))
+    for _ in range(4):
+        first, _ = jax.jit(algorithm().step)(jax.random.key(1), first, batch, objective)
+    np.testing.assert_allclose(first.log_density[0], several.log_density[0], rtol=1e-10)
+
+
+def alone(theta: dict) -> dict:
+    """A point as the only start."""
+    return jax.tree.map(lambda leaf: leaf[None], theta)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_em_with_diagonals_is_scikit_learns_iterate_for_iterate() -> None:
     def program(m) -> None:
@@ -93,10 +118,10 @@ def test_em_with_diagonals_is_scikit_learns_iterate_for_iterate() -> None:
     }
     start = {"precisions_init": np.ones((K, 2)), "means_init": means, "weights_init": np.full(K, 1 / K)}
     other = GaussianMixture(K, covariance_type="diag", max_iter=1, tol=0.0, reg_covar=0.0, **start).fit(POINTS)
-    state = one_step(lamu.Graph(program), lamu.algorithms.em(), {"y": POINTS}, theta=theta)
-    np.testing.assert_allclose(state.theta["weight"], other.weights_, rtol=1e-9)
-    np.testing.assert_allclose(state.theta["part"]["mean"], other.means_, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(state.theta["part"]["precision"], other.precisions_, rtol=1e-8, atol=1e-9)
+    state = one_step(lamu.Graph(program), lamu.algorithms.em(), {"y": POINTS}, theta=alone(theta))
+    np.testing.assert_allclose(state.theta["weight"][0], other.weights_, rtol=1e-9)
+    np.testing.assert_allclose(state.theta["part"]["mean"][0], other.means_, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(state.theta["part"]["precision"][0], other.precisions_, rtol=1e-8, atol=1e-9)
 
 
 def test_a_tied_covariance_ends_where_scikit_learn_ends() -> None:
@@ -115,14 +140,14 @@ def test_a_tied_covariance_ends_where_scikit_learn_ends() -> None:
     start = {"precisions_init": np.eye(2), "means_init": means, "weights_init": np.full(K, 1 / K)}
     other = GaussianMixture(K, covariance_type="tied", max_iter=500, tol=1e-14, reg_covar=0.0, **start).fit(POINTS)
     graph, algorithm = lamu.Graph(program), lamu.algorithms.em(tolerance=0.0)
-    state = one_step(graph, algorithm, {"y": POINTS}, theta=theta, log_density=jnp.asarray(-jnp.inf))
+    state = one_step(graph, algorithm, {"y": POINTS}, theta=alone(theta), log_density=jnp.full(1, -jnp.inf))
     step = jax.jit(algorithm.step)
     batch, objective = graph.read({"y": POINTS}).full(), Objective(graph, len(POINTS))
     for _ in range(100):
         state, _ = step(jax.random.key(1), state, batch, objective)
-    np.testing.assert_allclose(state.theta["weight"], other.weights_, rtol=1e-6)
-    np.testing.assert_allclose(state.theta["mean"], other.means_, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(state.theta["precision"], other.precisions_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state.theta["weight"][0], other.weights_, rtol=1e-6)
+    np.testing.assert_allclose(state.theta["mean"][0], other.means_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state.theta["precision"][0], other.precisions_, rtol=1e-5, atol=1e-6)
 
 
 def test_a_quadratic_bound_touches_the_logistic_density() -> None:

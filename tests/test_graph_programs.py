@@ -11,7 +11,7 @@ from scipy import stats
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, MultivariateNormal, Wishart
-from lamu.graphs.expressions import Constant, Environment, Indexed
+from lamu.graphs.expressions import Constant, Environment, Indexed, Variable
 from lamu.graphs.joint import log_joint
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import KINDS, kind_of
@@ -36,6 +36,7 @@ SPD = V @ V.T + np.eye(2)
         ),
         (graphs.Gamma(2.0, 3.0), X**2, stats.gamma(2.0, scale=1 / 3).logpdf(X**2).sum()),
         (graphs.InverseGamma(2.0, 3.0), X**2, stats.invgamma(2.0, scale=3.0).logpdf(X**2).sum()),
+        (graphs.Beta(2.0, 3.0), X**2 / 9, stats.beta(2.0, 3.0).logpdf(X**2 / 9).sum()),
         (graphs.Dirichlet(jnp.array([2.0, 3.0])), np.array([0.3, 0.7]), stats.dirichlet([2.0, 3.0]).logpdf([0.3, 0.7])),
         (graphs.Bernoulli(0.3), np.array([1, 0, 1]), 2 * np.log(0.3) + np.log(0.7)),
         (graphs.Poisson(2.5), np.array([0, 3]), stats.poisson(2.5).logpmf([0, 3]).sum()),
@@ -118,6 +119,9 @@ def test_what_a_program_refuses() -> None:
         (lambda: m.data("x"), ValueError, "'x' belongs to a row"),
         (lambda: graphs.Normal(rate, precision=1.0), TypeError, "the mean of Normal is rate, positive numbers"),
         (lambda: graphs.Normal(0.0, precision=weight), TypeError, "precision of Normal is weight, probabilities"),
+        (lambda: graphs.Normal(0.0, precision=weight), TypeError, "a likelihood of outputs .*cvi.*LogDensity for nuts"),
+        (lambda: graphs.Beta(rate, 1.0), TypeError, "the a of Beta is rate, in which it has no closed form"),
+        (lambda: graphs.Beta(1.0, -2.0), ValueError, "the b of Beta is -2; give positive"),
         (lambda: graphs.Normal(0.0, precision=-1.0), ValueError, "precision of Normal is -1; give positive"),
         (lambda: graphs.Normal(0.0), TypeError, "needs a precision or a scale"),
         (lambda: graphs.Poisson(weight), TypeError, "rate of Poisson is weight"),
@@ -135,10 +139,131 @@ def test_what_a_program_refuses() -> None:
             graphs.Poisson(rate[z])
         with pytest.raises(TypeError, match=r"give it a factor, for instance graphs.Gamma"):
             m.sample("own", Gamma(1.0, 1.0))
+        with pytest.raises(TypeError, match=r"for instance graphs.Beta"):
+            m.sample("own", Beta(1.0, 1.0))
+        with pytest.raises(TypeError, match=r"no factor of a row is a Wishart, so sample it before"):
+            m.sample("own", Wishart(3.0, jnp.eye(2)))
     with pytest.raises(ValueError, match="'late' belongs to all rows and depends on z"):
         m.sample("late", graphs.Categorical(picked_by(z)))
     with pytest.raises(ValueError, match="the program has no rows"):
         lamu.Graph(lambda m: m.sample("rate", Gamma(1.0, 1.0)))
+
+
+def test_a_factor_each_of_a_family_that_a_row_can_have() -> None:
+    from lamu.graphs.program import _FACTORS
+
+    assert all(hasattr(graphs, factor) for factor in _FACTORS.values())
+    assert all(hasattr(lamu.families, family) for family in _FACTORS)
+
+
+def test_variables_come_from_the_program_and_before_what_depends_on_them() -> None:
+    foreign = graphs.Program()
+    other, like = foreign.sample("other", graphs.Normal(0.0, precision=1.0)), Gamma(1.0, 1.0)
+    up = foreign.network("up", lamu.networks.Linear(), 1)
+    m = graphs.Program()
+    m.sample("rate", like, plate=3)
+    with m.rows():
+        for mean in (Variable("b", "Numbers", ()), other, 2.0 * other[...], Variable("rate", "Numbers", ())):
+            name = next(iter(mean.names))
+            with pytest.raises(ValueError, match=f"'a' depends on '{name}', which this program has not sampled before"):
+                m.sample("a", graphs.Normal(mean, precision=1.0))
+        with pytest.raises(ValueError, match="'a' depends on the network 'up' of another program"):
+            m.sample("a", graphs.Normal(up(m.data("x")), precision=1.0))
+
+
+def test_names_of_what_the_data_say_of_a_row_are_no_variables() -> None:
+    """`weight` would be observed, and weigh the rows, at once."""
+    for name in ("weight", "mask"):
+        for take in (lambda m, n: m.sample(n, graphs.Normal(0.0, precision=1.0)), lambda m, n: m.data(n)):
+            m = graphs.Program()
+            with (
+                m.rows(),
+                pytest.raises(ValueError, match=f"the name '{name}' in the data says how much each row counts"),
+            ):
+                take(m, name)
+
+
+def picking(m) -> None:
+    b = m.sample("b", graphs.Normal(0.0, precision=1.0), plate=3)
+    with m.rows():
+        m.sample("y", graphs.Normal(b[m.data("g")], precision=1.0))
+
+
+@pytest.mark.parametrize("wrong", [7, 3, -1, 0.5])
+def test_an_index_beyond_a_plate_is_refused(wrong: float) -> None:
+    data = {"g": np.array([0, 1, wrong]), "y": np.zeros(3)}
+    with pytest.raises(
+        ValueError, match=f"g is {wrong:g} in row 2, and b has 3 members; give whole numbers from 0 to 2"
+    ):
+        lamu.Graph(picking).read(data)
+    assert lamu.Graph(picking).read({"g": np.array([0.0, 1.0, 2.0]), "y": np.zeros(3)}).count == 3
+
+
+def test_a_row_beyond_a_matrix_and_one_of_several_indices_are_refused() -> None:
+    with pytest.raises(ValueError, match="row is 9 in row 1, and u has 2 members"):
+        graphs.models.MatrixFactorisation(2, 2, 1).read({"row": [0, 9], "column": [0, 1], "y": [1.0, 2.0]})
+
+    def program(m) -> None:
+        b = m.sample("b", graphs.Normal(0.0, precision=1.0), plate=3)
+        with m.rows():
+            g = m.data("g")
+            m.sample("y", graphs.Normal(b[g[0]] + 1.0, precision=1.0))
+
+    with pytest.raises(ValueError, match="an index is 4 in row 1, and b has 3 members"):
+        lamu.Graph(program).read({"g": np.array([[0, 9], [4, 0]]), "y": np.zeros(2)})
+
+
+def series(m) -> None:
+    start = m.sample("start", Dirichlet(jnp.ones(2)))
+    table = m.sample("table", Dirichlet(jnp.ones(2)), plate=2)
+    with m.rows():
+        m.sample("z", graphs.Markov(3, start, table))
+        m.sample("p", graphs.Dirichlet(jnp.ones(3)))
+        m.sample("v", graphs.Beta(1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"z": [[0, 1, 5]]}, "z is 5 in a row; it has 2 categories"),
+        ({"z": [[0, 1, 0.5]]}, "z is 0.5 in a row"),
+        ({"z": [[0, 1]]}, "z has the shape \\(1, 2\\), and the program makes \\(3,\\) of a row"),
+        ({"p": [[0.5, 0.5, 0.5]]}, "p sums to 1.5 in a row; divide"),
+        ({"p": [[1.5, 0.0, -0.5]]}, "p is 0 in a row; give probabilities above zero"),
+        ({"v": [1.0]}, "v is 1 in a row; give probabilities between 0 and 1"),
+    ],
+)
+def test_values_of_series_and_shares_are_checked(data, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        lamu.Graph(series).read(data)
+
+
+def test_an_observed_series_has_the_probability_of_its_steps() -> None:
+    z, start, table = np.array([[0, 1, 1], [0, 0, 1]]), np.array([0.9, 0.1]), np.array([[0.7, 0.3], [0.2, 0.8]])
+    graph = lamu.Graph(series)
+    theta = {"start": jnp.asarray(start), "table": jnp.asarray(table)}
+    found = graph.row_bounds(
+        graph.values(theta), graph.read({"z": z, "v": [0.5, 0.5], "p": [[0.2, 0.2, 0.6]] * 2}).full()
+    )
+    expected = np.log([0.9 * 0.3 * 0.8, 0.9 * 0.7 * 0.3]) + stats.dirichlet(np.ones(3)).logpdf([0.2, 0.2, 0.6])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_chance_of_a_row_leaves_in_closed_form() -> None:
+    """Beta and Bernoulli: the beta-binomial's marginal, and the belief about each row's chance."""
+
+    def program(m) -> None:
+        with m.rows():
+            p = m.sample("p", graphs.Beta(2.0, 3.0))
+            m.sample("y", graphs.Bernoulli(p), plate=4)
+
+    y = np.array([[1, 1, 0, 1], [0, 0, 0, 0]])
+    graph, counts = lamu.Graph(program), y.sum(1)
+    found = graph.row_bounds({}, graph.read({"y": y}).full())
+    expected = stats.betabinom(4, 2.0, 3.0).logpmf(counts) - np.log([4.0, 1.0])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    natural = graph.row_latents({}, graph.read({"y": y}).full().y)["p"].belief()
+    np.testing.assert_allclose(natural.mean, (2.0 + counts) / 9.0, rtol=1e-9)
 
 
 def test_one_category_picks_no_two_arguments() -> None:
@@ -209,6 +334,10 @@ def test_names_of_latents() -> None:
             lamu.algorithms.vmp(),
             steps=1,
         )
-    for wrong in (lambda: lamu.algorithms.vmp(restarts=0), lambda: lamu.algorithms.em(-1.0)):
+    for wrong in (
+        lambda: lamu.algorithms.vmp(restarts=0),
+        lambda: lamu.algorithms.em(-1.0),
+        lambda: lamu.algorithms.em(restarts=0),
+    ):
         with pytest.raises(ValueError, match=r"restarts=0|tolerance=-1.0"):
             wrong()

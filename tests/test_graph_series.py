@@ -17,6 +17,7 @@ from lamu.families import Dirichlet, Gamma, NormalGamma
 
 RANDOM = np.random.default_rng(4)
 A, Q, R = np.array([[1.0, 0.5], [0.0, 0.9]]), np.diag([2.0, 3.0]), 4.0  # Q and R are precisions
+RATES = graphs.expressions.Constant(jnp.array([0.5, 3.0]))
 C, FIRST = np.array([1.0, 0.3]), 0.5
 
 
@@ -61,6 +62,40 @@ def test_a_chain_is_kalmans_filter_and_its_gradient_the_smoother(holes: float) -
         log, smoothed = filtered(y[row])
         np.testing.assert_allclose(found[row], log, atol=1e-8)
         np.testing.assert_allclose(means[row], smoothed, atol=1e-8)
+
+
+def test_associative_scans_are_the_same_series() -> None:
+    """Bounds, messages and latents of both, with holes, and that the scan has log₂ T rounds: no loop over times."""
+    T, start = 9, jnp.array([0.3, 0.7])
+    y = RANDOM.normal(size=(2, T))
+    y[0, 3] = np.nan
+
+    def program(scan):
+        def series(m) -> None:
+            noise = m.sample("noise", Gamma(1.0, 1.0))
+            table = m.sample("table", Dirichlet(jnp.ones(2)), plate=2)
+            with m.rows():
+                x = m.sample("x", graphs.GaussianChain(T, A, Q, first_precision=FIRST, scan=scan))
+                z = m.sample("z", graphs.Markov(T, start, table, scan=scan))
+                m.sample("y", graphs.Normal(x @ C, precision=noise))
+                m.sample("n", graphs.Poisson(RATES[z]))
+
+        return lamu.Graph(series)
+
+    found = {}
+    for scan in ("sequential", "associative"):
+        graph = program(scan)
+        batch = graph.read({"y": y, "n": np.tile(np.arange(T) % 4, (2, 1))}).full()
+        theta = graph.values({"noise": jnp.array(1.3), "table": jnp.array([[0.9, 0.1], [0.4, 0.6]])})
+        F = lambda s, graph=graph, batch=batch: jnp.sum(graph.row_bounds(s, batch))
+        loops = str(jax.make_jaxpr(F)(theta)).count("scan[")
+        assert (loops == 0) == (scan == "associative")
+        found[scan] = jax.jit(jax.value_and_grad(F))(theta)
+    for one, other in zip(*(jax.tree.leaves(part) for part in found.values()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    for make in (lambda: graphs.GaussianChain(3, A, Q, scan="both"), lambda: graphs.Markov(3, start, A, scan="both")):
+        with pytest.raises(ValueError, match='scan=\'both\' is not known; give "sequential" or "associative"'):
+            make()
 
 
 def test_hidden_categories_are_summed_over_all_series() -> None:

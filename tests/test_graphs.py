@@ -94,14 +94,14 @@ def test_em_is_scikit_learns_iterate_for_iterate() -> None:
         "weight": jnp.full(K, 1 / K),
         "part": {"mean": jnp.asarray(means), "precision": jnp.stack([jnp.eye(2)] * K)},
     }
-    state = replace(state, theta=theta)
+    state = replace(state, theta=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], theta))
     step = jax.jit(algorithm.step)
     for iteration in range(1, 5):
         state, _ = step(jax.random.key(1), state, BATCH, objective)
         other = GaussianMixture(K, max_iter=iteration, tol=0.0, reg_covar=0.0, random_state=0, **start).fit(POINTS)
-        np.testing.assert_allclose(state.theta["weight"], other.weights_, rtol=1e-9)
-        np.testing.assert_allclose(state.theta["part"]["mean"], other.means_, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(state.theta["part"]["precision"], other.precisions_, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(state.theta["weight"][0], other.weights_, rtol=1e-9)
+        np.testing.assert_allclose(state.theta["part"]["mean"][0], other.means_, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(state.theta["part"]["precision"][0], other.precisions_, rtol=1e-8, atol=1e-9)
 
 
 def test_at_a_point_the_latents_are_summed_out() -> None:
@@ -421,3 +421,30 @@ def test_no_temperature_divides_the_jacobian_of_a_graph(temperature: float, powe
     np.testing.assert_allclose(change, expected, rtol=1e-9)
     whole = [target.log_prior(at) + jnp.sum(target.rows(at, jnp.arange(3))) for at in points]
     np.testing.assert_allclose(whole[1] - whole[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("empty", ["row", "column"])
+def test_what_nobody_saw_of_a_row_or_a_column_changes_nothing_else(empty: str) -> None:
+    """Rows without any entry leave the bound of the others; a column without any leaves its variables at the prior."""
+
+    def factors(m) -> None:
+        noise = m.sample("noise", Gamma(2.0, 1.0), plate=3)
+        W = m.sample("W", MultivariateNormal(jnp.zeros(1), jnp.eye(1)), plate=3)
+        with m.rows():
+            z = m.sample("z", graphs.MultivariateNormal(jnp.zeros(1), jnp.eye(1)))
+            m.sample("y", graphs.Normal(W @ z, precision=noise))
+
+    graph, y = lamu.Graph(factors), np.random.default_rng(0).normal(size=(8, 3))
+    y[(4 if empty == "row" else slice(None)), (slice(None) if empty == "row" else 1)] = np.nan
+    fit = lamu.fit(graph, {"y": y}, lamu.algorithms.vmp(), steps=5).posterior
+    beliefs = fit.belief.factors["network"].factors
+    if empty == "row":
+        np.testing.assert_allclose(fit.local({"y": y})["z"].mean[4], 0.0, atol=1e-7)
+        rows = graph.row_bounds(graph.moments(beliefs), graph.read({"y": y}).full())
+        np.testing.assert_allclose(rows[4], 0.0, atol=1e-6)
+    else:
+        np.testing.assert_allclose([beliefs["noise"].shape[1], beliefs["noise"].rate[1]], [2.0, 1.0], rtol=1e-6)
+        np.testing.assert_allclose([beliefs["W"].mean[1, 0], beliefs["W"].precision[1, 0, 0]], [0.0, 1.0], atol=1e-6)
+    predicted = fit.predict({"y": y})
+    assert np.all(np.isfinite(predicted.mean))
+    assert np.all(np.asarray(predicted.std)[np.isnan(y)] > 0.5)

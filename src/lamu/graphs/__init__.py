@@ -7,6 +7,7 @@ their prior; a row's own have one of the factors here. `lamu.Graph(program)` is 
 from lamu.graphs import models
 from lamu.graphs.bernoulli import Bernoulli
 from lamu.graphs.bernoulli_logits import BernoulliLogits
+from lamu.graphs.beta import Beta
 from lamu.graphs.categorical import Categorical
 from lamu.graphs.circuit import Circuit
 from lamu.graphs.dirichlet import Dirichlet
@@ -32,6 +33,7 @@ __all__ = [
     "AtMean",
     "Bernoulli",
     "BernoulliLogits",
+    "Beta",
     "Categorical",
     "Circuit",
     "Coordinate",

@@ -88,11 +88,27 @@ class CategoricalFactor(Factor):
         """Raises a ValueError for numbers that are no category."""
         shape = self.shape
         assert shape is not None
-        count = shape[-1]
-        bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
-        if bad.any():
-            first = value[bad][0]
-            raise ValueError(
-                f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}, and NaN "
-                "where it is unknown"
-            )
+        refuse_other_than_categories(name, value, observed, shape[-1])
+
+
+def refuse_other_than_categories(name: str, value: np.ndarray, observed: np.ndarray, count: int) -> None:
+    """Raises a ValueError for numbers that are no category.
+
+    Args:
+        name: what the variable is called.
+        value: `[N, ...]`.
+        observed: whether each entry is there.
+        count: how many categories there are.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.graphs.categorical import refuse_other_than_categories
+        >>> refuse_other_than_categories("z", np.array([0, 2]), np.array([True, True]), 3)
+    """
+    bad = observed & ((value < 0) | (value != np.floor(value)) | (value >= count))
+    if bad.any():
+        first = value[bad][0]
+        raise ValueError(
+            f"{name} is {first:g} in a row; it has {count} categories, numbered from 0 to {count - 1}, and NaN "
+            "where it is unknown"
+        )

@@ -75,3 +75,13 @@ class DirichletFactor(Factor):
         alpha = self.concentration
         constant = gammaln(jnp.sum(alpha, axis=-1)) - jnp.sum(gammaln(alpha), axis=-1)
         return jnp.sum(constant) + jnp.sum((alpha - 1.0) * x.log)
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for numbers that are not positive, or do not sum to one."""
+        bad = observed & ~(value > 0)
+        if bad.any():
+            raise ValueError(f"{name} is {value[bad][0]:g} in a row; give probabilities above zero")
+        sums = np.sum(value, axis=-1)
+        wrong = np.all(observed, axis=-1) & (np.abs(sums - 1.0) > 1e-5)
+        if wrong.any():
+            raise ValueError(f"{name} sums to {sums[wrong][0]:g} in a row; divide each row by its sum")

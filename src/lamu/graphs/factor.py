@@ -150,7 +150,8 @@ def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
         words = made.kinds()[0].words if made.kinds() else "a sum or a product"
         raise TypeError(
             f"{of} is {', '.join(sorted(made.names))}, {words}, and a closed form needs {kind.words} there; change "
-            "that variable's prior, or write the density as lamu.LogDensity and fit it with nuts()"
+            "that variable's prior, or the factor for a likelihood of outputs (graphs.Potential), or write the program "
+            "in NumPyro for cvi(), or as lamu.LogDensity for nuts()"
         )
     return made
 

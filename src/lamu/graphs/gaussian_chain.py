@@ -10,7 +10,8 @@ import numpy as np
 
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
-from lamu.graphs.statistics import Positive, Precisions, Series
+from lamu.graphs.scans import associative
+from lamu.graphs.statistics import ParallelSeries, Positive, Precisions, Series
 from lamu.record import record, static
 from lamu.typing import Array
 
@@ -18,7 +19,12 @@ __all__ = ["GaussianChain", "GaussianChainFactor"]
 
 
 def GaussianChain(
-    steps: int, transition: Any, precision: Any, first_mean: Any = 0.0, first_precision: Any = 1e-6
+    steps: int,
+    transition: Any,
+    precision: Any,
+    first_mean: Any = 0.0,
+    first_precision: Any = 1e-6,
+    scan: str = "sequential",
 ) -> GaussianChainFactor:
     r"""Returns the factor of a series of T vectors, as one variable.
 
@@ -34,10 +40,12 @@ def GaussianChain(
             variable with a `Wishart` belief.
         first_mean: m₁, a number or `[d]`.
         first_precision: P₁, a number: small for a diffuse start.
+        scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of several times the work, for
+            accelerators (Särkkä & García-Fernández, 2021).
 
     Raises:
         TypeError: for an argument without a closed form.
-        ValueError: for fewer than two steps, or a transition that is no square matrix.
+        ValueError: for fewer than two steps, a transition that is no square matrix, or another scan.
 
     Source: Kalman (1960); Rauch, Tung & Striebel (1965); Durbin & Koopman (2012), section 4.3.
 
@@ -50,6 +58,7 @@ def GaussianChain(
     A = np.asarray(transition, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
         raise ValueError(f"the transition has the shape {A.shape}; give a square matrix [d, d]")
+    is_associative = associative(scan)
     if steps < 2:
         raise ValueError(f"steps={steps!r} make no series; give at least two")
     if not np.all(np.asarray(first_precision) > 0):
@@ -66,6 +75,7 @@ def GaussianChain(
         jnp.asarray(first_precision, floating),
         steps,
         is_matrix,
+        is_associative,
     )
 
 
@@ -80,6 +90,7 @@ class GaussianChainFactor(Factor):
         first_precision: P₁.
         steps: T.
         is_matrix: whether Q is a matrix, and not a diagonal.
+        is_associative: whether the recursions are associative scans.
     """
 
     transition: Any
@@ -88,9 +99,14 @@ class GaussianChainFactor(Factor):
     first_precision: Any
     steps: int = static()
     is_matrix: bool = static()
+    is_associative: bool = static(default=False)
 
-    kind = Series
     misses = False
+
+    @property
+    def kind(self) -> type[Series]:
+        """The statistics of a chain."""
+        return ParallelSeries if self.is_associative else Series
 
     @property
     def arguments(self) -> dict[str, Expression]:

@@ -26,6 +26,7 @@ from lamu.graphs.empty import empty_components
 from lamu.graphs.graph_prior import GraphPrior, supports
 from lamu.graphs.joint import Row
 from lamu.graphs.messages import GraphMessages
+from lamu.graphs.methods import table
 from lamu.graphs.network import NetworkSite
 from lamu.graphs.parameters import first_parameters, likelihoods_of
 from lamu.graphs.prior import Known
@@ -268,6 +269,26 @@ class Graph(GraphMessages):
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
         return local_beliefs(self, belief, rows, samples, key)
+
+    def table(self, observed: Any = None) -> str:
+        """Returns each variable with its family, the factors that it is in, the verdict, and the method.
+
+        A variable is conjugate where all its factors are affine in its statistics; then its message is exact. Else
+        `ncvmp` and `svi` take it by quadrature, or only gradients learn it.
+
+        Args:
+            observed: the names of the data, or the data; where None, those variables of a row that no other depends on.
+
+        Examples:
+            >>> from lamu.graphs import models
+            >>> print(models.LatentClass(3, (2,)).table())
+            variable  of        family       factors     verdict    method
+            weight    all rows  Dirichlet    weight, z   conjugate  exact message
+            table0    all rows  Dirichlet    table0, y0  conjugate  exact message
+            z         a row     Categorical  z, y0       conjugate  summed out
+            y0        a row     Categorical  y0                     observed
+        """
+        return table(self, observed)
 
     def remarks(self, belief: Any, temperature: Any = 1.0) -> tuple[str, ...]:
         """Returns which components of a mixture hold less than one row, in words."""

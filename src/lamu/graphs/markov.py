@@ -6,17 +6,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lamu.graphs.categorical import refuse_other_than_categories
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument
-from lamu.graphs.statistics import Simplex, States
+from lamu.graphs.scans import associative
+from lamu.graphs.statistics import ParallelStates, Simplex, States
 from lamu.record import record, static
 from lamu.typing import Array
 
 __all__ = ["Markov", "MarkovFactor"]
 
 
-def Markov(steps: int, initial: Any, transition: Any) -> MarkovFactor:
+def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") -> MarkovFactor:
     r"""Returns the factor of a series of T categories, as one variable.
 
     \[ \log p(z) = E\log\pi_{z_1} + \sum_{t<T} E\log P_{z_t z_{t+1}} \]
@@ -29,10 +32,12 @@ def Markov(steps: int, initial: Any, transition: Any) -> MarkovFactor:
         initial: π `[K]`, probabilities, or a variable with a `Dirichlet` belief.
         transition: P `[K, K]`, probabilities of the next category given the one before, or a plate of variables with a
             `Dirichlet` belief.
+        scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of K times the work, for
+            accelerators (Hassan, Särkkä & García-Fernández, 2021).
 
     Raises:
         TypeError: for an argument without a closed form.
-        ValueError: for fewer than two steps, or shapes that do not fit.
+        ValueError: for fewer than two steps, shapes that do not fit, or another scan.
 
     Source: Rabiner (1989), section III; Beal (2003), section 3.4.
 
@@ -48,7 +53,7 @@ def Markov(steps: int, initial: Any, transition: Any) -> MarkovFactor:
     then = argument(transition, Simplex, "the transition of Markov")
     if first.shape is not None and then.shape is not None and then.shape != (*first.shape, *first.shape):
         raise ValueError(f"initial has the shape {first.shape} and transition {then.shape}; give [K] and [K, K]")
-    return MarkovFactor(first, then, steps)
+    return MarkovFactor(first, then, steps, associative(scan))
 
 
 @record
@@ -59,14 +64,20 @@ class MarkovFactor(Factor):
         initial: π.
         transition: P.
         steps: T.
+        is_associative: whether the recursions are associative scans.
     """
 
     initial: Any
     transition: Any
     steps: int = static()
+    is_associative: bool = static(default=False)
 
-    kind = States
     misses = False
+
+    @property
+    def kind(self) -> type[States]:
+        """The statistics of a series."""
+        return ParallelStates if self.is_associative else States
 
     @property
     def arguments(self) -> dict[str, Expression]:
@@ -86,4 +97,9 @@ class MarkovFactor(Factor):
     def statistics(self, value: Any) -> States:
         """Returns one-hot vectors of whole numbers, and their pairs."""
         assert self.shape is not None
-        return States.of(jax.nn.one_hot(value, self.shape[-1], dtype=jnp.result_type(float)))
+        return self.kind.of(jax.nn.one_hot(value, self.shape[-1], dtype=jnp.result_type(float)))
+
+    def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
+        """Raises a ValueError for numbers that are no category."""
+        assert self.shape is not None
+        refuse_other_than_categories(name, value, observed, self.shape[-1])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.families import ExponentialFamily, MultivariateNormal
@@ -28,6 +29,19 @@ __all__ = ["Program", "Site", "written"]
 
 # At `params["network"]` and beside it: what encoders learn, and dispersions.
 _RESERVED = ("local", "likelihood")
+_OF_ROWS = ("weight", "mask")  # in the data, where they say how much each row counts
+# The factor of a row's own variable, by the family of what all rows share.
+_FACTORS = {
+    "Beta": "Beta",
+    "Categorical": "Categorical",
+    "Dirichlet": "Dirichlet",
+    "Gamma": "Gamma",
+    "Gaussian": "Normal",
+    "GaussianChain": "GaussianChain",
+    "InverseGamma": "InverseGamma",
+    "MarkovChain": "Markov",
+    "MultivariateNormal": "MultivariateNormal",
+}
 
 
 @record
@@ -117,7 +131,7 @@ class Program:
             if self._in_rows:
                 raise TypeError(
                     f"{name!r} is a variable of every row with a belief of lamu.families, which all rows share; "
-                    f"give it a factor, for instance graphs.{type(distribution).__name__}"
+                    f"{_instead(type(distribution).__name__)}"
                 )
             distribution = Known(distribution).repeated(axes)
         elif isinstance(distribution, LikelihoodOf):
@@ -132,11 +146,13 @@ class Program:
                 f"{name!r} is sampled from {distribution!r}; give a belief of lamu.families, a factor of lamu.graphs, "
                 "or a likelihood of outputs, for instance Bernoulli()(decode(z))"
             )
+        self._require_sampled(name, distribution)
         _require_independent(name, distribution)
         site = Site(name, distribution, axes, self._in_rows)
         self._require_in_order(site)
+        variable = Variable(name, site.kind.__name__, site.shape)
         self._sites.append(site)
-        return Variable(name, site.kind.__name__, site.shape)
+        return variable
 
     def network(self, name: str, network: Any, outputs: int | tuple[int, ...]) -> NetworkSite:
         """Returns a network to call with variables, inputs of rows, and other expressions.
@@ -183,6 +199,7 @@ class Program:
             raise ValueError(f"the input {name!r} belongs to a row; ask for it inside `with m.rows():`")
         if name in {site.name for site in self._sites}:
             raise ValueError(f"the name {name!r} is taken by a variable; name inputs otherwise")
+        _refuse_of_rows(name)
         if name not in self._inputs:
             self._inputs.append(name)
         return Input(name)
@@ -227,8 +244,26 @@ class Program:
             raise ValueError(f"the name {name!r} is taken; a program gives every variable a name of its own")
         if not name or "/" in name or "*" in name:
             raise ValueError(f"the name {name!r} cannot be part of a path; give one without / and *")
+        if self._in_rows:
+            _refuse_of_rows(name)
         if name in _RESERVED:
             raise ValueError(f"the name {name!r} has a meaning among the parameters of a graph; choose another one")
+
+    def _require_sampled(self, name: str, factor: Factor) -> None:
+        """Raises a ValueError for a variable or a network of which this program knows nothing yet."""
+        known = {site.name: (site.kind.__name__, site.shape) for site in self._sites}
+        for part in jax.tree.leaves(factor, is_leaf=lambda node: isinstance(node, Variable)):
+            if isinstance(part, Variable) and known.get(part.name) != (part.sort, part.size):
+                raise ValueError(
+                    f"{name!r} depends on {part.name!r}, which this program has not sampled before it; sample it "
+                    "first, by the same m, so that no variable depends on itself"
+                )
+        networks = {site.name for site in self._networks}
+        for call in applications(factor):
+            if call.of.name not in networks:
+                raise ValueError(
+                    f"{name!r} depends on the network {call.of.name!r} of another program; make it by m.network"
+                )
 
     def _require_in_order(self, site: Site) -> None:
         rows = {known.name for known in self._sites if known.in_rows}
@@ -238,6 +273,20 @@ class Program:
                 f"{site.name!r} belongs to all rows and depends on {', '.join(outside)}, of which every row has one; "
                 "sample it inside `with m.rows():`"
             )
+
+
+def _refuse_of_rows(name: str) -> None:
+    if name in _OF_ROWS:
+        raise ValueError(
+            f"the name {name!r} in the data says how much each row counts; give what every row has another name, for "
+            f"instance {name + '_of_row'!r}"
+        )
+
+
+def _instead(family: str) -> str:
+    if family in _FACTORS:
+        return f"give it a factor, for instance graphs.{_FACTORS[family]}"
+    return f"no factor of a row is a {family}, so sample it before `with m.rows():`, with a plate if there are several"
 
 
 def _require_independent(name: str, factor: Factor) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from lamu.data.arrays import Arrays
 from lamu.data.incomplete import Incomplete
 from lamu.data.spelling import nearest
 from lamu.data.stream import Stream
+from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.program import Site
+from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
 
 __all__ = ["read", "require_observed"]
@@ -56,7 +59,10 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
     if lacking:
         raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
     rows = Arrays.named(flat, names, missing=True)
-    return replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
+    rows = replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
+    for indexed in _by_inputs([site.factor for site in sites]):
+        _require_members(indexed, {name: rows.y[name] for name in columns})
+    return rows
 
 
 def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
@@ -103,7 +109,8 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
         raise ValueError(f"{name} is NaN in every row; leave it out, and it is latent")
     own = site.shape
     rest = value.shape[1:]
-    events = own[: len(own) - 1] if own is not None and site.kind.__name__ == "Categories" else own
+    numbered = issubclass(site.kind, Categories | States)  # data are whole numbers in the place of one-hot vectors
+    events = own[:-1] if own is not None and numbered else own
     if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
         raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]")
     if observed.all():
@@ -115,6 +122,34 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
             "entries; write independent ones with graphs.Normal, or drop the row"
         )
     return part
+
+
+def _by_inputs(node: Any) -> Iterator[Indexed]:
+    """Yields every member of a plate that an input picks, below a factor or an expression."""
+    for part in jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Indexed)):
+        if isinstance(part, Indexed):
+            yield from _by_inputs(part.of)
+            if not isinstance(part.by, Variable):
+                yield part
+
+
+def _require_members(indexed: Indexed, inputs: dict[str, Any]) -> None:
+    """Raises a ValueError for numbers that are no member: JAX would take another one in their place."""
+    if not indexed.of.shape:
+        return
+    count, by = indexed.of.shape[0], indexed.by
+    if isinstance(by, Input):
+        value, name = np.asarray(inputs[by.name]), by.name
+    else:
+        value = np.asarray(jax.vmap(lambda row: by.first(Environment({}, row)))(inputs))
+        name = "an index"
+    bad = (value < 0) | (value >= count) | (value != np.floor(value))
+    if bad.any():
+        plate = ", ".join(sorted(indexed.of.names)) or "a constant"
+        raise ValueError(
+            f"{name} is {value[bad][0]:g} in row {np.argwhere(bad)[0][0]}, and {plate} has {count} members; give whole "
+            f"numbers from 0 to {count - 1}"
+        )
 
 
 def _fields(site: Site) -> tuple[str, ...]:

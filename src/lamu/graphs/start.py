@@ -112,10 +112,10 @@ def _random_latents(key: RandomKey, row: Row, place: Any, at: Environment) -> di
                 drawn = jnp.where(jnp.any(tie < 0), (tie == 0).astype(drawn.dtype), drawn)
             latent[site.name] = Categories(drawn)
             continue
-        if site.kind is States:
+        if issubclass(site.kind, States):
             one_hot = zeros[site.name].probabilities
             drawn = jax.random.categorical(jax.random.fold_in(key, number), one_hot)
-            latent[site.name] = States.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
+            latent[site.name] = site.kind.of(jax.nn.one_hot(drawn, one_hot.shape[-1], dtype=one_hot.dtype))
             continue
         if site.kind is Simplex:
             log = zeros[site.name].log

@@ -99,11 +99,12 @@ class NaturalRule(Runnable):
     def choices(self) -> Choices:
         """The row of the table."""
         parts = (self.expectation, self.geometry, self.momentum)
+        latents = ", latents of rows at ρ = 1" if type(self.subject) is ConjugateParameters else ""
         return Choices(
             family=self.subject.family,
             expectation=type(self.expectation).__name__,
             curvature="none",
-            geometry=type(self.geometry).__name__.lower(),
+            geometry=type(self.geometry).__name__.lower() + latents,
             departures=tuple(part.departure for part in parts if part.departure),
         )
 
@@ -184,6 +185,11 @@ class NaturalRule(Runnable):
             state.belief.with_natural(state.belief.to_natural())
         except ValueError as error:
             name, taken = type(self.geometry).__name__, int(state.count)
+            if isinstance(self.subject, ConjugateParameters):
+                return (
+                    f"the belief left its domain by step {taken} ({error}), through a likelihood whose log density is "
+                    "not concave; use a smaller learning_rate, or ncvmp() on all rows, which cannot leave it"
+                )
             return (
                 f"the belief left its domain by step {taken} ({error}), where {name}() followed "
                 f"{type(self.expectation).__name__}(); use the geometry Retraction(), which cannot leave it, an "

@@ -10,6 +10,7 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import messages
+from lamu.algorithms.closed_form.restarts import checked, in_each
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.families import Point
@@ -18,7 +19,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
 from lamu.protocol import Choices, Info, Runnable, Traits
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import RandomKey
 
 __all__ = ["Em", "EmState", "em"]
@@ -26,7 +27,7 @@ __all__ = ["Em", "EmState", "em"]
 
 @record
 class EmState:
-    """The point, and where its log density stands.
+    """The point of every restart, along a leading axis, and where its log density stands.
 
     Attributes:
         theta: the shared variables by name.
@@ -52,6 +53,7 @@ class Em(Runnable):
 
     Attributes:
         tolerance: the rise of the log density at which it stops, in nats a row.
+        restarts: how many starts.
 
     Examples:
         >>> import lamu
@@ -60,6 +62,7 @@ class Em(Runnable):
     """
 
     tolerance: float
+    restarts: int = static(default=1)
 
     @property
     def traits(self) -> Traits:
@@ -72,18 +75,21 @@ class Em(Runnable):
         return Choices("point, times exact conditionals", "Exact", "none needed", "straight, ρ = 1")
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
-        """Returns the mode after one update from random latents."""
+        """Returns the mode after one update from random latents, for every restart."""
         graph = graph_of(objective.model)
         require_exact(graph, "em()")
-        beliefs = jax.jit(graph.first_beliefs)(key, batch, jnp.asarray(objective.temperature, batch.weight.dtype))
-        theta = jax.tree.map(lambda leaf: leaf, {name: belief.mean for name, belief in beliefs.items()})
-        none = jnp.asarray(-jnp.inf, batch.weight.dtype)
-        return EmState(theta, none, -none, jnp.zeros((), bool))
+        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
+        start = lambda key: {name: belief.mean for name, belief in graph.first_beliefs(key, batch, temperature).items()}
+        theta = jax.jit(jax.vmap(start))(jax.random.split(key, self.restarts))
+        none = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
+        return EmState(theta, none, -none, jnp.zeros(self.restarts, bool))
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
-        """Returns the state after one expectation and one maximisation of every group of variables."""
-        new = jax.lax.cond(state.settled, lambda s: s, lambda s: self._improved(s, batch, objective), state)
-        return new, Info(-new.log_density / objective.concentration, jnp.sqrt(2 * jnp.maximum(new.rise, 0.0)))
+        """Returns the state after one expectation and one maximisation; of restarts that have settled the same."""
+        new = in_each(state, lambda one: self._improved(one, batch, objective))
+        best = jnp.argmax(new.log_density)
+        residual = jnp.sqrt(2 * jnp.maximum(new.rise[best], 0.0))
+        return new, Info(-new.log_density[best] / objective.concentration, residual)
 
     def _improved(self, state: EmState, batch: Batch, objective: Objective) -> EmState:
         graph: Any = objective.model
@@ -101,7 +107,9 @@ class Em(Runnable):
         return EmState(theta, value, rise, rise <= least)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Any, trace: Any) -> Posterior:
-        """Returns the point θ."""
+        """Returns the point θ of the best restart."""
+        best = jnp.argmax(state.log_density)
+        state = jax.tree.map(lambda leaf: leaf[best], state)
         measured = None
         if not isinstance(state.rise, Tracer) and bool(jnp.isfinite(state.rise)):
             # The loss that a Newton step would still gain is half the square of a residual.
@@ -119,7 +127,7 @@ class Em(Runnable):
         )
 
 
-def em(tolerance: float = 1e-8) -> Em:
+def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
     r"""Expectation maximisation on a graph: its shared variables at a point θ, the latents of the rows exactly.
 
     \[ q(z_i) = p(z_i \mid x_i, \theta)^{1/T}, \qquad
@@ -134,6 +142,7 @@ def em(tolerance: float = 1e-8) -> Em:
 
     Args:
         tolerance: the rise of the log density in a step at which a run has settled, in nats a row.
+        restarts: how many random starts run side by side; the posterior is the one with the best log density.
 
     Returns:
         The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood where priors
@@ -141,7 +150,7 @@ def em(tolerance: float = 1e-8) -> Em:
 
     Raises:
         TypeError: (when it runs) for a model that is no `lamu.Graph`.
-        ValueError: for a negative tolerance.
+        ValueError: for a negative tolerance, or no restart.
 
     Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3.
 
@@ -157,6 +166,5 @@ def em(tolerance: float = 1e-8) -> Em:
         >>> round(float(posterior.mean["network"]["rate"]), 4)
         3.0
     """
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the log density to stop at, or 0")
-    return Em(tolerance)
+    checked(tolerance, restarts)
+    return Em(tolerance, restarts)

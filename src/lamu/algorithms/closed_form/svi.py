@@ -23,6 +23,9 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
     On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
     \nabla_\mu E_q[\log p]\), with the latents of the batch's rows at their best, ρ = 1. One gradient in μ a step.
 
+    Through a likelihood whose log density is not concave, such as a Student t, a step at a large ρ may end beyond the
+    positive precisions, and the run stops with that sentence: take a smaller ρ, or all rows and `ncvmp`, which cannot.
+
     Departures from the rule: none but the minibatch.
 
     Args:
@@ -35,7 +38,8 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
         The algorithm. `evidence` of its posterior is the bound over all rows, where these are in memory.
 
     Raises:
-        TypeError: (when it runs) for a model that is neither a `lamu.ConjugateModel` nor a `lamu.Graph`.
+        TypeError: (when it runs) for a model that is neither a `lamu.ConjugateModel` nor a `lamu.Graph`, or a graph's
+            likelihood that learns its dispersion.
         ValueError: for κ or τ outside their ranges.
 
     Source: Hoffman, Blei, Wang & Paisley (2013), equation 26; Khan & Rue (2021), section 5.3.

@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import bound, messages
+from lamu.algorithms.closed_form.restarts import checked, in_each
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -24,7 +25,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Vmp", "VmpState", "checked", "vmp"]
+__all__ = ["Vmp", "VmpState", "vmp"]
 
 
 @record
@@ -60,7 +61,6 @@ class Vmp(Runnable):
     Attributes:
         tolerance: the rise of the bound at which it stops, in nats a row.
         restarts: how many starts.
-        learning_rate: ρ, one for exact messages.
 
     Examples:
         >>> import lamu
@@ -70,7 +70,6 @@ class Vmp(Runnable):
 
     tolerance: float
     restarts: int = static(default=1)
-    learning_rate: float = 1.0
 
     exact: ClassVar[bool] = True  # whether every message must be
 
@@ -101,14 +100,7 @@ class Vmp(Runnable):
         kept = state.rows
         rows = batch if kept is None else kept
         state = replace(state, rows=None)
-        if self.restarts == 1:  # a condition in place of a selection, so that a settled run costs nothing
-            alone = jax.tree.map(lambda leaf: leaf[0], state)
-            one = jax.lax.cond(alone.settled, lambda s: s, lambda s: self._sweep(s, rows, objective), alone)
-            new = jax.tree.map(lambda leaf: leaf[None], one)
-        else:
-            swept = jax.vmap(lambda s: self._sweep(s, rows, objective))(state)
-            keep = lambda old, made: jnp.where(state.settled.reshape(-1, *[1] * (made.ndim - 1)), old, made)
-            new = jax.tree.map(keep, state, swept)
+        new = in_each(state, lambda one: self._sweep(one, rows, objective))
         best = jnp.argmax(new.bound)
         return replace(new, rows=kept), Info(-new.bound[best] / objective.data_size, new.residual[best])
 
@@ -122,7 +114,7 @@ class Vmp(Runnable):
             if number == 0:  # before any variable moves
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
-                new = self._moved(kinds[name], beliefs[name], natural[name]).belief()
+                new = self._moved(kinds[name], beliefs[name], natural[name])
                 moments = kinds[name].under(new)
                 squared = squared + _step(beliefs[name], new, statistics[name], moments).astype(squared.dtype)
                 beliefs = {**beliefs, name: new}
@@ -137,11 +129,9 @@ class Vmp(Runnable):
         return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, jnp.abs(value - state.bound) <= least)
 
     def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
-        """Returns λ after the step at the rate towards a message."""
-        if self.exact:
-            return natural
-        before = kind(*jax.tree.leaves(old.to_natural()))
-        return tree.add(tree.scale(before, 1.0 - self.learning_rate), natural, self.learning_rate)
+        """Returns the belief after a step towards a message: what the message says, where every one is exact."""
+        del kind, old
+        return natural.belief()
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the beliefs of the best restart, with the bound of the log evidence."""
@@ -223,16 +213,3 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
     """
     checked(tolerance, restarts)
     return Vmp(tolerance, restarts)
-
-
-def checked(tolerance: float, restarts: int) -> None:
-    """Raises a ValueError for a negative tolerance, or no restart.
-
-    Args:
-        tolerance: the rise of the bound to stop at.
-        restarts: how many starts.
-    """
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance={tolerance!r} is negative; give the rise of the bound to stop at, or 0")
-    if restarts < 1:
-        raise ValueError(f"restarts={restarts!r} start nothing; ask for at least one")

@@ -9,7 +9,7 @@ takes two independent variables at most, and a category picks by averaging, \(T(
 | `interface` | `Expression`, and the `Environment` where one is evaluated |
 | `leaves` | `Variable`, `Constant`, `Input` |
 | `members` | `Indexed`, \(x_z\), and `Sliced` |
-| `products` | `Times`, \(W z\), and `Sum` |
+| `products` | `Times`, \(W z\), `Sum`, and `Scaled`, \(c x\) |
 | `scale` | `Scale` |
 | `sticks` | `StickBreaking` |
 """
@@ -17,7 +17,7 @@ takes two independent variables at most, and a category picks by averaging, \(T(
 from lamu.graphs.expressions.interface import Environment, Expression
 from lamu.graphs.expressions.leaves import Constant, Input, Variable, lifted
 from lamu.graphs.expressions.members import Indexed, Sliced
-from lamu.graphs.expressions.products import Sum, Times
+from lamu.graphs.expressions.products import Scaled, Sum, Times
 from lamu.graphs.expressions.scale import Scale
 from lamu.graphs.expressions.sticks import StickBreaking
 
@@ -28,6 +28,7 @@ __all__ = [
     "Indexed",
     "Input",
     "Scale",
+    "Scaled",
     "Sliced",
     "StickBreaking",
     "Sum",

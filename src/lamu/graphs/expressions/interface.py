@@ -108,6 +108,25 @@ class Expression(ABC):
 
         return total(other, self)
 
+    def __mul__(self, other: Any) -> Expression:
+        from lamu.graphs.expressions.products import scaled
+
+        return scaled(self, other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        from lamu.graphs.expressions.products import scaled
+
+        return scaled(other, self)
+
+    def __neg__(self) -> Expression:
+        return -1.0 * self
+
+    def __sub__(self, other: Any) -> Expression:
+        return self + -other if isinstance(other, Expression) else self + -jnp.asarray(other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return other + -self
+
     def __getitem__(self, index: Any) -> Expression:
         from lamu.graphs.expressions.members import member
 

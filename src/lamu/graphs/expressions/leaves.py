@@ -52,7 +52,7 @@ class Variable(Expression):
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns its own; numbers are kept as vectors where they meet in a product."""
-        return (Numbers, Vectors) if self.kind in (Numbers, Vectors, Series) else (self.kind,)
+        return (Numbers, Vectors) if issubclass(self.kind, Numbers | Vectors | Series) else (self.kind,)
 
     def of_kind(self, kind: type[S], at: Environment) -> Any:
         """Returns the statistics from the environment."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, TypeVar
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu.graphs.expressions.interface import Environment, Expression
 from lamu.graphs.expressions.leaves import Variable
-from lamu.graphs.statistics import Categories, Numbers, States, Statistics
+from lamu.graphs.statistics import Categories, Numbers, Series, States, Statistics, Vectors
 from lamu.record import record, static
 from lamu.typing import Array
 
@@ -36,8 +37,18 @@ class Indexed(Expression):
     by: Any
 
     def __post_init__(self) -> None:
-        if isinstance(self.by, Variable) and self.by.kind not in (Categories, States):
+        if not isinstance(self.by, Variable) and self.by.names:
+            raise TypeError(
+                f"the index depends on {', '.join(sorted(self.by.names))} by an expression; index by a Categorical "
+                "variable itself, or by an input of whole numbers"
+            )
+        if isinstance(self.by, Variable) and not issubclass(self.by.kind, Categories | States):
             raise TypeError(f"{self.by.name!r} is {self.by.kind.words} and picks no member; index by a Categorical")
+        if _reaches_events(self.of, 1):
+            raise TypeError(
+                f"{', '.join(sorted(self.of.names))} is {self.of.kinds()[0].words} without a plate and has no members "
+                "to pick; give it plate="
+            )
         if isinstance(self.by, Variable) and self.of.shape and self.by.size and self.of.shape[0] != self.by.size[-1]:
             raise ValueError(
                 f"{self.by.name!r} has {self.by.size[-1]} categories and the plate {sorted(self.of.names)} has "
@@ -57,12 +68,14 @@ class Indexed(Expression):
         return (*self.by.shape[:-1], *self.of.shape[1:])
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns those of the plate."""
-        return self.of.kinds()
+        """Returns those of the plate; a member of one vector is a number."""
+        return _without_vectors(self.of.kinds()) if self.of.shape and len(self.of.shape) == 1 else self.of.kinds()
 
-    def of_kind(self, kind: type[S], at: Environment) -> S:
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
         """Returns the average of the members' statistics, or the member's own."""
-        plate = self.of.of_kind(kind, at)
+        plate: Any = self.of.of_kind(kind, at)
+        if isinstance(plate, Numbers | Vectors | Series):
+            plate = _entries(plate) if kind is Numbers or jnp.ndim(plate.first) == 1 else _vectors(plate)
         if isinstance(self.by, Variable):
             weights = at.statistics[self.by.name].probabilities
             return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), plate)
@@ -80,11 +93,18 @@ class Indexed(Expression):
 
 @record
 class Sliced(Expression):
-    """Some members of a plate, by whole numbers or slices of its leading axes.
+    """Some members of a plate, or entries of vectors, by whole numbers or slices of the axes of a value.
+
+    Of vectors and series it takes entries too, `w[0]`, `w[1:3]`, `x[:, 0]`, whose moments are those of the vector. All
+    else is taken as a whole: a part of probabilities that sum to one is none.
 
     Attributes:
         of: the plate.
         index: a whole number, a slice, or several.
+
+    Raises:
+        TypeError: for an index of another kind, or one that cuts a value that is no plate.
+        ValueError: for a number beyond an axis, or more of them than there are axes.
 
     Examples:
         >>> from lamu.graphs.expressions import Variable
@@ -97,8 +117,33 @@ class Sliced(Expression):
 
     def __post_init__(self) -> None:
         parts = self.index if isinstance(self.index, tuple) else (self.index,)
-        ranges = tuple((p.start, p.stop, p.step) if isinstance(p, slice) else p for p in parts)
-        object.__setattr__(self, "index", ranges)
+        if any(part is Ellipsis for part in parts):
+            if self.of.shape is None:
+                raise TypeError(
+                    "the index has ... for axes that only the data would tell; give whole numbers or slices"
+                )
+            parts = _expanded(parts, len(self.of.shape))
+        object.__setattr__(self, "index", tuple(_stored(part) for part in parts))
+        self._require_members()
+
+    def _require_members(self) -> None:
+        shape, name = self.of.shape, ", ".join(sorted(self.of.names))
+        if shape is None:
+            return
+        index = _expanded(self._at, len(shape))
+        if len(index) > len(shape):
+            raise ValueError(f"{name} has the shape {shape}, and {len(index)} axes are indexed; index {len(shape)}")
+        for axis, (part, size) in enumerate(zip(index, shape, strict=True)):
+            if not isinstance(part, slice) and not -size <= part < size:
+                raise ValueError(
+                    f"index {part} is beyond the {size} members of axis {axis} of {name}; give 0 to {size - 1}"
+                )
+        used = max((axis + 1 for axis, part in enumerate(index) if part != slice(None)), default=0)
+        if _reaches_events(self.of, used):
+            raise TypeError(
+                f"{name} is {self.of.kinds()[0].words} of shape {shape}, and the index cuts into one of them, which "
+                f"has no closed form; index the {len(shape) - self.of.kinds()[0].events} axes of its plate only"
+            )
 
     @property
     def _at(self) -> tuple[Any, ...]:
@@ -117,12 +162,25 @@ class Sliced(Expression):
         return jax.eval_shape(lambda x: x[self._at], jax.ShapeDtypeStruct(self.of.shape, jnp.float32)).shape
 
     def kinds(self) -> tuple[type[Statistics], ...]:
-        """Returns those of the plate."""
-        return self.of.kinds()
+        """Returns those of the plate; entries that are taken one by one are numbers."""
+        if not self.of.shape or isinstance(_expanded(self._at, len(self.of.shape))[-1], slice):
+            return self.of.kinds()
+        return _without_vectors(self.of.kinds())
 
-    def of_kind(self, kind: type[S], at: Environment) -> S:
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
         """Returns the statistics of the members taken."""
-        return jax.tree.map(lambda leaf: leaf[self._at], self.of.of_kind(kind, at))
+        if self.of.kinds() == (Statistics,):  # known: T of what is taken
+            return kind.of(self.of.first(at)[self._at])
+        plate: Any = self.of.of_kind(kind, at)
+        if isinstance(plate, Numbers | Vectors | Series):
+            index = _expanded(self._at, jnp.ndim(plate.first))
+            if kind is Numbers or isinstance(plate, Numbers):
+                return jax.tree.map(lambda leaf: leaf[index], _entries(plate))
+            *members, entries = index
+            outer = plate.outer[(*members, slice(None), slice(None))][..., entries, :][..., :, entries]
+            return Vectors(plate.first[index], outer)
+        members = _expanded(self._at, len(self.of.shape))[: len(self.of.shape) - type(plate).events]
+        return jax.tree.map(lambda leaf: leaf[members], plate)
 
     def first(self, at: Environment) -> Array:
         """Returns the expectations of the members."""
@@ -147,3 +205,53 @@ def member(of: Expression, index: Any) -> Expression:
         (2,)
     """
     return Indexed(of, index) if isinstance(index, Expression) else Sliced(of, index)
+
+
+def _stored(part: Any) -> Any:
+    """Returns a part of an index as something that can be compared and hashed.
+
+    Raises:
+        TypeError: for anything but a whole number or a slice.
+    """
+    if isinstance(part, slice):
+        return part.start, part.stop, part.step
+    if isinstance(part, tuple):
+        return part
+    try:
+        return operator.index(part)
+    except TypeError:
+        raise TypeError(
+            f"the index {part!r} is a {type(part).__name__}; give whole numbers or slices, a Categorical variable, or "
+            "m.data(name) with whole numbers"
+        ) from None
+
+
+def _expanded(index: tuple[Any, ...], axes: int) -> tuple[Any, ...]:
+    """Returns an index with one part for every axis of a value."""
+    whole = lambda parts: (slice(None),) * (axes - parts)
+    place = next((place for place, part in enumerate(index) if part is Ellipsis), None)
+    if place is not None:
+        return (*index[:place], *whole(len(index) - 1), *index[place + 1 :])
+    return (*index, *whole(len(index)))
+
+
+def _reaches_events(of: Expression, axes: int) -> bool:
+    """Whether so many leading axes reach into one variable that is no vector and cannot be cut."""
+    kinds, shape = of.kinds(), of.shape
+    if shape is None or not kinds or {Numbers, Statistics} & set(kinds):
+        return False
+    return axes > len(shape) - kinds[0].events
+
+
+def _without_vectors(kinds: tuple[type[Statistics], ...]) -> tuple[type[Statistics], ...]:
+    return tuple(kind for kind in kinds if kind is not Vectors)
+
+
+def _entries(of: Numbers | Vectors | Series) -> Numbers:
+    """Returns the statistics of the entries, each alone."""
+    return Numbers(of.first, of.second)
+
+
+def _vectors(of: Numbers | Vectors | Series) -> Numbers | Vectors:
+    """Returns the statistics of the vectors of a series, each alone."""
+    return Vectors(of.first, of.outer) if isinstance(of, Series) else of

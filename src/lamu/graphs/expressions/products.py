@@ -9,11 +9,11 @@ import numpy as np
 
 from lamu.graphs.expressions.interface import Environment, Expression
 from lamu.graphs.expressions.leaves import Constant, Input, lifted
-from lamu.graphs.statistics import Statistics, Vectors
+from lamu.graphs.statistics import Numbers, Series, Statistics, Vectors
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Sum", "Times", "product", "total"]
+__all__ = ["Scaled", "Sum", "Times", "product", "scaled", "total"]
 
 S = TypeVar("S", bound=Statistics)
 
@@ -49,7 +49,12 @@ class Times(Expression):
                 "multiply variables that are independent of each other"
             )
         for side in (self.left, self.right):
-            if not isinstance(side, Constant | Input) and Vectors not in side.kinds():
+            if Numbers in side.kinds() and Vectors not in side.kinds():
+                raise TypeError(
+                    f"@ multiplies vectors along their last axis, and an index has taken that axis from "
+                    f"{', '.join(sorted(side.names))}; keep it, as in W[0] @ z or w[1:3] @ z"
+                )
+            if side.kinds() != (Statistics,) and Vectors not in side.kinds():
                 raise TypeError(
                     f"@ multiplies vectors of numbers, and {', '.join(sorted(side.names))} is "
                     f"{side.kinds()[0].words if side.kinds() else 'a product itself'}; moments of products of three "
@@ -85,6 +90,7 @@ class Times(Expression):
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
         r"""Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form."""
+        weight = _reduced(weight, jnp.shape(self.first(at)))
         if isinstance(self.right, Constant | Input):
             return self._of_known(self.left, self.right.first(at), weight, at)
         if isinstance(self.left, Constant | Input):
@@ -92,7 +98,6 @@ class Times(Expression):
             weighted = jnp.tensordot(weight, W[..., :, None] * W[..., None, :], jnp.ndim(weight))
         else:
             outer = self.left.of_kind(Vectors, at).outer
-            weight = jnp.broadcast_to(weight, outer.shape[:-2])
             weighted = jnp.tensordot(weight, outer, jnp.ndim(weight))
         return jnp.sum(weighted * self.right.of_kind(Vectors, at).outer)
 
@@ -129,6 +134,9 @@ class Sum(Expression):
                 f"both sides of + depend on {', '.join(sorted(both))}, so that they are not independent; write the "
                 "variable once, for instance in one product"
             )
+        for side in (self.left, self.right):
+            _require_numbers(side, "+")
+        _ = self.shape  # axes that do not fit are refused where they are written
 
     @property
     def names(self) -> frozenset[str]:
@@ -140,7 +148,14 @@ class Sum(Expression):
         """The shape that both are broadcast to."""
         if self.left.shape is None or self.right.shape is None:
             return None
-        return np.broadcast_shapes(self.left.shape, self.right.shape)
+        try:
+            return np.broadcast_shapes(self.left.shape, self.right.shape)
+        except ValueError:
+            names = [", ".join(sorted(side.names)) or "a constant" for side in (self.left, self.right)]
+            raise ValueError(
+                f"+ meets {names[0]} of shape {self.left.shape} and {names[1]} of shape {self.right.shape}; give both "
+                "the same plate"
+            ) from None
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns none: a sum is the mean of a Normal, and no argument of another kind."""
@@ -160,6 +175,117 @@ class Sum(Expression):
         weight = jnp.broadcast_to(weight, jnp.broadcast_shapes(jnp.shape(weight), jnp.shape(a), jnp.shape(b)))
         both = jnp.sum(weight * 2.0 * a * b)
         return self.left.quadratic(weight, at) + self.right.quadratic(weight, at) + both
+
+
+@record
+class Scaled(Expression):
+    r"""Numbers or vectors times known numbers, entry by entry.
+
+    \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
+
+    Attributes:
+        by: c, an array or an input.
+        of: f.
+
+    Raises:
+        TypeError: where neither side is known, or f is no number.
+
+    Examples:
+        >>> from lamu.graphs.expressions import Variable
+        >>> (2.0 * Variable("w", "Numbers", (3,)) - 1.0).shape
+        (3,)
+    """
+
+    by: Any
+    of: Any
+
+    def __post_init__(self) -> None:
+        _require_numbers(self.of, "*")
+        try:
+            _ = self.shape
+        except ValueError:
+            raise ValueError(
+                f"* meets {', '.join(sorted(self.of.names))} of shape {self.of.shape} and numbers of shape "
+                f"{self.by.shape}; give shapes that broadcast"
+            ) from None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of f."""
+        return self.of.names
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape that both are broadcast to."""
+        if self.of.shape is None or self.by.shape is None:
+            return None
+        return np.broadcast_shapes(self.by.shape, self.of.shape)
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        """Returns those of f."""
+        return self.of.kinds()
+
+    def of_kind(self, kind: type[S], at: Environment) -> Any:
+        """Returns the statistics of the products."""
+        if self.of.kinds() == (Statistics,):
+            return kind.of(self.first(at))
+        c, of = self.by.first(at), self.of.of_kind(kind, at)
+        if kind is Vectors and isinstance(of, Vectors | Series):
+            first = c * of.first
+            c = jnp.broadcast_to(c, first.shape)
+            return Vectors(first, c[..., :, None] * c[..., None, :] * of.outer)
+        return Numbers(c * of.first, c**2 * of.second)
+
+    def first(self, at: Environment) -> Array:
+        """Returns c E f."""
+        return self.by.first(at) * self.of.first(at)
+
+    def quadratic(self, weight: Array, at: Environment) -> Array:
+        """Returns the weighted sum of the squares."""
+        return self.of.quadratic(weight * self.by.first(at) ** 2, at)
+
+
+def _require_numbers(side: Expression, sign: str) -> None:
+    """Raises a TypeError for variables of which sums and multiples have no closed form."""
+    if side.kinds() and not {Numbers, Statistics} & set(side.kinds()):
+        raise TypeError(
+            f"{sign} takes numbers and vectors, and {', '.join(sorted(side.names))} is {side.kinds()[0].words}; "
+            "change that variable's prior"
+        )
+
+
+def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
+    """Returns the weights of squares that are broadcast, summed to the axes that the value itself has."""
+    weight = jnp.asarray(weight)
+    whole = jnp.broadcast_to(weight, jnp.broadcast_shapes(weight.shape, shape))
+    whole = jnp.sum(whole, axis=tuple(range(whole.ndim - len(shape))))
+    ones = tuple(axis for axis, size in enumerate(shape) if size == 1 and whole.shape[axis] != 1)
+    return jnp.sum(whole, axis=ones, keepdims=True) if ones else whole
+
+
+def scaled(left: Any, right: Any) -> Scaled:
+    """Returns the product, entry by entry, of an expression with known numbers.
+
+    Args:
+        left: one of the two.
+        right: the other.
+
+    Raises:
+        TypeError: where both are variables.
+
+    Examples:
+        >>> from lamu.graphs.expressions.leaves import Variable
+        >>> from lamu.graphs.expressions.products import scaled
+        >>> scaled(2.0, Variable("w", "Numbers", (3,))).shape
+        (3,)
+    """
+    left, right = lifted(left), lifted(right)
+    if left.names and right.names:
+        raise TypeError(
+            f"* takes known numbers on one side, and meets {', '.join(sorted(left.names))} and "
+            f"{', '.join(sorted(right.names))}; write the product of two vectors as a @ b"
+        )
+    return Scaled(left, right) if not left.names else Scaled(right, left)
 
 
 def product(left: Any, right: Any) -> Times:

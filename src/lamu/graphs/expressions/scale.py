@@ -68,5 +68,15 @@ class Scale(Expression):
 
     __rmul__ = __mul__
 
+    def __neg__(self) -> Scale:
+        raise TypeError(f"the scale {', '.join(sorted(self.names))} is positive, and has no minus; leave it out")
+
     def __getitem__(self, index: Any) -> Scale:
-        return Scale(tuple(square[index] for square in self.squares), self.by)
+        mixed = any(square.shape not in ((), self.shape) for square in self.squares)
+        if mixed or (isinstance(index, Expression) and jnp.ndim(self.by)):
+            raise TypeError(
+                f"the product of the scales {', '.join(sorted(self.names))} has factors of several shapes; index the "
+                "HalfCauchy variables before they are multiplied"
+            )
+        by = jnp.broadcast_to(self.by, self.shape)[index] if jnp.ndim(self.by) else self.by
+        return Scale(tuple(square[index] if square.shape else square for square in self.squares), by)

@@ -19,6 +19,7 @@ variable.
 | `Categories` | one of K | one-hot | `Categorical` |
 | `Series` | a series of vectors | \((x_t, x_t x_t^\top, x_t x_{t+1}^\top)\) | `GaussianChain` |
 | `States` | a series of categories | one-hot, and pairs | `MarkovChain` |
+| `ParallelSeries`, `ParallelStates` | the same two | the same | recursions by associative scans |
 | `Counts` | counts, observed | \(x\) | none |
 """
 
@@ -42,7 +43,7 @@ from lamu.graphs.statistics.located import Located, LocatedVectors
 from lamu.graphs.statistics.numbers import Numbers, Vectors
 from lamu.graphs.statistics.positive import Positive, Precisions, Reciprocal
 from lamu.graphs.statistics.probabilities import Categories, Chance, Counts, Simplex
-from lamu.graphs.statistics.series import Series, States
+from lamu.graphs.statistics.series import ParallelSeries, ParallelStates, Series, States
 from lamu.operators import Diagonal
 
 __all__ = [
@@ -53,6 +54,8 @@ __all__ = [
     "Located",
     "LocatedVectors",
     "Numbers",
+    "ParallelSeries",
+    "ParallelStates",
     "Positive",
     "Precisions",
     "Reciprocal",

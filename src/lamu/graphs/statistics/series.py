@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from lamu.families import GaussianChain, MarkovChain
+from lamu.families import GaussianChain, MarkovChain, ParallelGaussianChain, ParallelMarkovChain
 from lamu.graphs.statistics.interface import Statistics
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Series", "States"]
+__all__ = ["ParallelSeries", "ParallelStates", "Series", "States"]
 
 
 @record
@@ -30,6 +30,7 @@ class Series(Statistics):
 
     words = "a series of vectors"
     events = 2
+    family: ClassVar[type[GaussianChain]] = GaussianChain
 
     @classmethod
     def of(cls, value: Any) -> Series:
@@ -51,11 +52,11 @@ class Series(Statistics):
 
     def belief(self) -> GaussianChain:
         """Returns the chain, whose expectations are those of a smoother."""
-        return GaussianChain.from_natural((self.first, self.outer, self.cross), None)
+        return self.family.from_natural((self.first, self.outer, self.cross), None)
 
     def log_partition(self) -> Array:
         """Returns the log-partition by the recursion of the filter."""
-        return GaussianChain.partition((self.first, self.outer, self.cross), None)
+        return self.family.partition((self.first, self.outer, self.cross), None)
 
     def mode(self) -> Array:
         """Returns the mean."""
@@ -76,6 +77,7 @@ class States(Statistics):
 
     words = "a series of categories"
     events = 2
+    family: ClassVar[type[MarkovChain]] = MarkovChain
 
     @classmethod
     def of(cls, value: Any) -> States:
@@ -100,12 +102,12 @@ class States(Statistics):
 
     def belief(self) -> MarkovChain:
         """Returns the chain."""
-        return MarkovChain.from_natural(self._minimal()[0], None)
+        return self.family.from_natural(self._minimal()[0], None)
 
     def log_partition(self) -> Array:
         """Returns the log of the sum over all series, by the forward recursion."""
         values, constant = self._minimal()
-        return MarkovChain.partition(values, None) + constant
+        return self.family.partition(values, None) + constant
 
     def mode(self) -> Any:
         """Raises a TypeError: no factor makes a point of a series of categories."""
@@ -120,3 +122,17 @@ class States(Statistics):
         rest = pair - before[..., :, None] - after[..., None, :] + corner
         constant = jnp.sum(single[..., -1]) - jnp.sum(corner)
         return ((single - single[..., -1:])[..., :-1], rest[..., :-1, :-1]), constant
+
+
+@record
+class ParallelSeries(Series):
+    """A series of vectors whose recursions are associative scans."""
+
+    family = ParallelGaussianChain
+
+
+@record
+class ParallelStates(States):
+    """A series of categories whose recursions are associative scans."""
+
+    family = ParallelMarkovChain

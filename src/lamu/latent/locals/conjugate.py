@@ -81,7 +81,7 @@ class Conjugate(Local):
     def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
         """Returns fresh weights of the recognition network."""
         site = _site(name, row)
-        if site.kind not in (Numbers, Vectors, Series):
+        if not issubclass(site.kind, Numbers | Vectors | Series):
             raise TypeError(
                 f"the latent {name!r} is {site.kind.words}, and the message of a Conjugate local is a Gaussian; use "
                 "Enumerated(network) for a category"
@@ -104,7 +104,7 @@ class Conjugate(Local):
         site = _site(name, row)
         outputs = encoded(self.network, own, name, (), row, at)
         # Of a series every step has its means and precisions beside each other.
-        steps = shape_of(site)[0] if site.kind is Series else 1
+        steps = shape_of(site)[0] if issubclass(site.kind, Series) else 1
         mean, precision = (jnp.ravel(part) for part in jnp.split(jnp.reshape(outputs, (steps, -1)), 2, axis=1))
         # Not an exponential: a precision of 1e8 at the first weights would leave no digits to differences of λ.
         return natural(site, mean, jax.nn.softplus(precision))

@@ -101,7 +101,7 @@ def natural(site: Site, mean: Array, precision: Array) -> Any:
     """
     mean, precision = mean.reshape(site.shape or ()), precision.reshape(site.shape or ())
     second = -precision / 2
-    if site.kind is Series:
+    if issubclass(site.kind, Series):
         outer = second[..., None] * jnp.eye(second.shape[-1], dtype=second.dtype)[None]
-        return Series(precision * mean, outer, jnp.zeros_like(outer[1:]))
+        return site.kind(precision * mean, outer, jnp.zeros_like(outer[1:]))
     return Numbers(precision * mean, second) if site.kind is Numbers else Vectors(precision * mean, jnp.diag(second))

@@ -1,0 +1,24 @@
+"""How the recursion of a series is run."""
+
+from __future__ import annotations
+
+__all__ = ["associative"]
+
+
+def associative(scan: str) -> bool:
+    """Returns whether a series is run by associative scans.
+
+    Args:
+        scan: "sequential" or "associative".
+
+    Raises:
+        ValueError: for another word.
+
+    Examples:
+        >>> from lamu.graphs.scans import associative
+        >>> associative("sequential")
+        False
+    """
+    if scan not in ("sequential", "associative"):
+        raise ValueError(f'scan={scan!r} is not known; give "sequential" or "associative"')
+    return scan == "associative"

@@ -1,0 +1,63 @@
+"""Components, states and topics that hold nothing are said, whatever makes their weights."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu import graphs
+from lamu.families import Beta, Dirichlet, Gamma, Point, Product
+from lamu.graphs.empty import empty_components
+from lamu.graphs.models import GaussianMixture, HiddenMarkov, Topics
+
+
+def of(**beliefs):
+    return Product({"network": Product(beliefs)})
+
+
+STICKS = GaussianMixture(4, 1, weights="sticks", concentration=2.0).sites
+TOPICS = Topics(3, 5, word=0.1).sites
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_sticks_count_what_each_break_takes_and_the_last_what_is_left(temperature: float) -> None:
+    """Rows 6, 0.4, 3 and 0.2 of ten: λ − λ₀ of the breaks are these, and what lies behind each."""
+    rows = np.array([6.0, 0.4, 3.0, 0.2])
+    behind = np.cumsum(rows[::-1])[::-1][1:]
+    beta = Beta(jnp.asarray(1.0 + rows[:3] / temperature), jnp.asarray(1.0 + (1.0 + behind) / temperature))
+    assert empty_components(STICKS, of(**{"break": beta}), temperature) == {"break": (1, 3)}
+    v = jnp.asarray([0.6, 0.0, 1.0])
+    assert empty_components(STICKS, Point({"network": {"break": v}, "likelihood": {}}), 1.0) == {"break": (1, 3)}
+
+
+def test_a_topic_without_a_word_is_empty() -> None:
+    words = np.array([[4.0, 2.0, 0.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1, 0.1], [0.3] * 5])
+    assert empty_components(TOPICS, of(topic=Dirichlet(jnp.asarray(0.1 + words))), 1.0) == {"topic": (1,)}
+
+
+def series(m) -> None:
+    start = m.sample("start", Dirichlet(jnp.ones(3)))
+    table = m.sample("table", Dirichlet(jnp.ones(3)), plate=3)
+    rate = m.sample("rate", Gamma(1.0, 1.0), plate=3)
+    with m.rows():
+        z = m.sample("z", graphs.Markov(4, start, table))
+        m.sample("y", graphs.Poisson(rate[z]))
+
+
+def test_a_state_that_no_series_is_in_is_empty() -> None:
+    sites = lamu.Graph(series).sites
+    moves = np.array([[3.0, 0.2, 0.0], [0.0, 0.1, 0.0], [1.0, 0.0, 0.0]])
+    beliefs = {"start": Dirichlet(1.0 + jnp.array([0.0, 0.2, 2.0])), "table": Dirichlet(jnp.asarray(1.0 + moves))}
+    assert empty_components(sites, of(**beliefs), 1.0) == {"table": (1,)}
+    theta = {"start": jnp.array([0.5, 0.0, 0.5]), "table": jnp.array([[1.0, 0.0, 0.0]] * 3)}
+    assert empty_components(sites, Point({"network": theta, "likelihood": {}}), 1.0) == {"table": (1,)}
+    theta["start"] = jnp.array([0.0, 0.0, 1.0])
+    assert empty_components(sites, Point({"network": theta, "likelihood": {}}), 1.0) == {"table": (1,)}
+
+
+def test_what_holds_rows_is_not_said() -> None:
+    assert empty_components(HiddenMarkov(2, 5).sites, of(), 1.0) == {}
+    full = Beta(jnp.full(3, 9.0), jnp.full(3, 9.0))
+    assert empty_components(STICKS, of(**{"break": full}), 1.0) == {}
