@@ -265,14 +265,15 @@ def test_holes_are_filled_by_what_is_there() -> None:
 
 
 def test_every_entry_has_a_noise_of_its_own() -> None:
-    """A Gaussian likelihood of several entries learns a deviation of each: predicted variances are their squares."""
+    """A Gaussian likelihood of several entries learns a deviation of each: its part of the variances are their squares."""
     graph = models.VAE(2, 3, MLP((4,)), MLP((4,)), likelihood=lamu.likelihoods.Gaussian())
     params, _ = graph.init(jax.random.key(0), graph.read({"y": Y[:, :3]}).full())
     params["likelihood"]["y"]["log_scale"] = jnp.log(jnp.array([0.5, 1.0, 2.0]))
     posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
     holes = np.where(np.arange(3) == 2, np.nan, Y[:2, :3])
     found = posterior.predict({"y": holes})
-    np.testing.assert_allclose(found.variance, [[0.0, 0.0, 4.0]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(found.aleatoric, [[0.0, 0.0, 4.0]] * 2, rtol=1e-6)
+    assert np.all(found.variance[:, 2] > 4.0)  # the latents are not known
     assert latent.reconstruct(posterior, {"y": Y[:2, :3]}, jax.random.key(0))["y"].shape == (2, 3)
 
 

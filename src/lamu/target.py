@@ -233,6 +233,17 @@ class Target(ABC):
         del belief, rows, samples, key
         raise self._without_rows("what is missing in a row")
 
+    def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+        """Returns what is missing in rows by draws, where a target has it so (`completes`), or None.
+
+        Args:
+            belief: about the parameters.
+            rows: the rows, as `inputs` returns them.
+            samples: how many draws.
+            key: for these.
+        """
+        del belief, rows, samples, key
+
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows, by name; arguments as `completed`.
 

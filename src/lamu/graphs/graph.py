@@ -20,6 +20,7 @@ from lamu.data.batch import Batch
 from lamu.data.spelling import nearest
 from lamu.families import Product
 from lamu.families.transformed import transformed
+from lamu.graphs.completions import completed_by_draws, needs_draws, new_rows
 from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.empty import empty_components
@@ -46,7 +47,7 @@ class Graph(GraphMessages):
     The program is a function of `m` (`lamu.graphs.Program`), which is run once. Variables that all rows share have a
     belief of `lamu.families` for their prior, or a factor of `lamu.graphs` with other variables as its arguments;
     inside `with m.rows():` every row has its own. What the data name is observed, the rest is latent. NaN is a missing
-    entry, where a factor can miss one.
+    entry, where a factor can miss one, and −1 a missing label among whole numbers.
 
     Networks (`m.network`) have their weights beside the variables at `params["network"]`, by name, and what locals
     learn is at `params["network"]["local"]`. Where there are networks, gradients move all of it, or `blocks` of it.
@@ -251,7 +252,15 @@ class Graph(GraphMessages):
         return self.read(data)
 
     def inputs(self, x: Any) -> Any:
-        """Returns rows of which NaN is asked for, checked."""
+        """Returns rows of which NaN is asked for, checked; a number of new rows as it is.
+
+        Raises:
+            ValueError: for a number of rows below one, or data that `read` refuses.
+        """
+        if isinstance(x, int) and not isinstance(x, bool):
+            if x < 1:
+                raise ValueError(f"{x!r} new rows are none; ask for at least one")
+            return x
         return self.read(x)
 
     # What a posterior is asked.
@@ -264,6 +273,12 @@ class Graph(GraphMessages):
     def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
         """Returns means and variances of rows given what they hold, by name."""
         return completed(self, expected_statistics(self, belief, samples, key), rows, key)
+
+    def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+        """Returns every variable of rows by draws, of a number of new rows too; None where moments have closed forms."""
+        if isinstance(rows, int):
+            return new_rows(self, belief, rows, samples, key)
+        return completed_by_draws(self, belief, rows, samples, key) if needs_draws(self) else None
 
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""

@@ -13,6 +13,7 @@ from lamu.data.incomplete import Incomplete
 from lamu.data.spelling import nearest
 from lamu.data.stream import Stream
 from lamu.graphs.program import Site
+from lamu.graphs.statistics import Categories
 from lamu.graphs.words import WordsFactor
 
 __all__ = ["read", "require_observed"]
@@ -35,6 +36,7 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
         >>> import jax.numpy as jnp
         >>> from lamu import graphs
         >>> from lamu.graphs.program import Site
+from lamu.graphs.statistics import Categories
         >>> from lamu.graphs.reading import read
         >>> read({"y": jnp.array([1.0, 2.0])}, (Site("y", graphs.Normal(0.0, 1.0), (), True),), ()).count
         2
@@ -55,6 +57,7 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
     lacking = [name for name in columns if name not in flat]
     if lacking:
         raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
+    flat = {name: _labels(name, part, sites) for name, part in flat.items()}
     rows = Arrays.named(flat, names, missing=True)
     return replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
 
@@ -70,6 +73,7 @@ def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
         >>> import jax.numpy as jnp
         >>> from lamu import graphs
         >>> from lamu.graphs.program import Site
+from lamu.graphs.statistics import Categories
         >>> from lamu.graphs.reading import read, require_observed
         >>> sites = (Site("y", graphs.Normal(0.0, 1.0), (), True),)
         >>> require_observed(read({"y": jnp.array([1.0, jnp.nan])}, sites, ()), sites)
@@ -88,6 +92,17 @@ def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
             f"row {empty[0]} has no entry that is observed; drop it, or draw new rows by "
             "lamu.latent.generate(posterior, n)"
         )
+
+
+def _labels(name: str, part: Any, sites: tuple[Site, ...]) -> Any:
+    """Returns whole numbers of a category with NaN where they are −1, as scikit-learn writes unknown labels."""
+    site = next((site for site in sites if site.name == name), None)
+    if site is None or site.kind is not Categories or isinstance(part, tuple | list):
+        return part
+    value = np.asarray(part)
+    if not np.issubdtype(value.dtype, np.integer) or not (value == -1).any():
+        return part
+    return np.where(value == -1, np.nan, value.astype(float))
 
 
 def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
