@@ -43,6 +43,8 @@ def linear(off: float = 0.0, family=None, z=None) -> lamu.Posterior:
     params, _ = graph.init(jax.random.key(0), graph.read({"y": Y}).full())
     precision = np.diag(LOADINGS.T @ LOADINGS) / NOISE**2 + 1
     own = params["network"]["local"]["z"]
+    if "network" not in own:
+        return point(graph, params)
     outputs = own["network"]["layers"][0]["kernel"].shape[1]
     kernel, bias = np.zeros((D, outputs)), np.zeros(outputs)
     kernel[:, :K] = (1 - off / 3) * LOADINGS / NOISE**2 / precision
@@ -194,3 +196,35 @@ def test_labels_of_minus_one_are_unknown() -> None:
     np.testing.assert_array_equal(unknown.value, missing.value)
     with pytest.raises(ValueError, match="c is -2 in a row"):
         graph.read({"y": y, "c": np.array([0, -2, 2])})
+
+
+def test_a_layer_more_adds_as_much_to_the_program() -> None:
+    """The size of what is compiled is linear in the number of layers of latents, for a value and for its gradient."""
+    sizes = []
+    for depth in (1, 2, 3, 4):
+        graph = models.DeepLatentGaussian((2,) * depth, 6, (3,))
+        batch = graph.read({"y": np.eye(6)}).full()
+        params = jax.eval_shape(lambda key, graph=graph, batch=batch: graph.init(key, batch)[0], jax.random.key(0))
+        value = lambda p, graph=graph, batch=batch: graph.log_likelihood(p, {}, batch, jax.random.key(0))[0]
+        sizes.append(len(str(jax.make_jaxpr(value)(params))))
+    steps = np.diff(sizes)
+    assert np.all(steps < 1.5 * steps[0]), sizes
+
+
+def test_every_encoder_tells_of_its_units() -> None:
+    """Refined beliefs and paths have divergences too; a code has none, and says so."""
+    y = (np.arange(60).reshape(10, 6) % 3 > 0).astype(float)
+    draw = models.DRAW(3, 2, 6, hidden=4)
+    params, _ = draw.init(jax.random.key(0), draw.read({"y": y}).full())
+    found = latent.unit_divergences(point(draw, params), {"y": y}, jax.random.key(0))["z"].nats
+    assert found.shape == (6,)
+    assert np.all(np.asarray(found) >= 0)
+    refined = linear(0.3, z=lambda local: latent.Refined(local, steps=60))
+    exact = linear()
+    of = lambda posterior: latent.unit_divergences(posterior, {"y": Y}, jax.random.key(0))["z"].nats
+    np.testing.assert_allclose(of(refined), of(exact), rtol=1e-4)
+    code = linear(z=lambda local: latent.Delta(Linear()))
+    with pytest.raises(TypeError, match="the code 'z' of a Delta local is a point, which has no divergence"):
+        of(code)
+    with pytest.raises(TypeError, match="no latent of the model has an encoder"):
+        of(replace(exact, model=replace(exact.model, local={"z": graphs.Coordinate()})))

@@ -26,6 +26,7 @@ from lamu.graphs.elimination import require_summed
 from lamu.graphs.empty import empty_components
 from lamu.graphs.graph_prior import GraphPrior, supports
 from lamu.graphs.joint import Row
+from lamu.graphs.learned_prior import LearnedPrior
 from lamu.graphs.messages import GraphMessages
 from lamu.graphs.network import NetworkSite
 from lamu.graphs.parameters import first_parameters, likelihoods_of
@@ -118,6 +119,9 @@ class Graph(GraphMessages):
             latents = [site.name for site in self.in_rows]
             if name not in latents:
                 raise ValueError(f"local names {name!r}, which no row has; {nearest(name, latents)}")
+        for site in self.in_rows:
+            if isinstance(site.factor, LearnedPrior):
+                site.factor.require((self.local or {}).get(site.name))
 
     @property
     def name(self) -> str:

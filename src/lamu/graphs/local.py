@@ -91,6 +91,8 @@ class Local(ABC):
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the row's log density, or a bound of it, in nats, and λ of every latent that left, by name.
 
+        Where `at.values_only` the bound alone is asked for, and λ may be left out.
+
         Args:
             name: the latent.
             own: the local's parameters.

@@ -88,7 +88,7 @@ class GraphMessages(ConjugateTarget):
             step: how many training steps there have been, for locals that warm up; None outside of training.
             first: the number of the first row, where these are a part of more: what a row draws depends on its number.
         """
-        return self._eliminated(statistics, batch.y, temperature, key, step, first)[0]
+        return self._eliminated(statistics, batch.y, temperature, key, step, first, values_only=True)[0]
 
     def row_latents(
         self,
@@ -108,9 +108,17 @@ class GraphMessages(ConjugateTarget):
         return self._eliminated(statistics, data, temperature, key)[1]
 
     def _eliminated(
-        self, statistics: Mapping[str, Any], data: Any, temperature: Any, key: Any, step: Any = None, first: Any = 0
+        self,
+        statistics: Mapping[str, Any],
+        data: Any,
+        temperature: Any,
+        key: Any,
+        step: Any = None,
+        first: Any = 0,
+        values_only: bool = False,
     ) -> Eliminated:
-        at, dtype = Environment(dict(statistics), temperature=temperature, step=step), dtype_of(statistics)
+        at = Environment(dict(statistics), temperature=temperature, step=step, values_only=values_only)
+        dtype = dtype_of(statistics)
         sites, local = prepared(in_dtype(self.in_rows, dtype), at), self.local or {}
 
         def row_of(data: Mapping[str, Any]) -> Row:

@@ -134,6 +134,8 @@ class Recurrent(Local):
         joint = RowOfGraph(name, row, at, rest)
         divergence = self.divergence(z, Gaussian(mean, Diagonal(precision)), joint)
         bound = joint.log_likelihood(z, of_rest) - divergence
+        if at.values_only:
+            return bound, {}
         drawn = row.given(name, jnp.reshape(z, joint.site.shape or ()))
         others = rest(drawn, at, of_others)[1]
         return bound, {**others, name: natural(joint.site, mean, precision)}
