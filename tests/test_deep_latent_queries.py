@@ -50,7 +50,11 @@ def linear(off: float = 0.0, family=None, z=None) -> lamu.Posterior:
     kernel[:, :K] = (1 - off / 3) * LOADINGS / NOISE**2 / precision
     bias[K : 2 * K] = -0.5 * np.log(precision) + off
     flows = jax.tree.map(lambda leaf: 0.5 * leaf, own["family"])
-    own = {**own, "family": flows, "network": {"layers": {0: {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}}}}
+    own = {
+        **own,
+        "family": flows,
+        "network": {"layers": {0: {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}}},
+    }
     network = {"decode": {"layers": {0: {"kernel": jnp.asarray(LOADINGS.T)}}}, "local": {"z": own}}
     return point(graph, {**params, "network": network})
 
@@ -228,3 +232,65 @@ def test_every_encoder_tells_of_its_units() -> None:
         of(code)
     with pytest.raises(TypeError, match="no latent of the model has an encoder"):
         of(replace(exact, model=replace(exact.model, local={"z": graphs.Coordinate()})))
+
+
+def test_a_bound_and_a_density_of_rows_are_told_apart() -> None:
+    """At the exact posterior both are log p; off it the bound is below. The errors cover what importance sampling misses."""
+    exact = multivariate_normal(np.zeros(D), COVARIANCE).logpdf(Y)
+    found = lamu.scores.row_log_prob(linear(0.3), {"y": Y}, samples=400)
+    assert np.all(np.abs(found.value - exact) < 5 * np.asarray(found.error))
+    assert np.all((np.asarray(found.error) > 1e-4) & (np.asarray(found.error) < 0.3))
+    np.testing.assert_allclose(found.value, linear(0.3).log_prob({"y": Y}, samples=400), rtol=1e-9)
+    tight = lamu.scores.row_log_prob(linear(), {"y": Y}, samples=20)
+    np.testing.assert_allclose(tight.error, 0.0, atol=1e-6)
+    bound = lamu.scores.mean_bound(linear(0.3), {"y": Y}, samples=64)
+    assert bound.value < exact.mean() - 0.05
+    assert abs(lamu.scores.mean_bound(linear(), {"y": Y}, samples=400).value - exact.mean()) < 0.2
+    with pytest.raises(ValueError, match="samples=1 have no standard error"):
+        lamu.scores.row_log_prob(linear(), {"y": Y}, samples=1)
+    x, y = lamu.data.load("diabetes")
+    network = lamu.Model(Linear(), lamu.likelihoods.Gaussian(scale=55.0))
+    fit = lamu.fit(network.standardised(x, y), (x, y), lamu.algorithms.conjugate())
+    with pytest.raises(TypeError, match="rows have latents in a lamu.Graph"):
+        lamu.scores.mean_bound(fit.posterior, (x, y))
+
+
+def test_strange_rows_are_told_by_their_density() -> None:
+    """Rows of the model and rows twice as wide: told apart by log p, whose distribution drifts."""
+    posterior, known = linear(), RANDOM.multivariate_normal(np.zeros(D), COVARIANCE, size=300)
+    own, strange = (np.asarray(posterior.log_prob({"y": y}, samples=2)) for y in (known, 2.5 * known[::-1]))
+    assert lamu.scores.auroc(-own, -strange) > 0.8
+    assert lamu.scores.drift(own[:150], strange[:150]).found
+    assert not lamu.scores.drift(own[:150], own[150:], level=0.001).found
+
+
+def test_annealing_takes_the_row_of_a_posterior() -> None:
+    joint, belief = latent.row_joint(linear(0.3), {"y": Y[:1]})
+    found = lamu.scores.annealed_importance(joint, belief, jax.random.key(0), temperatures=60, chains=16)
+    exact = multivariate_normal(np.zeros(D), COVARIANCE).logpdf(Y[0])
+    assert abs(found.value - exact) < 5 * max(found.error, 1e-3)
+    with pytest.raises(ValueError, match="the data have 2 rows, and the joint density is of one"):
+        latent.row_joint(linear(), {"y": Y[:2]})
+    labelled = models.SemiSupervised(2, 1, 3, (4,))
+    params, _ = labelled.init(jax.random.key(0), labelled.read({"y": np.eye(3)}).full())
+    with pytest.raises(TypeError, match="the latent 'c' is a category"):
+        latent.row_joint(point(labelled, params), {"y": np.eye(3)[:1]})
+
+
+def test_a_code_is_made_of_a_posterior() -> None:
+    """Lossless, and within 3 % of the bound on 60 rows: each has bins of 12 bits a latent to round."""
+    bits = (RANDOM.uniform(size=(60, 12)) > 0.3).astype(float)
+    graph = models.VAE(2, 12, MLP((8,)), MLP((8,)))
+    posterior = lamu.fit(graph, {"y": bits}, lamu.algorithms.adam(1e-2), steps=100, batch_size=30).posterior
+    code, stack = (
+        latent.BitsBack.of(posterior),
+        latent.Stack(np.random.default_rng(0).integers(0, 1 << 32, 99).tolist()),
+    )
+    before = stack.bits
+    code.encode(stack, bits.astype(int))
+    length = (stack.bits - before) / 60
+    np.testing.assert_array_equal(code.decode(stack, 60), bits)
+    bound = -lamu.scores.mean_bound(posterior, {"y": bits}, samples=50).value / np.log(2)
+    assert abs(length / bound - 1) < 0.03
+    with pytest.raises(TypeError, match="'y' has the likelihood Gaussian, and a code is of symbols"):
+        latent.BitsBack.of(linear())

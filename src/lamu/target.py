@@ -200,6 +200,17 @@ class Target(ABC):
         """The prior of the free coordinates given the frozen ones, up to a constant."""
         return self.prior if self.frozen is None else self.prior.given(self.frozen)
 
+    def tempered(self: T, temperature: Any) -> T:
+        r"""Returns the target whose \(\log p / T\) is that of rows at a temperature; itself unless rows draw latents.
+
+        A row whose value is a bound has an entropy in it, which no temperature divides.
+
+        Args:
+            temperature: T.
+        """
+        del temperature
+        return self
+
     def dispersion_log_prior(self, dispersions: Params) -> Array:
         """Returns the log density of the dispersions' own prior, a scalar in nats."""
         del dispersions

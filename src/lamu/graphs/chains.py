@@ -31,7 +31,7 @@ from lamu.graphs.program import Site
 from lamu.graphs.proposals import Proposal
 from lamu.typing import Array, RandomKey
 
-__all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site"]
+__all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
 
 
 def chains_of_rows(
@@ -69,7 +69,7 @@ def chains_of_rows(
         holes = {n: part for n, part in data.items() if isinstance(part, Incomplete) and n not in latents}
 
         def filled(row: Row, values: dict[str, Any], key: RandomKey) -> dict[str, Any]:
-            here, new = _given(row, values).environment(at, {}), {}
+            here, new = with_values(row, values).environment(at, {}), {}
             for number, (name, part) in enumerate(holes.items()):
                 site = next(site for site in sites if site.name == name)
                 y = drawn_site(site, here, jax.random.fold_in(key, number))
@@ -78,7 +78,7 @@ def chains_of_rows(
             return new
 
         def log_weight(row: Row, values: dict[str, Any], log_q: Array) -> Array:
-            return _given(row, values).log_joint(at, {}) - log_q
+            return with_values(row, values).log_joint(at, {}) - log_q
 
         def sweep(state: Any, key: RandomKey) -> Any:
             missing, values = state
@@ -88,7 +88,7 @@ def chains_of_rows(
             accepted = _finite(new)
             if corrected:
                 there = log_weight(row, new, log_q)
-                here = log_weight(row, values, _log_proposal(local, row, at, jax.random.clone(of_draw), values))
+                here = log_weight(row, values, log_proposal(local, row, at, jax.random.clone(of_draw), values))
                 nowhere = jnp.isnan(here) | (here == -jnp.inf)  # a state without a density is left
                 ratio = jnp.where(nowhere, jnp.inf, there - here)
                 chance = jax.random.uniform(of_choice, dtype=ratio.dtype)
@@ -101,7 +101,7 @@ def chains_of_rows(
         def keep(state: Any) -> Any:
             missing, values = state
             row = row_of({**data, **missing})
-            return kept(row, _given(row, values).environment(at, {}), missing, values)
+            return kept(row, with_values(row, values).environment(at, {}), missing, values)
 
         of_start, of_fill, of_sweeps = jax.random.split(key, 3)
         row = row_of(data)
@@ -117,7 +117,9 @@ def chains_of_rows(
         return jax.lax.scan(kept_step, state, jnp.arange(warmup, warmup + draws))[1]
 
     count = len(jax.tree.leaves(data)[0])
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32))
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(
+        jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
+    )
     return jax.vmap(one)(dict(data), keys)
 
 
@@ -146,8 +148,29 @@ def drawn_latents(
     return _along(local, row, at, key, lambda proposal, key: proposal.draw(key))
 
 
-def _log_proposal(local: Any, row: Row, at: Environment, key: RandomKey, values: Mapping[str, Any]) -> Array:
-    """Returns log q of given values; arguments as of `drawn_latents`, with the key at which others were drawn."""
+def log_proposal(
+    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey, values: Mapping[str, Any]
+) -> Array:
+    """Returns log q of given values of all latents in nats.
+
+    Args:
+        local: a local by the name of a latent.
+        row: the row.
+        at: the statistics of what all rows share.
+        key: of what is random in the beliefs themselves; that of `drawn_latents` for the same q.
+        values: by name.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> from lamu.graphs.chains import log_proposal
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.program import Site
+        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
+        >>> round(float(log_proposal({}, row, Environment({}), jax.random.key(0), {"z": jnp.zeros(())})), 4)
+        -0.9189
+    """
     own = lambda proposal: {name: values[name] for name in proposal.names}
     return _along(local, row, at, key, lambda proposal, key: (own(proposal), proposal.log_prob(own(proposal))))[1]
 
@@ -163,7 +186,7 @@ def _along(
         proposal = first.proposal(name, own, row, at, of_proposal, partial(eliminated, others))
         with lenient():
             new, log_q = take(proposal, of_draw)
-        values, total, row = {**values, **new}, total + log_q, _given(row, new)
+        values, total, row = {**values, **new}, total + log_q, with_values(row, new)
     return values, total
 
 
@@ -173,7 +196,13 @@ def _finite(values: Any) -> Array:
     return jnp.all(jnp.stack(parts)) if parts else jnp.asarray(True)
 
 
-def _given(row: Row, values: Mapping[str, Any]) -> Row:
+def with_values(row: Row, values: Mapping[str, Any]) -> Row:
+    """Returns the row in which latents have values.
+
+    Args:
+        row: the row.
+        values: by name.
+    """
     for name, value in values.items():
         row = row.given(name, value)
     return row

@@ -213,7 +213,9 @@ def _ancestral(
         here = ancestral(graph, statistics, jax.random.fold_in(jax.random.fold_in(key, s), row))[1]
         return {site.name: _entries(site, here) for site in in_dtype(last, dtype_of(statistics))}
 
-    return jax.lax.map(lambda s: jax.vmap(lambda row: one(s, row))(first + jnp.arange(rows, dtype=first.dtype)), jnp.arange(samples))
+    return jax.lax.map(
+        lambda s: jax.vmap(lambda row: one(s, row))(first + jnp.arange(rows, dtype=first.dtype)), jnp.arange(samples)
+    )
 
 
 def _entries(site: Site, here: Environment) -> tuple[Array, Any]:

@@ -67,6 +67,7 @@ class Graph(GraphMessages):
         frozen: coordinates held at given values, or None.
         start: parameters that every run starts from, or None.
         given: statistics under a belief, by name, of variables that are held; `blocks` sets them.
+        temperature: T, at which rows with latents that are drawn have their bound; None for one. A fit sets it.
 
     Raises:
         TypeError: for a pair of variable and factor that has no closed form.
@@ -100,6 +101,7 @@ class Graph(GraphMessages):
     frozen: Params | None = None
     start: Any = None
     given: Any = None
+    temperature: Any = None
 
     def __post_init__(self) -> None:
         if callable(self.sites):
@@ -151,6 +153,12 @@ class Graph(GraphMessages):
         counts = any(local.counts for local in (self.local or {}).values())
         return self.started(params, {"step": jnp.zeros((), jnp.int32)} if counts else {})
 
+    def tempered(self, temperature: Any) -> Graph:
+        """Returns the graph whose drawn latents see a temperature; itself where rows have closed forms, or at one."""
+        draws = any(local.random for local in (self.local or {}).values())
+        one = isinstance(temperature, int | float) and temperature == 1.0
+        return self if one or not draws else replace(self, temperature=temperature)
+
     def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
         """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
         sites = tuple(fixed(site, dispersions) for site in self.sites)
@@ -187,8 +195,9 @@ class Graph(GraphMessages):
     ) -> tuple[Array, Any]:
         r"""Returns \(\log p(x_i \mid \theta)\) of every row with its latents summed out, `[batch]` in nats.
 
-        Where locals draw latents it is an estimate of their bound, by the key. In training it counts the step where a
-        local warms up.
+        Where locals draw latents it is an estimate of their bound, by the key: at a temperature T times
+        \(E_q[\log p(x_i, z)]/T + H(q)\), which an objective divides by T. In training it counts the step where a local
+        warms up.
 
         Raises:
             TypeError: where latents of a row meet, so that only a bound is known.
@@ -197,7 +206,9 @@ class Graph(GraphMessages):
         require_summed(self.local or {}, Row.of(self.in_rows, self.columns, first, 1.0, float))
         step = state["step"] if train and state else None
         statistics = {**self.values(self.theta(params)), "likelihood": params["likelihood"]}
-        values = self.at_values().row_bounds(statistics, batch, key=key, step=step)
+        T = 1.0 if self.temperature is None else self.temperature
+        values = self.at_values().row_bounds(statistics, batch, T, key=key, step=step)
+        values = values if self.temperature is None else values * jnp.asarray(T, values.dtype)
         return values, state if step is None else {"step": step + 1}
 
     def log_volume(self, params: Params) -> Array:

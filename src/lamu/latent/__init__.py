@@ -32,6 +32,7 @@ from lamu.latent.locals import (
     SummedOut,
 )
 from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
+from lamu.latent.row_joint import row_joint
 from lamu.latent.units import UnitDivergences, unit_divergences
 
 __all__ = [
@@ -79,5 +80,6 @@ __all__ = [
     "impute",
     "models",
     "reconstruct",
+    "row_joint",
     "unit_divergences",
 ]

@@ -124,7 +124,9 @@ def _belief(name: str, local: Any, statistics: Any, row: Row, at: Environment, k
     """Returns a belief about the vector of a latent's units; None of a latent without an encoder."""
     encoder, own = local.get(name), statistics.get("local", {}).get(name, {})
     if isinstance(encoder, Delta):
-        raise TypeError(f"the code {name!r} of a Delta local is a point, which has no divergence; use Amortised(network)")
+        raise TypeError(
+            f"the code {name!r} of a Delta local is a point, which has no divergence; use Amortised(network)"
+        )
     if isinstance(encoder, Recurrent):
         _, mean, precision = encoder.path(name, own, row, at, jax.random.fold_in(key, 0))
         return Gaussian(mean, Diagonal(precision))

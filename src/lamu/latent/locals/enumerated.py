@@ -84,7 +84,9 @@ class Enumerated(Local):
     def _logits(self, name: str, own: Params, row: Row, at: Environment) -> tuple[Array, Array]:
         """Returns log q(c | y) of the network, and what the row's label adds to it."""
         logits = jax.nn.log_softmax(encoded(self.network, own, name, self.given, row, at))
-        label = row.evidence[name].probabilities.astype(logits.dtype) if name in row.evidence else jnp.zeros_like(logits)
+        label = (
+            row.evidence[name].probabilities.astype(logits.dtype) if name in row.evidence else jnp.zeros_like(logits)
+        )
         return logits, label
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
