@@ -265,7 +265,7 @@ def test_holes_are_filled_by_what_is_there() -> None:
 
 
 def test_every_entry_has_a_noise_of_its_own() -> None:
-    """A Gaussian likelihood of several entries learns a deviation of each: its part of the variances are their squares."""
+    """A Gaussian likelihood of several entries learns a deviation of each, the squares of which are known noise."""
     graph = models.VAE(2, 3, MLP((4,)), MLP((4,)), likelihood=lamu.likelihoods.Gaussian())
     params, _ = graph.init(jax.random.key(0), graph.read({"y": Y[:, :3]}).full())
     params["likelihood"]["y"]["log_scale"] = jnp.log(jnp.array([0.5, 1.0, 2.0]))

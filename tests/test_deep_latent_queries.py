@@ -66,7 +66,7 @@ def conditional() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_row_with_holes_is_predicted_by_its_conditional() -> None:
-    """Linear-Gaussian rows by 2,000 draws, of which at least 400 count: within 5 standard errors of the exact answers."""
+    """Linear-Gaussian rows by 2,000 draws, of which at least 400 count: exact within 5 standard errors."""
     pred = linear().predict({"y": HOLES}, samples=2000)
     mean, covariance = conditional()
     variance = np.diag(covariance)
@@ -152,7 +152,7 @@ def alone_rows(data) -> dict[str, np.ndarray]:
 
 
 def test_a_chain_stays_finite_where_its_encoder_does_not() -> None:
-    """An untrained linear encoder makes of a large entry the exponential of it as a deviation: such draws are refused."""
+    """An untrained linear encoder makes a deviation of the exponential of a large entry: such draws are refused."""
     graph = models.VAE(2, 4, MLP((4,)), Linear(), likelihood=lamu.likelihoods.Gaussian(scale=1.0))
     params, _ = graph.init(jax.random.key(0), graph.read({"y": 300.0 * Y[:, :4]}).full())
     holes = np.where(np.arange(4) < 2, 300.0 * Y[:5, :4], np.nan)
@@ -235,7 +235,7 @@ def test_every_encoder_tells_of_its_units() -> None:
 
 
 def test_a_bound_and_a_density_of_rows_are_told_apart() -> None:
-    """At the exact posterior both are log p; off it the bound is below. The errors cover what importance sampling misses."""
+    """At the exact posterior both are log p; off it the bound is below. Errors cover what importance sampling lacks."""
     exact = multivariate_normal(np.zeros(D), COVARIANCE).logpdf(Y)
     found = lamu.scores.row_log_prob(linear(0.3), {"y": Y}, samples=400)
     assert np.all(np.abs(found.value - exact) < 5 * np.asarray(found.error))
@@ -251,7 +251,7 @@ def test_a_bound_and_a_density_of_rows_are_told_apart() -> None:
     x, y = lamu.data.load("diabetes")
     network = lamu.Model(Linear(), lamu.likelihoods.Gaussian(scale=55.0))
     fit = lamu.fit(network.standardised(x, y), (x, y), lamu.algorithms.conjugate())
-    with pytest.raises(TypeError, match="rows have latents in a lamu.Graph"):
+    with pytest.raises(TypeError, match=r"rows have latents in a lamu\.Graph"):
         lamu.scores.mean_bound(fit.posterior, (x, y))
 
 

@@ -148,6 +148,6 @@ def test_a_vamp_prior_is_of_the_locals_own_encoder() -> None:
         assert vae(encoder, local).networks
     for local in (latent.Amortised(MLP((8,), activation="tanh")), latent.Delta(MLP((8,)))):
         with pytest.raises(
-            TypeError, match="the prior of 'z' is an average of beliefs of .* give both the same encoder"
+            TypeError, match=r"the prior of 'z' is an average of beliefs of .* give both the same encoder"
         ):
             vae(encoder, local)

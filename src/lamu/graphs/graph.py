@@ -290,7 +290,7 @@ class Graph(GraphMessages):
         return completed(self, expected_statistics(self, belief, samples, key), rows, key)
 
     def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
-        """Returns every variable of rows by draws, of a number of new rows too; None where moments have closed forms."""
+        """Returns every variable of rows by draws, of new rows too; None where moments have closed forms."""
         if isinstance(rows, int):
             return new_rows(self, belief, rows, samples, key)
         return completed_by_draws(self, belief, rows, samples, key) if needs_draws(self) else None

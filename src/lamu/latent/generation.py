@@ -13,8 +13,8 @@ from lamu.graphs.chains import ancestral, chains_of_rows
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype
-from lamu.graphs.row_blocks import over_blocks
 from lamu.graphs.queries import expected_statistics
+from lamu.graphs.row_blocks import over_blocks
 from lamu.typing import Array, RandomKey
 
 __all__ = ["generate", "impute", "reconstruct"]
@@ -68,8 +68,8 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
        \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
        y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 
-    A Markov chain a row, whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\): latents are proposed by the beliefs of
-    their locals (encoders, flows, classifiers) and accepted with probability α. It starts from
+    A Markov chain a row, whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\): latents are proposed by the beliefs
+    of their locals (encoders, flows, classifiers) and accepted with probability α. It starts from
     \(q(z \mid y_\mathrm{obs})\), with missing entries as zero. A missing label is the category that the chain draws.
     `Delta` codes have no density; they are taken as they come. θ is at the belief's mean.
 

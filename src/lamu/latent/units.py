@@ -75,8 +75,8 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
         whose units are those of every step, at one path a row.
 
     Raises:
-        TypeError: for a model that is no graph, or has no such latent; for a `Delta` code, and a latent whose divergence
-            has no closed form: under flows, or a learned prior.
+        TypeError: for a model that is no graph, or has no such latent; for a `Delta` code, and a latent whose
+            divergence has no closed form: under flows, or a learned prior.
 
     Source: Burda, Grosse & Salakhutdinov (2016), section 5.2 for the count of active units; Sønderby et al. (2016).
 

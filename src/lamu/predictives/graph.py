@@ -85,8 +85,8 @@ class GraphRule(PredictiveRule):
     """The rule of a target that fills in rows (`completes`): missing entries are predicted from the rest of their row.
 
     The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
-    Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of latents
-    and of the shared variables (`lamu.predictives.drawn_rows`).
+    Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
+    latents and of the shared variables (`lamu.predictives.drawn_rows`).
 
     Examples:
         >>> from lamu.predictives.graph import GraphRule

@@ -24,7 +24,7 @@ __all__ = ["functions_of"]
 
 
 def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], Any], int]:
-    """Returns mean and deviation of q(z | y) of a row, the probabilities of symbols at latents, and the number of these.
+    """Returns mean and deviation of q(z | y) of a row, the probabilities of symbols at latents, and their number.
 
     Args:
         posterior: as for `BitsBack.of`.
@@ -43,8 +43,8 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
     encoder = (graph.local or {}).get(latents[0].name) if len(latents) == 1 else None
     if len(symbols) != 1 or not isinstance(encoder, Amortised) or not isinstance(encoder.family, MeanField):
         raise TypeError(
-            "a bits-back code is of rows with one latent, an Amortised local with a MeanField() belief, and one variable "
-            f"of a likelihood; this graph has the latents {', '.join(site.name for site in latents) or 'none'}"
+            "a bits-back code is of rows with one latent, an Amortised local with a MeanField() belief, and one "
+            f"variable of a likelihood; this graph has the latents {', '.join(site.name for site in latents) or 'none'}"
         )
     (z,), (y,) = latents, symbols
     if not isinstance(y.factor.likelihood, Bernoulli | Categorical):

@@ -78,7 +78,7 @@ class VampPrior(LearnedPrior):
         own = (self.encoder.network, self.encoder.family)
         if not isinstance(encoder, Amortised) or not _same((encoder.network, encoder.family), own):
             raise TypeError(
-                f"the prior of {self.name!r} is an average of beliefs of {self.encoder!r}, and the local of {self.name!r} is "
+                f"the prior of {self.name!r} is an average of beliefs of {self.encoder!r}, and its local is "
                 f"{local!r}; give both the same encoder"
             )
 
