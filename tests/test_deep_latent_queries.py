@@ -238,6 +238,7 @@ def test_a_bound_and_a_density_of_rows_are_told_apart() -> None:
     """At the exact posterior both are log p; off it the bound is below. Errors cover what importance sampling lacks."""
     exact = multivariate_normal(np.zeros(D), COVARIANCE).logpdf(Y)
     found = lamu.scores.row_log_prob(linear(0.3), {"y": Y}, samples=400)
+    assert isinstance(found, lamu.scores.RowLogProb)
     assert np.all(np.abs(found.value - exact) < 5 * np.asarray(found.error))
     assert np.all((np.asarray(found.error) > 1e-4) & (np.asarray(found.error) < 0.3))
     np.testing.assert_allclose(found.value, linear(0.3).log_prob({"y": Y}, samples=400), rtol=1e-9)

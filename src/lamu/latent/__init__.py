@@ -31,8 +31,8 @@ from lamu.latent.locals import (
     Refined,
     SummedOut,
 )
+from lamu.latent.posterior_rows import row_joint
 from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
-from lamu.latent.row_joint import row_joint
 from lamu.latent.units import UnitDivergences, unit_divergences
 
 __all__ = [
