@@ -30,7 +30,9 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Any, axis: int = 0)
         >>> import jax.numpy as jnp
         >>> from lamu import memory
         >>> from lamu.graphs.row_blocks import over_blocks
-        >>> numbered = lambda rows, first: rows["y"] * 0 + (first + jnp.arange(len(rows["y"])))
+        >>> def numbered(rows, first):
+        ...     numbers = first + jnp.arange(len(rows["y"]), dtype=first.dtype)
+        ...     return rows["y"] + numbers.astype(rows["y"].dtype)
         >>> with memory.within("64B"):
         ...     over_blocks(numbered, {"y": jnp.zeros(5)}).tolist()
         [0.0, 1.0, 2.0, 3.0, 4.0]
