@@ -96,7 +96,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("kind", ["off", *(pytest.param(k, marks=pytest.mark.stress) for k in ("flows", "refined"))])
 def test_a_chain_is_right_for_any_encoder(kind) -> None:
     """An encoder that is off the posterior, or whose belief is no Gaussian: the exact conditional all the same.
 
@@ -163,6 +163,7 @@ def test_a_chain_stays_finite_where_its_encoder_does_not() -> None:
     assert np.isfinite(pred.variance).all()
 
 
+@pytest.mark.stress
 def test_chunks_of_rows_have_the_same_draws() -> None:
     """Every row draws by its number, three at a time or all at once: equal to the order of sums in a matrix product."""
     posterior = linear(0.1)
@@ -215,6 +216,7 @@ def test_a_layer_more_adds_as_much_to_the_program() -> None:
     assert np.all(steps < 1.5 * steps[0]), sizes
 
 
+@pytest.mark.stress
 def test_every_encoder_tells_of_its_units() -> None:
     """Refined beliefs and paths have divergences too; a code has none, and says so."""
     y = (np.arange(60).reshape(10, 6) % 3 > 0).astype(float)
@@ -265,6 +267,7 @@ def test_strange_rows_are_told_by_their_density() -> None:
     assert not lamu.scores.drift(own[:150], own[150:], level=0.001).found
 
 
+@pytest.mark.stress
 def test_annealing_takes_the_row_of_a_posterior() -> None:
     joint, belief = latent.row_joint(linear(0.3), {"y": Y[:1]})
     found = lamu.scores.annealed_importance(joint, belief, jax.random.key(0), temperatures=60, chains=16)
