@@ -10,10 +10,8 @@ import lzma
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.special import expit
 
 import lamu
 from lamu.latent import BitsBack, Stack, models
@@ -28,21 +26,7 @@ train, test = pixels[order[:1400]], pixels[order[1400:1700]]
 network = MLP((100,))
 adam = lamu.algorithms.adam(lamu.rate.Annealed(3e-3))
 posterior = lamu.fit(models.VAE(8, 64, network, network), {"y": train}, adam, steps=1500, batch_size=128).posterior
-weights = posterior.mean["network"]
-passed = jax.jit(lambda weights, x: network.apply(weights, {}, x[None], None, False)[0][0])
-
-
-def belief(y):
-    mean, log_scale = np.split(np.asarray(passed(weights["local"]["z"]["network"], y.astype(np.float32))), 2)
-    return mean, np.exp(log_scale)
-
-
-def probabilities(z):
-    logits = np.asarray(passed(weights["decode"], z.astype(np.float32)), float)
-    return expit(np.stack([-logits, logits], axis=-1))
-
-
-code, symbols = BitsBack(belief, probabilities, latents=8), test.astype(int)
+code, symbols = BitsBack.of(posterior), test.astype(int)
 stack = Stack(np.random.default_rng(0).integers(0, 1 << 32, 100).tolist())
 lengths, before = [], stack.bits
 for row in symbols:

@@ -3,8 +3,8 @@
 Each arm is bent, so that no Gaussian fits it; a network straightens them. The parts of the mixture keep exact beliefs,
 by messages, while gradients train the networks: `Conjugate` lets the encoder speak to the mixture as a Gaussian factor
 would. The script prints how well the parts match the arms, and the average log density of new points beside that of a
-variational autoencoder with the same networks. Of three starts the one with the largest log density of the training
-points is kept. It writes a picture.
+variational autoencoder with the same networks. Of three starts of each the one with the largest log density of the
+training points is kept. It writes a picture.
 
     python examples/structured_vae.py [folder for the picture]
 """
@@ -68,14 +68,18 @@ test, arms = pinwheel(1000, seed=2)
 adam = lamu.algorithms.adam(lamu.rate.Annealed(1e-2))
 graph = lamu.Graph(structured, local={"x": latent.Conjugate(Bend(bias=5.0))})  # messages are precise at first
 algorithm = lamu.algorithms.blocks({"part*": lamu.algorithms.svi(0.1), "*": adam})
-starts = [
-    lamu.fit(graph, {"y": train}, algorithm, steps=STEPS, batch_size=200, seed=seed).posterior for seed in range(3)
-]
-densities = [lamu.scores.mean_log_prob(start, {"y": train}, samples=100) for start in starts]
-posterior = starts[int(np.argmax([density.value for density in densities]))]
+
+
+def best_of_three(graph, algorithm):
+    runs = [lamu.fit(graph, {"y": train}, algorithm, steps=STEPS, batch_size=200, seed=seed) for seed in range(3)]
+    densities = [lamu.scores.mean_log_prob(run.posterior, {"y": train}, samples=100) for run in runs]
+    return runs[int(np.argmax([density.value for density in densities]))].posterior, densities
+
+
+posterior, densities = best_of_three(graph, algorithm)
 
 vae = latent.models.VAE(2, 2, Bend(), Bend(bias=-1.0), lamu.likelihoods.Gaussian(scale=0.15))
-plain = lamu.fit(vae, {"y": train}, adam, steps=STEPS, batch_size=200).posterior
+plain, _ = best_of_three(vae, adam)
 
 beliefs = posterior.local({"y": test})
 parts = np.asarray(beliefs["z"].mean).argmax(axis=1)

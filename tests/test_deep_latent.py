@@ -107,15 +107,15 @@ def test_the_temperature_divides_densities_and_no_entropy() -> None:
 
 
 def test_missing_entries_do_not_count() -> None:
+    """An entry that the decoder holds at zero adds log N(0; 0, σ²) where it is zero, and nothing where it lacks."""
     graph, params, state, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)
-    holes = Y[:3].copy()
-    holes[:, 2] = np.nan
-    found = values(graph, params, state, graph.read({"y": holes}).full(), jax.random.key(1))
-    # With an encoder that does not see the entry, its value makes the difference of its own density.
-    full = values(
-        graph, params, state, graph.read({"y": np.where(np.isnan(holes), 0.0, holes)}).full(), jax.random.key(1)
-    )
-    assert np.all(np.asarray(full) < np.asarray(found) + 0.5 * np.log(2 * np.pi * NOISE**2) * -1)
+    kernel = params["network"]["decode"]["layers"][0]["kernel"].at[:, 2].set(0.0)
+    still = {**params, "network": {**params["network"], "decode": {"layers": {0: {"kernel": kernel}}}}}
+    holes = np.where(np.arange(D) == 2, np.nan, Y[:3])
+    ask = lambda params, y: np.asarray(values(graph, params, state, graph.read({"y": y}).full(), jax.random.key(1)))
+    found = ask(params, holes)
+    full = ask(still, np.nan_to_num(holes))
+    np.testing.assert_allclose(full, found - 0.5 * np.log(2 * np.pi * NOISE**2), rtol=1e-9)
     with pytest.raises(ValueError, match="y is NaN in every row"):
         graph.read({"y": np.full((2, D), np.nan)})
 
@@ -168,7 +168,7 @@ def test_a_flowed_autoencoder_trains_and_answers(tmp_path) -> None:
 
 
 def test_a_deep_row_is_its_formula() -> None:
-    """Two layers, each encoder reading the layer above: the bound is the mean log importance weight of both layers."""
+    """Two layers of independent latents: the bound is the mean log importance weight of both."""
     graph = models.DeepLatentGaussian((3, 2), 64, (4,))
     batch = graph.read({"y": BITS[:20]}).full()
     params, state = graph.init(jax.random.key(0), batch)
@@ -265,14 +265,15 @@ def test_holes_are_filled_by_what_is_there() -> None:
 
 
 def test_every_entry_has_a_noise_of_its_own() -> None:
-    """A Gaussian likelihood of several entries learns a deviation of each: predicted variances are their squares."""
+    """A Gaussian likelihood of several entries learns a deviation of each, the squares of which are known noise."""
     graph = models.VAE(2, 3, MLP((4,)), MLP((4,)), likelihood=lamu.likelihoods.Gaussian())
     params, _ = graph.init(jax.random.key(0), graph.read({"y": Y[:, :3]}).full())
     params["likelihood"]["y"]["log_scale"] = jnp.log(jnp.array([0.5, 1.0, 2.0]))
     posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
     holes = np.where(np.arange(3) == 2, np.nan, Y[:2, :3])
     found = posterior.predict({"y": holes})
-    np.testing.assert_allclose(found.variance, [[0.0, 0.0, 4.0]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(found.aleatoric, [[0.0, 0.0, 4.0]] * 2, rtol=1e-6)
+    assert np.all(found.variance[:, 2] > 4.0)  # the latents are not known
     assert latent.reconstruct(posterior, {"y": Y[:2, :3]}, jax.random.key(0))["y"].shape == (2, 3)
 
 

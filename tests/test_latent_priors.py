@@ -129,3 +129,25 @@ def test_what_is_no_prior() -> None:
         graph.log_likelihood(params, state, batch)
     with pytest.raises(TypeError, match="no closed form under a MixturePrior; name a local that draws it"):
         graph.row_bounds(graph.values_of(params), batch)
+
+
+def test_a_vamp_prior_is_of_the_locals_own_encoder() -> None:
+    """Its weights are the local's: another network would read them as its own, and return some number."""
+
+    def vae(encoder, local):
+        def program(m) -> None:
+            decode = m.network("decode", MLP((3,)), outputs=5)
+            with m.rows():
+                z = m.sample("z", latent.VampPrior(2, encoder, jnp.eye(5)[:3]))
+                m.sample("y", lamu.likelihoods.Bernoulli()(decode(z)))
+
+        return lamu.Graph(program, local={"z": local})
+
+    encoder = latent.Amortised(MLP((8,)))
+    for local in (encoder, latent.Amortised(MLP((8,)), bound=latent.Importance(3)), latent.Refined(encoder, 2)):
+        assert vae(encoder, local).networks
+    for local in (latent.Amortised(MLP((8,), activation="tanh")), latent.Delta(MLP((8,)))):
+        with pytest.raises(
+            TypeError, match=r"the prior of 'z' is an average of beliefs of .* give both the same encoder"
+        ):
+            vae(encoder, local)

@@ -4,14 +4,15 @@
     python -m benchmarks.latent --quick          shorter runs on fewer rows
     python -m benchmarks.latent mnist speed      some of it
 
-Parts: linear, mnist, layers, labels, holes, coding, speed. Images are read below the folder that `LAMU_DATA` names.
+Parts: linear, mnist, layers, labels, holes, coding, priors, few, chosen, drawing, speed. Images are read below the
+folder that `LAMU_DATA` names.
 """
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.latent import coding, holes, labels, layers, linear, mnist, speed
+from benchmarks.latent import chosen, coding, drawing, few, holes, labels, layers, linear, mnist, priors, speed
 
 PARTS = {
     "linear": linear.main,
@@ -20,6 +21,10 @@ PARTS = {
     "labels": labels.main,
     "holes": holes.main,
     "coding": coding.main,
+    "priors": priors.main,
+    "few": few.main,
+    "chosen": chosen.main,
+    "drawing": drawing.main,
     "speed": speed.main,
 }
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-from scipy.special import expit
 
-import lamu
 from benchmarks.latent.rows import digits, fitted
 from lamu.latent import BitsBack, Stack, models
 from lamu.networks import MLP
@@ -19,7 +17,7 @@ def main(quick: bool) -> None:
     print("coding: bits back on digits (asked: lossless, within 1 % of the bound)")
     rows = digits()
     posterior = fitted(models.VAE(LATENTS, 64, MLP((100,)), MLP((100,))), rows.train, 3e-3, 300 if quick else 1500)
-    code, y = coder(posterior), rows.test.astype(int)[: 50 if quick else None]
+    code, y = BitsBack.of(posterior), rows.test.astype(int)[: 50 if quick else None]
     stack = Stack(np.random.default_rng(0).integers(0, 1 << 32, 200).tolist())
     before, words = stack.bits, list(stack.words)
     code.encode(stack, y)
@@ -32,20 +30,3 @@ def main(quick: bool) -> None:
         f"{length / bound - 1:+.2%}; {'lossless' if lossless else 'NOT lossless'}",
         flush=True,
     )
-
-
-def coder(posterior: lamu.Posterior) -> BitsBack:
-    """Returns the bits-back coder of a fitted VAE of black and white pixels."""
-    weights, network = posterior.mean["network"], posterior.model.networks[0].network
-    passed = jax.jit(lambda weights, x: network.apply(weights, {}, x[None], None, False)[0][0])
-
-    def belief(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        outputs = passed(weights["local"]["z"]["network"], np.asarray(y, np.float32))
-        mean, log_scale = np.split(np.asarray(outputs), 2)
-        return mean, np.exp(log_scale)
-
-    def probabilities(z: np.ndarray) -> np.ndarray:
-        logits = np.asarray(passed(weights["decode"], np.asarray(z, np.float32)), float)
-        return expit(np.stack([-logits, logits], axis=-1))
-
-    return BitsBack(belief, probabilities, LATENTS)

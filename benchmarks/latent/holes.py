@@ -32,7 +32,7 @@ def _filled(steps: int, count: int, tests: int) -> None:
     graph = models.VAE(LATENTS, 784, MLP((HIDDEN,)), MLP((HIDDEN,)), likelihood=lamu.likelihoods.Gaussian())
     vae = fitted(graph, train, 1e-3, steps)
     analysis = graphs.models.FactorAnalysis(FACTORS, 784)
-    factors = lamu.fit(analysis, {"y": train[:2_000]}, lamu.algorithms.vmp(), steps=30)
+    factors = lamu.fit(analysis, {"y": train}, lamu.algorithms.vmp(), steps=30)  # as many rows as the VAE
     for share in (0.2, 0.1):
         seen = random.uniform(size=test.shape) < share
         holes = np.where(seen, test - center, np.nan).astype(np.float32)

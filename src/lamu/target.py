@@ -200,6 +200,17 @@ class Target(ABC):
         """The prior of the free coordinates given the frozen ones, up to a constant."""
         return self.prior if self.frozen is None else self.prior.given(self.frozen)
 
+    def tempered(self: T, temperature: Any) -> T:
+        r"""Returns the target whose \(\log p / T\) is that of rows at a temperature; itself unless rows draw latents.
+
+        A row whose value is a bound has an entropy in it, which no temperature divides.
+
+        Args:
+            temperature: T.
+        """
+        del temperature
+        return self
+
     def dispersion_log_prior(self, dispersions: Params) -> Array:
         """Returns the log density of the dispersions' own prior, a scalar in nats."""
         del dispersions
@@ -232,6 +243,17 @@ class Target(ABC):
         """
         del belief, rows, samples, key
         raise self._without_rows("what is missing in a row")
+
+    def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+        """Returns what is missing in rows by draws, where a target has it so (`completes`), or None.
+
+        Args:
+            belief: about the parameters.
+            rows: the rows, as `inputs` returns them.
+            samples: how many draws.
+            key: for these.
+        """
+        del belief, rows, samples, key
 
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows, by name; arguments as `completed`.

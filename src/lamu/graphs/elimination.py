@@ -14,7 +14,7 @@ from lamu.graphs.joint import Row, shape_of
 from lamu.graphs.local import Coordinate, Eliminated, Exact, Local, bound_at
 from lamu.graphs.network import applications
 
-__all__ = ["eliminated", "require_key", "require_summed", "settled"]
+__all__ = ["eliminated", "first_local", "require_key", "require_summed", "settled"]
 
 
 def eliminated(
@@ -49,7 +49,7 @@ def eliminated(
     """
     if natural:
         return bound_at(natural, row, at), natural
-    name, first, others = _first(local, row)
+    name, first, others = first_local(local, row)
     own = at.statistics.get("local", {}).get(name, {})
     return first.eliminated(name, own, row, at, key, partial(eliminated, others))
 
@@ -74,12 +74,28 @@ def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, 
         >>> settled({}, alone, Environment({}))
         {}
     """
-    _, first, _ = _first(local, row)
+    _, first, _ = first_local(local, row)
     return first.settled(row, at) if isinstance(first, Coordinate) else {}
 
 
-def _first(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:
-    """Returns the local that takes its latents out first, after their name, and those that are left to the rest."""
+def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:
+    """Returns the local that takes its latents out first, after their name, and those that are left to the rest.
+
+    Args:
+        local: a local by the name of a latent.
+        row: the row.
+
+    Raises:
+        ValueError: for a local that is given what no other one draws.
+
+    Examples:
+        >>> from lamu import graphs
+        >>> from lamu.graphs.elimination import first_local
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.program import Site
+        >>> first_local({}, Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float))
+        ('', Exact(), {})
+    """
     # One whose latents meet nothing has a closed form, whatever its turns.
     names = [site.name for site in row.latent if site.name in local]
     names = [name for name in names if row.coupled or local[name].random]

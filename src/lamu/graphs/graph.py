@@ -20,11 +20,13 @@ from lamu.data.batch import Batch
 from lamu.data.spelling import nearest
 from lamu.families import Product
 from lamu.families.transformed import transformed
+from lamu.graphs.completions import completed_by_draws, needs_draws, new_rows
 from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.empty import empty_components
 from lamu.graphs.graph_prior import GraphPrior, supports
 from lamu.graphs.joint import Row
+from lamu.graphs.learned_prior import LearnedPrior
 from lamu.graphs.messages import GraphMessages
 from lamu.graphs.methods import table
 from lamu.graphs.network import NetworkSite
@@ -47,7 +49,7 @@ class Graph(GraphMessages):
     The program is a function of `m` (`lamu.graphs.Program`), which is run once. Variables that all rows share have a
     belief of `lamu.families` for their prior, or a factor of `lamu.graphs` with other variables as its arguments;
     inside `with m.rows():` every row has its own. What the data name is observed, the rest is latent. NaN is a missing
-    entry, where a factor can miss one.
+    entry, where a factor can miss one, and −1 a missing label among whole numbers.
 
     Networks (`m.network`) have their weights beside the variables at `params["network"]`, by name, and what locals
     learn is at `params["network"]["local"]`. Where there are networks, gradients move all of it, or `blocks` of it.
@@ -66,6 +68,7 @@ class Graph(GraphMessages):
         frozen: coordinates held at given values, or None.
         start: parameters that every run starts from, or None.
         given: statistics under a belief, by name, of variables that are held; `blocks` sets them.
+        temperature: T, at which rows with latents that are drawn have their bound; None for one. A fit sets it.
 
     Raises:
         TypeError: for a pair of variable and factor that has no closed form.
@@ -99,6 +102,7 @@ class Graph(GraphMessages):
     frozen: Params | None = None
     start: Any = None
     given: Any = None
+    temperature: Any = None
 
     def __post_init__(self) -> None:
         if callable(self.sites):
@@ -118,6 +122,9 @@ class Graph(GraphMessages):
             latents = [site.name for site in self.in_rows]
             if name not in latents:
                 raise ValueError(f"local names {name!r}, which no row has; {nearest(name, latents)}")
+        for site in self.in_rows:
+            if isinstance(site.factor, LearnedPrior):
+                site.factor.require((self.local or {}).get(site.name))
 
     @property
     def name(self) -> str:
@@ -146,6 +153,12 @@ class Graph(GraphMessages):
         self.prior.check(params["network"])
         counts = any(local.counts for local in (self.local or {}).values())
         return self.started(params, {"step": jnp.zeros((), jnp.int32)} if counts else {})
+
+    def tempered(self, temperature: Any) -> Graph:
+        """Returns the graph whose drawn latents see a temperature; itself where rows have closed forms, or at one."""
+        draws = any(local.random for local in (self.local or {}).values())
+        one = isinstance(temperature, int | float) and temperature == 1.0
+        return self if one or not draws else replace(self, temperature=temperature)
 
     def conditioned(self, frozen: Params, dispersions: Params, beliefs: tuple[Any, ...] = ()) -> Graph:
         """Returns the graph in which coordinates are held, by their statistics under a belief where those are exact."""
@@ -183,8 +196,9 @@ class Graph(GraphMessages):
     ) -> tuple[Array, Any]:
         r"""Returns \(\log p(x_i \mid \theta)\) of every row with its latents summed out, `[batch]` in nats.
 
-        Where locals draw latents it is an estimate of their bound, by the key. In training it counts the step where a
-        local warms up.
+        Where locals draw latents it is an estimate of their bound, by the key: at a temperature T times
+        \(E_q[\log p(x_i, z)]/T + H(q)\), which an objective divides by T. In training it counts the step where a local
+        warms up.
 
         Raises:
             TypeError: where latents of a row meet, so that only a bound is known.
@@ -193,7 +207,9 @@ class Graph(GraphMessages):
         require_summed(self.local or {}, Row.of(self.in_rows, self.columns, first, 1.0, float))
         step = state["step"] if train and state else None
         statistics = {**self.values(self.theta(params)), "likelihood": params["likelihood"]}
-        values = self.at_values().row_bounds(statistics, batch, key=key, step=step)
+        T = 1.0 if self.temperature is None else self.temperature
+        values = self.at_values().row_bounds(statistics, batch, T, key=key, step=step)
+        values = values if self.temperature is None else values * jnp.asarray(T, values.dtype)
         return values, state if step is None else {"step": step + 1}
 
     def log_volume(self, params: Params) -> Array:
@@ -252,7 +268,15 @@ class Graph(GraphMessages):
         return self.read(data)
 
     def inputs(self, x: Any) -> Any:
-        """Returns rows of which NaN is asked for, checked."""
+        """Returns rows of which NaN is asked for, checked; a number of new rows as it is.
+
+        Raises:
+            ValueError: for a number of rows below one, or data that `read` refuses.
+        """
+        if isinstance(x, int) and not isinstance(x, bool):
+            if x < 1:
+                raise ValueError(f"{x!r} new rows are none; ask for at least one")
+            return x
         return self.read(x)
 
     # What a posterior is asked.
@@ -265,6 +289,12 @@ class Graph(GraphMessages):
     def completed(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> tuple[Any, Any]:
         """Returns means and variances of rows given what they hold, by name."""
         return completed(self, expected_statistics(self, belief, samples, key), rows, key)
+
+    def completed_by_draws(self, belief: Any, rows: Any, samples: int, key: RandomKey) -> Any:
+        """Returns every variable of rows by draws, of new rows too; None where moments have closed forms."""
+        if isinstance(rows, int):
+            return new_rows(self, belief, rows, samples, key)
+        return completed_by_draws(self, belief, rows, samples, key) if needs_draws(self) else None
 
     def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""

@@ -85,6 +85,14 @@ class LearnedPrior(Factor):
         """
         return replace(self, name=name, weights=weights(jnp.zeros(self.latents)))
 
+    def require(self, local: Any) -> None:
+        """Raises a TypeError for a local of the latent with which the prior is no density; none by default.
+
+        Args:
+            local: a `lamu.graphs.Local`, or None.
+        """
+        del local
+
     @property
     def arguments(self) -> dict[str, Expression]:
         """The weights."""

@@ -24,6 +24,7 @@ from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, log_joint
 from lamu.graphs.network import applications
+from lamu.graphs.proposals import Independent, Proposal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -47,9 +48,11 @@ class Local(ABC):
         random: whether a row's bound is a function of a key.
         given: the latents that must have values before this one leaves.
         counts: whether a row's bound depends on the training step.
+        has_density: whether its belief has one, so that a chain can correct draws of it.
     """
 
     random: ClassVar[bool] = False
+    has_density: ClassVar[bool] = True
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 
@@ -77,9 +80,18 @@ class Local(ABC):
         """
         return self
 
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the local's belief about its latent, to be drawn from; of λ by default. Arguments as of `eliminated`.
+
+        It depends on the row and on the key alone, and not on a value of the latent.
+        """
+        return Independent({name: self.eliminated(name, own, row, at, key, rest)[1][name].belief()})
+
     @abstractmethod
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the row's log density, or a bound of it, in nats, and λ of every latent that left, by name.
+
+        Where `at.values_only` the bound alone is asked for, and λ may be left out.
 
         Args:
             name: the latent.
@@ -102,6 +114,11 @@ class Exact(Local):
         >>> graphs.Exact()
         Exact()
     """
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the exact posterior of all latents."""
+        natural = self.eliminated(name, own, row, at, key, rest)[1]
+        return Independent({name: part.belief() for name, part in natural.items()})
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log density, exact at T(θ), and λ of every latent: all leave at once."""
@@ -139,6 +156,10 @@ class Coordinate(Local):
     def __post_init__(self) -> None:
         if self.sweeps < 1:
             raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the beliefs about all latents where they no longer move."""
+        return Independent({name: part.belief() for name, part in self.settled(row, at).items()})
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound, and λ of every latent: all take turns.

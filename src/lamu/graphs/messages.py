@@ -74,6 +74,7 @@ class GraphMessages(ConjugateTarget):
         temperature: Any = 1.0,
         key: RandomKey | None = None,
         step: Any = None,
+        first: Any = 0,
     ) -> Array:
         r"""Returns the log density of every row with its latents gone, in nats, `[batch]`.
 
@@ -86,8 +87,9 @@ class GraphMessages(ConjugateTarget):
             temperature: T.
             key: for locals that draw; a fixed one where None.
             step: how many training steps there have been, for locals that warm up; None outside of training.
+            first: the number of the first row, where these are a part of more: what a row draws depends on its number.
         """
-        return self._eliminated(statistics, batch.y, temperature, key, step)[0]
+        return self._eliminated(statistics, batch.y, temperature, key, step, first, values_only=True)[0]
 
     def row_latents(
         self,
@@ -107,9 +109,17 @@ class GraphMessages(ConjugateTarget):
         return self._eliminated(statistics, data, temperature, key)[1]
 
     def _eliminated(
-        self, statistics: Mapping[str, Any], data: Any, temperature: Any, key: Any, step: Any = None
+        self,
+        statistics: Mapping[str, Any],
+        data: Any,
+        temperature: Any,
+        key: Any,
+        step: Any = None,
+        first: Any = 0,
+        values_only: bool = False,
     ) -> Eliminated:
-        at, dtype = Environment(dict(statistics), temperature=temperature, step=step), dtype_of(statistics)
+        at = Environment(dict(statistics), temperature=temperature, step=step, values_only=values_only)
+        dtype = dtype_of(statistics)
         sites, local = prepared(in_dtype(self.in_rows, dtype), at), self.local or {}
 
         def row_of(data: Mapping[str, Any]) -> Row:
@@ -123,7 +133,8 @@ class GraphMessages(ConjugateTarget):
         if key is None:
             return jax.vmap(lambda data, natural: one(data, natural, None))(data, natural)
         count = len(jax.tree.leaves(data)[0])
-        return jax.vmap(one)(data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count)))
+        numbers = jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
+        return jax.vmap(one)(data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
         """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior.

@@ -227,6 +227,15 @@ class Potential(Factor):
                     f"them; give the network outputs={entries * self._width}"
                 )
 
+    def entries(self, at: Environment) -> tuple[Array, Params]:
+        """Returns the outputs of every target of a row, `[targets, outputs]`, and the dispersions of each.
+
+        Args:
+            at: where.
+        """
+        rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self._width))
+        return rows, _by_entry(self._dispersions(at), len(rows))
+
     def sample(self, key: RandomKey, at: Environment) -> Array:
         """Returns a draw of the targets of a row, in the shape of the outputs of one target each.
 
@@ -234,8 +243,8 @@ class Potential(Factor):
             key: a random key.
             at: where.
         """
-        rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self._width))
-        own, keys = _by_entry(self._dispersions(at), len(rows)), jax.random.split(key, len(rows))
+        rows, own = self.entries(at)
+        keys = jax.random.split(key, len(rows))
         return jax.vmap(lambda part, k, f: self.likelihood.sample(k, part, f[None])[0])(own, keys, rows)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Parts, Point, Product
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, value_of
+from lamu.graphs.row_blocks import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.typing import Array, RandomKey
 
@@ -113,9 +115,15 @@ def row_log_weights(graph: Any, belief: Any, batch: Batch, samples: int, key: Ra
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
     at = lambda i: jax.tree.map(lambda leaf: leaf[i % count], theta)
     values = graph.weighed().at_values()
-    one = jax.jit(lambda i: values.row_bounds(graph.values_of(at(i)), batch, key=jax.random.fold_in(of_rows, i)))
     draws = max(samples, count) if any(local.random for local in (values.local or {}).values()) else count
-    return jax.lax.map(one, jnp.arange(draws))
+
+    @jax.jit
+    def of_block(y: Any, first: Array) -> Array:
+        rows, own = replace(batch, y=y), jax.random.clone(of_rows)
+        one = lambda i: values.row_bounds(graph.values_of(at(i)), rows, key=jax.random.fold_in(own, i), first=first)
+        return jax.lax.map(one, jnp.arange(draws))
+
+    return over_blocks(of_block, batch.y, axis=1)
 
 
 def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -> dict[str, Any]:

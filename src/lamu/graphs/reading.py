@@ -58,6 +58,7 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
     lacking = [name for name in columns if name not in flat]
     if lacking:
         raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
+    flat = {name: _labels(name, part, sites) for name, part in flat.items()}
     rows = Arrays.named(flat, names, missing=True)
     rows = replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
     for indexed in _by_inputs([site.factor for site in sites]):
@@ -94,6 +95,17 @@ def require_observed(rows: Arrays, sites: tuple[Site, ...]) -> None:
             f"row {empty[0]} has no entry that is observed; drop it, or draw new rows by "
             "lamu.latent.generate(posterior, n)"
         )
+
+
+def _labels(name: str, part: Any, sites: tuple[Site, ...]) -> Any:
+    """Returns whole numbers of a category with NaN where they are −1, as scikit-learn writes unknown labels."""
+    site = next((site for site in sites if site.name == name), None)
+    if site is None or site.kind is not Categories or isinstance(part, tuple | list):
+        return part
+    value = np.asarray(part)
+    if not np.issubdtype(value.dtype, np.integer) or not (value == -1).any():
+        return part
+    return np.where(value == -1, np.nan, value.astype(float))
 
 
 def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:

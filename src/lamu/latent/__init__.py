@@ -31,6 +31,7 @@ from lamu.latent.locals import (
     Refined,
     SummedOut,
 )
+from lamu.latent.posterior_rows import row_joint
 from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
 from lamu.latent.units import UnitDivergences, unit_divergences
 
@@ -79,5 +80,6 @@ __all__ = [
     "impute",
     "models",
     "reconstruct",
+    "row_joint",
     "unit_divergences",
 ]

@@ -7,15 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu import memory
 from lamu.data.incomplete import Incomplete
-from lamu.dtype_policy import lenient
+from lamu.graphs.chains import ancestral, chains_of_rows
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
-from lamu.graphs.learned_prior import LearnedPrior
-from lamu.graphs.potential import Potential
-from lamu.graphs.program import Site
+from lamu.graphs.joint import Row, dtype_of, in_dtype
 from lamu.graphs.queries import expected_statistics
+from lamu.graphs.row_blocks import over_blocks
 from lamu.typing import Array, RandomKey
 
 __all__ = ["generate", "impute", "reconstruct"]
@@ -57,15 +56,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
     @jax.jit
     def one(key: RandomKey) -> dict[str, Array]:
         of_theta, of_row = jax.random.split(key)
-        statistics = graph.values_of(posterior.belief.sample(of_theta))
-        sites = in_dtype(graph.in_rows, dtype_of(statistics))
-        at, values = Environment(dict(statistics)), {}
-        for number, site in enumerate(sites):
-            values[site.name] = _drawn(site, at, jax.random.fold_in(of_row, number))
-            with lenient():
-                known = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
-            at = Environment({**at.statistics, **known})
-        return values
+        return ancestral(graph, graph.values_of(posterior.belief.sample(of_theta)), of_row)[0]
 
     return jax.lax.map(one, jax.random.split(key, n))
 
@@ -73,11 +64,17 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
 def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: int = 50) -> dict[str, Array]:
     r"""Returns draws of the missing entries of rows, by turns between latents and holes.
 
-    \[ z^{(s)} \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}^{(s-1)}), \qquad
-       y_\mathrm{mis}^{(s)} \sim p(y_\mathrm{mis} \mid z^{(s)}) \]
+    \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
+       \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
+       y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 
-    A Markov chain whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\) where q is the exact posterior. It starts
-    from \(q(z \mid y_\mathrm{obs})\), with missing entries as zero. θ is at the belief's mean.
+    A Markov chain a row, whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\): latents are proposed by the beliefs
+    of their locals (encoders, flows, classifiers) and accepted with probability α. It starts from
+    \(q(z \mid y_\mathrm{obs})\), with missing entries as zero. A missing label is the category that the chain draws.
+    `Delta` codes have no density; they are taken as they come. θ is at the belief's mean.
+
+    The draws of all rows take `draws` times the memory of the rows; the chains run some rows at a time within
+    `lamu.memory.budget()`, with the same draws.
 
     Args:
         posterior: of a `lamu.Graph`.
@@ -91,9 +88,9 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
 
     Raises:
         TypeError: for a model that is no graph.
-        ValueError: for rows without a missing entry, or fewer than one draw.
+        ValueError: for rows without a missing entry, fewer than one draw, or more than memory has room for.
 
-    Source: Rezende, Mohamed & Wierstra (2014), appendix F.
+    Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, without α.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -112,40 +109,20 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         raise ValueError("the rows have no missing entry; write NaN where an entry is to be drawn, or use generate(n)")
     of_theta, of_chain = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
-    sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
 
-    def sweep(data: Any, key: RandomKey) -> dict[str, Array]:
-        """Returns the variables with holes, filled anew."""
-        of_latents, of_rows = jax.random.split(key)
-        natural = graph.row_latents(statistics, data, key=of_latents)
-        count = len(next(iter(holes.values())).value)
-        keys = jax.vmap(lambda i: jax.random.fold_in(of_rows, i))(jnp.arange(count))
-
-        def one(own: Any, natural: Any, mine: Any, key: RandomKey) -> dict[str, Array]:
-            row = Row.of(tuple(sites.values()), graph.columns, own, 1.0, dtype_of(statistics))
-            names = [site.name for site in row.latent]
-            for number, name in enumerate(names):
-                row = row.given(name, natural[name].belief().sample(jax.random.fold_in(key, number)))
-            here, filled = row.environment(Environment(dict(statistics)), {}), {}
-            for number, (name, part) in enumerate(mine.items()):
-                y = _drawn(sites[name], here, jax.random.fold_in(key, len(names) + number))
-                filled[name] = jnp.where(part.observed, part.value, y.astype(part.value.dtype))
-            return filled
-
-        return jax.vmap(one)(data, natural, holes, keys)
+    def kept(row: Row, here: Environment, missing: dict[str, Any], values: dict[str, Any]) -> dict[str, Array]:
+        """Returns what had holes; a label that other variables need is a latent of the row."""
+        own = {name: jnp.argmax(values[name]).astype(holes[name].value.dtype) for name in holes if name not in missing}
+        return {name: missing.get(name, own.get(name)) for name in holes}
 
     @jax.jit
-    def chain(key: RandomKey) -> dict[str, Array]:
-        first, rest = jax.random.split(key)
+    def chain(statistics: Any, data: Any, key: RandomKey, first: Array) -> dict[str, Array]:
+        found = chains_of_rows(graph, statistics, data, key, kept, draws, warmup, first)
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
 
-        def step(filled: dict[str, Array], key: RandomKey) -> tuple[dict[str, Array], dict[str, Array]]:
-            filled = sweep({**data, **filled}, key)
-            return filled, filled
-
-        keys = jax.random.split(rest, warmup + draws)
-        return jax.lax.scan(step, sweep(data, first), keys)[1]
-
-    return jax.tree.map(lambda leaf: leaf[warmup:], chain(of_chain))
+    size = draws * sum(memory.bytes_of(part.value) for part in holes.values())
+    memory.demand(size, f"{draws:,} draws of all rows", "ask for fewer draws, or for some of the rows at a time")
+    return over_blocks(lambda data, first: chain(statistics, data, jax.random.clone(of_chain), first), data, axis=1)
 
 
 def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
@@ -191,15 +168,3 @@ def _graph(posterior: Any) -> Graph:
     if not isinstance(posterior.model, Graph):
         raise TypeError(f"rows are drawn from a lamu.Graph, and this is the posterior of {posterior.model.name}")
     return posterior.model
-
-
-def _drawn(site: Site, at: Environment, key: RandomKey) -> Array:
-    """Returns a draw of a variable of a row, given all that it depends on."""
-    if isinstance(site.factor, Potential | LearnedPrior):
-        return site.factor.sample(key, at)
-    zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics))
-
-    def log_density(x: Any) -> Array:
-        return log_joint((site,), Environment({**at.statistics, site.name: x}, at.inputs))
-
-    return jax.grad(log_density)(zero).belief().sample(key)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.families import Gaussian
+from lamu.graphs.elimination import eliminated
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
 from lamu.graphs.queries import expected_statistics
-from lamu.latent.locals import Amortised
+from lamu.latent.locals import Amortised, Delta, Recurrent, Refined
 from lamu.latent.locals.row_of_graph import RowOfGraph
+from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 
 __all__ = ["UnitDivergences", "unit_divergences"]
 
 _LEAST = 0.01  # nats a row
+_ENCODERS = (Amortised, Refined, Recurrent)
 
 
 @record
@@ -61,16 +66,17 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
     With several layers each term is that of a layer given a draw of the ones above. θ is at the belief's mean.
 
     Args:
-        posterior: of a `lamu.Graph` with `Amortised` locals.
+        posterior: of a `lamu.Graph` with encoders.
         rows: data, arrays by name.
         key: for the draws of the layers above.
 
     Returns:
-        `UnitDivergences` by the name of every latent with an `Amortised` local and numbers for values.
+        `UnitDivergences` by the name of every latent with an `Amortised`, `Refined` or `Recurrent` local; of the last,
+        whose units are those of every step, at one path a row.
 
     Raises:
-        TypeError: for a model that is no graph, or a latent whose divergence has no closed form: under flows, or a
-            learned prior.
+        TypeError: for a model that is no graph, or has no such latent; for a `Delta` code, and a latent whose
+            divergence has no closed form: under flows, or a learned prior.
 
     Source: Burda, Grosse & Salakhutdinov (2016), section 5.2 for the count of active units; Sønderby et al. (2016).
 
@@ -87,19 +93,20 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
     data = graph.read(rows).y
     of_theta, of_latents, of_rows = jax.random.split(key, 3)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
+    local = graph.local or {}
+    if not any(isinstance(each, (*_ENCODERS, Delta)) for each in local.values()):
+        raise TypeError("no latent of the model has an encoder; give the posterior of a lamu.Graph with Amortised")
     sites, at = in_dtype(graph.in_rows, dtype_of(statistics)), Environment(dict(statistics))
     natural = graph.row_latents(statistics, data, key=of_latents)
-    local = graph.local or {}
 
     def one(data: Any, natural: Any, key: RandomKey) -> dict[str, Array]:
         row, told = Row.of(sites, graph.columns, data, 1.0, dtype_of(statistics)), {}
         while row.latent:
             ready = [site for site in row.latent if _given(local, site.name) <= set(row.known)]
-            site = next((site for site in ready if isinstance(local.get(site.name), Amortised)), ready[0])
+            site = next((site for site in ready if isinstance(local.get(site.name), _ENCODERS)), ready[0])
             of_draw, key = jax.random.split(key)
-            encoder = local.get(site.name)
-            if isinstance(encoder, Amortised):
-                belief = encoder.belief(site.name, statistics["local"][site.name], row, at)
+            belief = _belief(site.name, local, statistics, row, at, of_draw)
+            if belief is not None:
                 told[site.name] = _divergences(site, belief, row, at)
                 value = jnp.reshape(belief.sample(of_draw), shape_of(site))
             else:
@@ -111,6 +118,22 @@ def unit_divergences(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Uni
     keys = jax.vmap(lambda i: jax.random.fold_in(of_rows, i))(jnp.arange(count))
     found = jax.jit(jax.vmap(one))(data, natural, keys)
     return {name: UnitDivergences(jnp.mean(terms, axis=0)) for name, terms in found.items()}
+
+
+def _belief(name: str, local: Any, statistics: Any, row: Row, at: Environment, key: RandomKey) -> Any:
+    """Returns a belief about the vector of a latent's units; None of a latent without an encoder."""
+    encoder, own = local.get(name), statistics.get("local", {}).get(name, {})
+    if isinstance(encoder, Delta):
+        raise TypeError(
+            f"the code {name!r} of a Delta local is a point, which has no divergence; use Amortised(network)"
+        )
+    if isinstance(encoder, Recurrent):
+        _, mean, precision = encoder.path(name, own, row, at, jax.random.fold_in(key, 0))
+        return Gaussian(mean, Diagonal(precision))
+    if isinstance(encoder, Refined):
+        others = {other: each for other, each in local.items() if other != name}
+        return encoder.belief(name, own, row, at, jax.random.fold_in(key, 0), partial(eliminated, others))
+    return encoder.belief(name, own, row, at) if isinstance(encoder, Amortised) else None
 
 
 def _given(local: Any, name: str) -> set[str]:

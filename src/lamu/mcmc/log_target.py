@@ -83,7 +83,8 @@ class LogTarget:
             chosen: the numbers of the rows, `[rows]`.
         """
         some = jax.tree.map(lambda leaf: leaf[chosen], self.batch)
-        values, _ = self.objective.model.log_likelihood(params, self.network_state, some)
+        model = self.objective.model.tempered(self.objective.temperature)
+        values, _ = model.log_likelihood(params, self.network_state, some)
         factor = (some.mask * some.weight).astype(values.dtype)
         # A padded row counts nothing, even where it is infinite.
         counted = jnp.where(factor > 0, values, jnp.zeros_like(values)) * factor

@@ -84,11 +84,12 @@ class Objective:
             parts: in how many parts the rows are taken, as `lamu.objective.microbatching.parts_of` says; with more
                 than one the state stays as it is.
         """
+        model = self.model.tempered(self.temperature)
         if parts == 1:
-            values, state = self.model.log_likelihood(params, state, batch, key, train)
+            values, state = model.log_likelihood(params, state, batch, key, train)
             total = batch.total(values)
         else:
-            of = lambda params, some: some.total(self.model.log_likelihood(params, state, some, key, train)[0])
+            of = lambda params, some: some.total(model.log_likelihood(params, state, some, key, train)[0])
             total = in_parts(of, params, batch, parts)
         count = jnp.maximum(batch.count, 1).astype(total.dtype)
         return -self.likelihood_power * total / count, state

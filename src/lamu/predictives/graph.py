@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.predictives.drawn_rows import drawn_rows
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
@@ -84,6 +85,8 @@ class GraphRule(PredictiveRule):
     """The rule of a target that fills in rows (`completes`): missing entries are predicted from the rest of their row.
 
     The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
+    Where latents leave rows by draws, or networks or likelihoods stand below them, it is a mixture over draws of
+    latents and of the shared variables (`lamu.predictives.drawn_rows`).
 
     Examples:
         >>> from lamu.predictives.graph import GraphRule
@@ -104,8 +107,8 @@ class GraphRule(PredictiveRule):
             model: the graph.
             belief: about the shared variables.
             network_state: empty.
-            x: the rows, as `Graph.inputs` returns them.
-            samples: draws of a belief without closed forms.
+            x: the rows, as `Graph.inputs` returns them, or a number of new ones.
+            samples: draws of θ and of latents, where there are no closed forms.
             key: for those.
             offset: none.
 
@@ -114,4 +117,5 @@ class GraphRule(PredictiveRule):
         """
         if offset is not None:
             raise ValueError("a graph has no linear predictor that an offset could be added to")
-        return Completed(*model.completed(belief, x, samples, key))
+        drawn = model.completed_by_draws(belief, x, samples, key)
+        return Completed(*model.completed(belief, x, samples, key)) if drawn is None else drawn_rows(drawn)

@@ -54,7 +54,7 @@ def elbo(posterior: Posterior, data: Any, samples: int = 64, key: RandomKey | No
     if not hasattr(belief, "log_prob") or getattr(belief, "kind", None) in ("degenerate", "draws"):
         raise TypeError(
             f"a {type(belief).__name__} belief has no density, hence no bound; ask this of a variational recipe or of "
-            "Laplace's method"
+            "Laplace's method, or mean_bound(posterior, rows) of a graph whose rows have one"
         )
     rows = posterior.model.rows(data)
     key = jax.random.clone(posterior.key) if key is None else key

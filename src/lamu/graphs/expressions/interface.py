@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array
 
 __all__ = ["Environment", "Expression"]
@@ -25,6 +25,8 @@ class Environment:
         inputs: the row's inputs by name.
         temperature: T, which a factor with a latent of its own needs.
         step: how many training steps there have been, for locals that warm up; None outside of training.
+        values_only: whether a row's bound alone is asked for, so that locals need not follow the other latents a second
+            time for their λ.
 
     Examples:
         >>> from lamu.graphs.expressions import Environment
@@ -36,6 +38,7 @@ class Environment:
     inputs: Any = None
     temperature: Any = 1.0
     step: Any = None
+    values_only: bool = static(default=False)
 
 
 class Expression(ABC):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from lamu.latent.coding.of_posterior import functions_of
 from lamu.latent.coding.rans import Stack, cumulative
 from lamu.record import given, record, static
 
@@ -53,6 +54,16 @@ class BitsBack:
         >>> code.encode(stack, rows)
         >>> code.decode(stack, 2).tolist(), stack.words
         ([[0, 1, 0], [1, 1, 0]], [1, 2, 3, 4, 5, 6, 7, 8])
+
+        Of a posterior (`BitsBack.of`):
+
+        >>> import jax.numpy as jnp, lamu
+        >>> graph = lamu.latent.models.VAE(2, 5)
+        >>> fit = lamu.fit(graph, {"y": jnp.eye(5)}, lamu.algorithms.adam(0.01), steps=20)
+        >>> code, stack = BitsBack.of(fit.posterior), Stack(words=list(range(1, 99)))
+        >>> code.encode(stack, np.eye(5, dtype=int))
+        >>> bool((code.decode(stack, 5) == np.eye(5)).all())
+        True
     """
 
     belief: Callable[[np.ndarray], tuple[Any, Any]] = given()
@@ -63,6 +74,20 @@ class BitsBack:
     def __post_init__(self) -> None:
         if not 1 <= self.bin_bits <= 16:
             raise ValueError(f"bin_bits={self.bin_bits!r} is not between 1 and 16; 12 loses little")
+
+    @classmethod
+    def of(cls, posterior: Any, bin_bits: int = 12) -> BitsBack:
+        """Returns the code of the rows of a graph with one encoder, θ at the belief's mean.
+
+        Args:
+            posterior: of a `lamu.Graph` with one latent, of a standard normal prior and an `Amortised` local with a
+                `MeanField()` belief, and one variable of a `Bernoulli()` or `Categorical(K)` likelihood.
+            bin_bits: as the attribute.
+
+        Raises:
+            TypeError: for another model.
+        """
+        return cls(*functions_of(posterior), bin_bits=bin_bits)
 
     def encode(self, stack: Stack, rows: np.ndarray) -> None:
         """Pushes rows, the last on top.

@@ -13,6 +13,7 @@ from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
+from lamu.graphs.proposals import Independent, Proposal, Reshaped
 from lamu.graphs.statistics import Numbers, Vectors
 from lamu.latent.bounds import ELBO, Bound, Importance, WarmUp
 from lamu.latent.locals.encoder import encoded, first_encoder
@@ -23,7 +24,7 @@ from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Amortised"]
+__all__ = ["Amortised", "proposal_of"]
 
 _DRAWS = 64  # of a belief whose moments are estimated
 
@@ -114,6 +115,10 @@ class Amortised(Local):
         """
         return self.family.belief(own["family"], encoded(self.network, own["network"], name, self.given, row, at))
 
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the encoder's belief, with the flows of its family."""
+        return proposal_of(self.belief(name, own, row, at), name, row)
+
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound by draws of the encoder's belief, and λ of all latents: of others at one draw of this."""
         return self.at_belief(self.belief(name, own, row, at), name, own, row, at, key, rest)
@@ -136,9 +141,23 @@ class Amortised(Local):
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         weight = 1.0 if at.step is None else self.bound.weight(at.step).astype(dtype_of(own))
         bound = self.bound.of_row(of_bound, joint, belief, weight)
+        if at.values_only:
+            return bound, {}
         drawn = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
         own_natural = natural(joint.site, *_moments(belief, of_moments))
         return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}
+
+
+def proposal_of(belief: Any, name: str, row: Row) -> Proposal:
+    """Returns a belief about the vector of a latent's entries as one about the latent.
+
+    Args:
+        belief: about the vector.
+        name: the latent.
+        row: the row.
+    """
+    site = next(site for site in row.latent if site.name == name)
+    return Independent({name: Reshaped(belief, shape_of(site))})
 
 
 def _moments(belief: Any, key: RandomKey) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.local import Eliminated, Exact, Local, Rest
 from lamu.graphs.network import applications
 from lamu.graphs.program import Site
+from lamu.graphs.proposals import Proposal
 from lamu.graphs.statistics import Categories, Numbers, Series, Vectors
 from lamu.latent.locals.encoder import encoded, first_encoder
 from lamu.latent.locals.row_of_graph import natural
@@ -108,6 +110,11 @@ class Conjugate(Local):
         mean, precision = (jnp.ravel(part) for part in jnp.split(jnp.reshape(outputs, (steps, -1)), 2, axis=1))
         # Not an exponential: a precision of 1e8 at the first weights would leave no digits to differences of λ.
         return natural(site, mean, jax.nn.softplus(precision))
+
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns q(x, z): the categories that x meets, and x given them."""
+        under = _UnderMessage(name, self.message(name, own, row, at), row)
+        return _Mixed(under, *under.log_normalisers(at))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound, and λ of all latents: of x and of others at the likeliest z."""
@@ -203,16 +210,71 @@ class _UnderMessage:
             for axis, site in enumerate(self.categories)
         }
 
+    def values_of(self, number: Array, dtype: Any) -> dict[str, Array]:
+        """Returns the value of z with a number as one-hot vectors by name.
+
+        Args:
+            number: of the value.
+            dtype: of the vectors.
+        """
+        indices = jnp.unravel_index(number, self._sizes)
+        return {
+            site.name: jax.nn.one_hot(index, shape_of(site)[-1], dtype=dtype)
+            for site, index in zip(self.categories, indices, strict=True)
+        }
+
+    def number_of(self, values: Mapping[str, Any]) -> Array:
+        """Returns the number of a value of z.
+
+        Args:
+            values: one-hot vectors by name.
+        """
+        number = jnp.zeros((), jnp.int32)
+        for site, size in zip(self.categories, self._sizes, strict=True):
+            number = number * size + jnp.argmax(values[site.name])
+        return number
+
     @property
     def _sizes(self) -> tuple[int, ...]:
         return tuple(shape_of(site)[-1] for site in self.categories)
 
     def _given(self, row: Row, number: Array) -> Row:
         """Returns the row in which z has the value with a number."""
-        dtype = dtype_of(self.message)
-        for site, index in zip(self.categories, jnp.unravel_index(number, self._sizes), strict=True):
-            row = row.given(site.name, jax.nn.one_hot(index, shape_of(site)[-1], dtype=dtype))
+        for name, value in self.values_of(number, dtype_of(self.message)).items():
+            row = row.given(name, value)
         return row
+
+
+class _Mixed(Proposal):
+    """A category z by its log weights, and x given z.
+
+    Args:
+        under: the closed part of the row.
+        log_parts: log Z of every value of z.
+        beliefs: λ of x given each.
+    """
+
+    def __init__(self, under: _UnderMessage, log_parts: Array, beliefs: Any) -> None:
+        self.under, self.log_q, self.beliefs = under, jax.nn.log_softmax(log_parts), beliefs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.under.site.name, *(site.name for site in self.under.categories))
+
+    def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
+        of_z, of_x = jax.random.split(key)
+        number = jax.random.categorical(of_z, self.log_q)
+        belief = self._given(number)
+        x = belief.sample(of_x)
+        values = {self.under.site.name: x, **self.under.values_of(number, self.log_q.dtype)}
+        return values, self.log_q[number] + belief.log_prob(x)
+
+    def log_prob(self, values: Mapping[str, Any]) -> Array:
+        number = self.under.number_of(values)
+        return self.log_q[number] + self._given(number).log_prob(values[self.under.site.name])
+
+    def _given(self, number: Array) -> Any:
+        return jax.tree.map(lambda leaf: leaf[number], self.beliefs).belief()
 
 
 def _site(name: str, row: Row) -> Site:

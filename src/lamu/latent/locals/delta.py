@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -39,6 +39,8 @@ class Delta(Local):
     """
 
     network: Any
+
+    has_density: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))

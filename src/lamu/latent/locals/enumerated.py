@@ -7,14 +7,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from lamu.families import Categorical
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
+from lamu.graphs.proposals import Independent, Proposal
 from lamu.graphs.statistics import Categories
 from lamu.latent.locals.encoder import encoded, first_encoder
 from lamu.networks.adapted import adapted
 from lamu.record import record, static
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Enumerated", "SummedOut"]
 
@@ -74,11 +76,22 @@ class Enumerated(Local):
         """Returns the exact sum, without a classifier."""
         return SummedOut()
 
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the classifier's belief, or the label where the row has one."""
+        logits, tie = self._logits(name, own, row, at)
+        return Independent({name: Categorical(jax.nn.log_softmax(logits + tie))})
+
+    def _logits(self, name: str, own: Params, row: Row, at: Environment) -> tuple[Array, Array]:
+        """Returns log q(c | y) of the network, and what the row's label adds to it."""
+        logits = jax.nn.log_softmax(encoded(self.network, own, name, self.given, row, at))
+        label = (
+            row.evidence[name].probabilities.astype(logits.dtype) if name in row.evidence else jnp.zeros_like(logits)
+        )
+        return logits, label
+
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the weighted sum of the bounds at every value, and λ of all latents: of others at the likeliest."""
-        outputs = encoded(self.network, own, name, self.given, row, at)
-        logits = jax.nn.log_softmax(outputs)
-        tie = row.evidence[name].probabilities.astype(logits.dtype) if name in row.evidence else jnp.zeros_like(logits)
+        logits, tie = self._logits(name, own, row, at)
         log_q = jax.nn.log_softmax(logits + tie)
         values = jnp.eye(log_q.size, dtype=log_q.dtype)
         keys = jax.random.split(key, log_q.size)

@@ -13,6 +13,7 @@ from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.local import Eliminated, Local, Rest
 from lamu.graphs.network import applications
 from lamu.graphs.potential import Potential
+from lamu.graphs.proposals import Independent, Proposal
 from lamu.latent.drawing.canvas import Drawing, advanced
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
 from lamu.networks import LSTM
@@ -72,6 +73,11 @@ class Recurrent(Local):
         """Returns the local whose value is the log of an importance weight of its path."""
         return _WeighedPath(self.hidden)
 
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the belief about the whole path, each step at the steps before it."""
+        shape = shape_of(next(one for one in row.latent if one.name == name))
+        return Independent({name: _PathBelief(self, name, own, row, at, shape)})
+
     def path(self, name: str, own: Params, row: Row, at: Environment, key: RandomKey) -> tuple[Array, Array, Array]:
         """Returns z of all steps as a vector, and mean and precision of the steps' beliefs at that path.
 
@@ -82,14 +88,31 @@ class Recurrent(Local):
             at: the statistics of what all rows share.
             key: a random key.
         """
+        shape = shape_of(next(one for one in row.latent if one.name == name))
+        noise = jax.random.normal(key, shape, dtype_of(own))
+        moved = lambda centre, log_scale, noise: centre + jnp.exp(log_scale) * noise
+        return self.along(noise, moved, name, own, row, at)
+
+    def along(
+        self, inputs: Array, step_of: Any, name: str, own: Params, row: Row, at: Environment
+    ) -> tuple[Array, Array, Array]:
+        """Returns the same for a path whose steps are a function of mean, log deviation and an input of each step.
+
+        Args:
+            inputs: `[T, latents]`.
+            step_of: the function.
+            name: the latent.
+            own: the local's parameters.
+            row: the row.
+            at: the statistics of what all rows share.
+        """
         site, drawing = _drawn(name, row)
         decoder, likelihood = at.statistics[_call(name, site).of.name], site.factor.likelihood
         dispersions = at.statistics.get("likelihood", {}).get(site.name, {})
         y, cell = _image(site, row, dtype_of(own)), LSTM((self.hidden,))
         there = jnp.reshape(row.observed.get(site.name, jnp.ones(y.shape, bool)), y.shape)
-        steps, latents = shape_of(next(one for one in row.latent if one.name == name))
 
-        def step(carry: Any, noise: Array) -> tuple[Any, Any]:
+        def step(carry: Any, given: Array) -> tuple[Any, Any]:
             h, (memory, canvas) = carry
             mean = jnp.reshape(likelihood.mean(dispersions, canvas.reshape(y.size, -1)), y.shape)
             where = drawing.where_to_read(decoder, memory)
@@ -97,12 +120,11 @@ class Recurrent(Local):
             h = advanced(cell, own, h, jnp.concatenate([*seen, memory[0]]))
             layer = own["layers"][0]
             centre, log_scale = jnp.split(h[0] @ layer["kernel"] + layer["bias"], 2)
-            z = centre + jnp.exp(log_scale) * noise
+            z = step_of(centre, log_scale, given)
             return (h, drawing.drawn(decoder, memory, canvas, z)), (z, centre, jnp.exp(-2 * log_scale))
 
         start = jnp.zeros(self.hidden, y.dtype)
-        noise = jax.random.normal(key, (steps, latents), y.dtype)
-        _, (z, mean, precision) = jax.lax.scan(step, ((start, start), drawing.first(decoder)), noise)
+        _, (z, mean, precision) = jax.lax.scan(step, ((start, start), drawing.first(decoder)), inputs)
         return z.reshape(-1), mean.reshape(-1), precision.reshape(-1)
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
@@ -112,6 +134,8 @@ class Recurrent(Local):
         joint = RowOfGraph(name, row, at, rest)
         divergence = self.divergence(z, Gaussian(mean, Diagonal(precision)), joint)
         bound = joint.log_likelihood(z, of_rest) - divergence
+        if at.values_only:
+            return bound, {}
         drawn = row.given(name, jnp.reshape(z, joint.site.shape or ()))
         others = rest(drawn, at, of_others)[1]
         return bound, {**others, name: natural(joint.site, mean, precision)}
@@ -126,6 +150,22 @@ class Recurrent(Local):
         """
         terms = joint.divergences(belief)
         return belief.log_prob(z) - joint.log_prior(z) if terms is None else jnp.sum(terms)
+
+
+class _PathBelief:
+    """The belief about a path as one with draws and a density."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.local, self.name, self.own, self.row, self.at, self.shape = parts
+
+    def draw(self, key: RandomKey) -> tuple[Array, Array]:
+        z, mean, precision = self.local.path(self.name, self.own, self.row, self.at, key)
+        return jnp.reshape(z, self.shape), Gaussian(mean, Diagonal(precision)).log_prob(z)
+
+    def log_prob(self, value: Array) -> Array:
+        taken = lambda centre, log_scale, z: z
+        z, mean, precision = self.local.along(value, taken, self.name, self.own, self.row, self.at)
+        return Gaussian(mean, Diagonal(precision)).log_prob(z)
 
 
 @record

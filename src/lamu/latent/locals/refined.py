@@ -11,7 +11,8 @@ from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row
 from lamu.graphs.local import Eliminated, Local, Rest
-from lamu.latent.locals.amortised import Amortised
+from lamu.graphs.proposals import Proposal
+from lamu.latent.locals.amortised import Amortised, proposal_of
 from lamu.latent.locals.families import MeanField
 from lamu.latent.locals.row_of_graph import RowOfGraph
 from lamu.operators import Diagonal
@@ -87,9 +88,19 @@ class Refined(Local):
         """Returns the local with the bound of one draw of the refined belief."""
         return Refined(self.local.weighed(), self.steps, self.rate, self.pairs)
 
+    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the refined belief."""
+        return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
+
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound at the refined belief, and λ of all latents."""
-        of_noise, of_rest, of_bound = jax.random.split(key, 3)
+        of_belief, of_bound = jax.random.split(key)
+        refined = self.belief(name, own, row, at, of_belief, rest)
+        return self.local.at_belief(refined, name, own, row, at, of_bound, rest)
+
+    def belief(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Gaussian:
+        """Returns the refined belief about the vector of the latent's entries; arguments as of `eliminated`."""
+        of_noise, of_rest = jax.random.split(key)
         joint, belief = RowOfGraph(name, row, at, rest), self.local.belief(name, own, row, at)
         noise = jax.random.normal(of_noise, (self.pairs, belief.mean.size), belief.mean.dtype)
         noise = noise / jnp.sqrt(jnp.mean(noise**2, axis=0, keepdims=True))
@@ -112,4 +123,4 @@ class Refined(Local):
             return (mean + rate * of_mean / precision, precision), None
 
         (mean, precision), _ = jax.lax.scan(step, (belief.mean, belief.precision.values), None, length=self.steps)
-        return self.local.at_belief(Gaussian(mean, Diagonal(precision)), name, own, row, at, of_bound, rest)
+        return Gaussian(mean, Diagonal(precision))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ class RowOfGraph(Joint):
     def log_likelihood(self, z: Array, key: RandomKey | None) -> Array:
         """Returns what the rest of the row makes of z, less the prior, over T."""
         given = self.row.given(self.site.name, jnp.reshape(z, self.site.shape or ()))
-        return self.rest(given, self.at, key)[0] - self.log_prior(z)
+        return self.rest(given, replace(self.at, values_only=True), key)[0] - self.log_prior(z)
 
     def log_prior(self, z: Array) -> Array:
         """Returns log p(z)/T, or zero where the prior waits for other latents."""

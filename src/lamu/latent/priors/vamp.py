@@ -6,11 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.learned_prior import LearnedPrior
-from lamu.latent.locals import Amortised
+from lamu.latent.locals import Amortised, Refined
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
@@ -31,7 +32,8 @@ class VampPrior(LearnedPrior):
         inputs: the first pseudo-inputs, `[K, ...]` of the shape of a row's data, for instance some rows.
 
     Raises:
-        TypeError: for an encoder that is no `Amortised`, or reads other latents.
+        TypeError: for an encoder that is no `Amortised`, or reads other latents; for a graph whose local of the latent
+            has another network or family.
         ValueError: for no latent or no pseudo-input.
 
     Source: Tomczak & Welling (2018), equations 9 and 10.
@@ -68,6 +70,18 @@ class VampPrior(LearnedPrior):
         if len(shape) < 2 or not shape[0]:
             raise ValueError(f"the pseudo-inputs have the shape {shape}; give [K, ...], for instance some rows of y")
 
+    def require(self, local: Any) -> None:
+        """Raises a TypeError unless the latent's local has this encoder's network and family: its weights are used."""
+        encoder = local.local if isinstance(local, Refined) else local
+        if local is None:
+            return
+        own = (self.encoder.network, self.encoder.family)
+        if not isinstance(encoder, Amortised) or not _same((encoder.network, encoder.family), own):
+            raise TypeError(
+                f"the prior of {self.name!r} is an average of beliefs of {self.encoder!r}, and its local is "
+                f"{local!r}; give both the same encoder"
+            )
+
     def first(self, key: RandomKey, dtype: Any) -> Params:
         """Returns the pseudo-inputs to start from."""
         return {"inputs": jnp.asarray(self.inputs, dtype)}
@@ -90,3 +104,10 @@ class VampPrior(LearnedPrior):
 
     def _belief(self, outputs: Array, at: Environment) -> Any:
         return self.encoder.family.belief(at.statistics["local"][self.name]["family"], outputs)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two records have one structure and equal arrays."""
+    leaves, structure = jax.tree.flatten(one)
+    others, of_other = jax.tree.flatten(other)
+    return structure == of_other and all(np.array_equal(a, b) for a, b in zip(leaves, others, strict=True))

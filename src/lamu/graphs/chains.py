@@ -1,0 +1,243 @@
+r"""Markov chains over the latents of rows and what is missing in them: Metropolis within Gibbs.
+
+\[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
+   \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
+   y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
+
+The limit is \(p(z, y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is
+not finite, or has no density, is not accepted.
+
+Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, for α = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu.data.incomplete import Incomplete
+from lamu.dtype_policy import lenient
+from lamu.graphs.elimination import eliminated, first_local
+from lamu.graphs.expressions import Environment
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, shape_of
+from lamu.graphs.learned_prior import LearnedPrior
+from lamu.graphs.local import Local
+from lamu.graphs.potential import Potential
+from lamu.graphs.program import Site
+from lamu.graphs.proposals import Proposal
+from lamu.typing import Array, RandomKey
+
+__all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
+
+
+def chains_of_rows(
+    graph: Any,
+    statistics: Mapping[str, Any],
+    data: Mapping[str, Any],
+    key: RandomKey,
+    kept: Callable[[Row, Environment, dict[str, Any], dict[str, Any]], Any],
+    draws: int,
+    warmup: int,
+    first: Any = 0,
+) -> Any:
+    """Returns what is kept of every sweep of a chain a row, `[rows, draws, ...]`.
+
+    Args:
+        graph: the graph.
+        statistics: T(θ) by name, of all that rows share.
+        data: arrays by name, `[rows, ...]`.
+        key: a random key.
+        kept: a function of the row with its holes filled in, of all statistics at values of its latents, of the
+            variables that were filled in, and of the values of the latents, by name.
+        draws: how many sweeps are kept.
+        warmup: how many are not, before.
+        first: the number of the first row: what a row draws depends on the key and its number.
+    """
+    at, dtype = Environment(dict(statistics)), dtype_of(statistics)
+    sites, local = in_dtype(graph.in_rows, dtype), graph.local or {}
+    corrected = all(each.has_density for each in local.values())
+
+    def row_of(data: Mapping[str, Any]) -> Row:
+        return Row.of(sites, graph.columns, data, 1.0, dtype)
+
+    def one(data: Mapping[str, Any], key: RandomKey) -> Any:
+        latents = {site.name for site in row_of(data).latent}
+        holes = {n: part for n, part in data.items() if isinstance(part, Incomplete) and n not in latents}
+
+        def filled(row: Row, values: dict[str, Any], key: RandomKey) -> dict[str, Any]:
+            here, new = with_values(row, values).environment(at, {}), {}
+            for number, (name, part) in enumerate(holes.items()):
+                site = next(site for site in sites if site.name == name)
+                y = drawn_site(site, here, jax.random.fold_in(key, number))
+                y = jnp.reshape(y, jnp.shape(part.value)).astype(part.value.dtype)
+                new[name] = jnp.where(part.observed, part.value, y)
+            return new
+
+        def log_weight(row: Row, values: dict[str, Any], log_q: Array) -> Array:
+            return with_values(row, values).log_joint(at, {}) - log_q
+
+        def sweep(state: Any, key: RandomKey) -> Any:
+            missing, values = state
+            row = row_of({**data, **missing})
+            of_draw, of_choice, of_rest = jax.random.split(key, 3)
+            new, log_q = drawn_latents(local, row, at, of_draw)
+            accepted = _finite(new)
+            if corrected:
+                there = log_weight(row, new, log_q)
+                here = log_weight(row, values, log_proposal(local, row, at, jax.random.clone(of_draw), values))
+                nowhere = jnp.isnan(here) | (here == -jnp.inf)  # a state without a density is left
+                ratio = jnp.where(nowhere, jnp.inf, there - here)
+                chance = jax.random.uniform(of_choice, dtype=ratio.dtype)
+                accepted = accepted & jnp.isfinite(there) & (jnp.log(chance) < ratio)
+            values = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, values)
+            proposed = filled(row, values, of_rest)
+            taken = _finite(proposed)
+            return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values
+
+        def keep(state: Any) -> Any:
+            missing, values = state
+            row = row_of({**data, **missing})
+            return kept(row, with_values(row, values).environment(at, {}), missing, values)
+
+        of_start, of_fill, of_sweeps = jax.random.split(key, 3)
+        row = row_of(data)
+        values, _ = drawn_latents(local, row, at, of_start)
+        state = (filled(row, values, of_fill), values)
+        step = lambda state, number: (sweep(state, jax.random.fold_in(of_sweeps, number)), None)
+        state = jax.lax.scan(step, state, jnp.arange(warmup))[0]
+
+        def kept_step(state: Any, number: Array) -> tuple[Any, Any]:
+            state = sweep(state, jax.random.fold_in(of_sweeps, number))
+            return state, keep(state)
+
+        return jax.lax.scan(kept_step, state, jnp.arange(warmup, warmup + draws))[1]
+
+    count = len(jax.tree.leaves(data)[0])
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(
+        jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
+    )
+    return jax.vmap(one)(dict(data), keys)
+
+
+def drawn_latents(
+    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey
+) -> tuple[dict[str, Any], Array]:
+    """Returns values of all latents of a row from the beliefs of their locals, and log q of them in nats.
+
+    Args:
+        local: a local by the name of a latent.
+        row: the row.
+        at: the statistics of what all rows share.
+        key: a random key.
+
+    Examples:
+        >>> import jax
+        >>> from lamu import graphs
+        >>> from lamu.graphs.chains import drawn_latents
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.program import Site
+        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
+        >>> list(drawn_latents({}, row, Environment({}), jax.random.key(0))[0])
+        ['z']
+    """
+    return _along(local, row, at, key, lambda proposal, key: proposal.draw(key))
+
+
+def log_proposal(
+    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey, values: Mapping[str, Any]
+) -> Array:
+    """Returns log q of given values of all latents in nats.
+
+    Args:
+        local: a local by the name of a latent.
+        row: the row.
+        at: the statistics of what all rows share.
+        key: of what is random in the beliefs themselves; that of `drawn_latents` for the same q.
+        values: by name.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu import graphs
+        >>> from lamu.graphs.chains import log_proposal
+        >>> from lamu.graphs.expressions import Environment
+        >>> from lamu.graphs.joint import Row
+        >>> from lamu.graphs.program import Site
+        >>> row = Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float)
+        >>> round(float(log_proposal({}, row, Environment({}), jax.random.key(0), {"z": jnp.zeros(())})), 4)
+        -0.9189
+    """
+    own = lambda proposal: {name: values[name] for name in proposal.names}
+    return _along(local, row, at, key, lambda proposal, key: (own(proposal), proposal.log_prob(own(proposal))))[1]
+
+
+def _along(
+    local: Any, row: Row, at: Environment, key: RandomKey, take: Callable[[Proposal, RandomKey], Any]
+) -> tuple[dict[str, Any], Array]:
+    values, total = {}, jnp.zeros((), dtype_of(at, row.known))
+    while row.latent:
+        of_proposal, of_draw, key = jax.random.split(key, 3)
+        name, first, others = first_local(local, row)
+        own = at.statistics.get("local", {}).get(name, {})
+        proposal = first.proposal(name, own, row, at, of_proposal, partial(eliminated, others))
+        with lenient():
+            new, log_q = take(proposal, of_draw)
+        values, total, row = {**values, **new}, total + log_q, with_values(row, new)
+    return values, total
+
+
+def _finite(values: Any) -> Array:
+    """Returns whether all numbers of a tree are finite."""
+    parts = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(values)]
+    return jnp.all(jnp.stack(parts)) if parts else jnp.asarray(True)
+
+
+def with_values(row: Row, values: Mapping[str, Any]) -> Row:
+    """Returns the row in which latents have values.
+
+    Args:
+        row: the row.
+        values: by name.
+    """
+    for name, value in values.items():
+        row = row.given(name, value)
+    return row
+
+
+def ancestral(graph: Any, statistics: Mapping[str, Any], key: RandomKey) -> tuple[dict[str, Any], Environment]:
+    """Returns a draw of every variable of a new row in the order of the program, by name, and all statistics.
+
+    Args:
+        graph: a graph without inputs.
+        statistics: T(θ) by name.
+        key: a random key.
+    """
+    at, values = Environment(dict(statistics)), {}
+    for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):
+        values[site.name] = drawn_site(site, at, jax.random.fold_in(key, number))
+        with lenient():
+            known = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
+        at = Environment({**at.statistics, **known})
+    return values, at
+
+
+def drawn_site(site: Site, at: Environment, key: RandomKey) -> Array:
+    """Returns a draw of a variable of a row, given all that it depends on.
+
+    Args:
+        site: the variable.
+        at: the statistics of its arguments.
+        key: a random key.
+    """
+    if isinstance(site.factor, Potential | LearnedPrior):
+        return site.factor.sample(key, at)
+    zero = site.kind.zeros(shape_of(site), dtype_of(at.statistics))
+
+    def log_density(x: Any) -> Array:
+        return log_joint((site,), Environment({**at.statistics, site.name: x}, at.inputs))
+
+    return jax.grad(log_density)(zero).belief().sample(key)
