@@ -41,20 +41,20 @@ def learn(features: Features, rows: Any, impute: bool) -> dict[str, Any]:
         >>> learn(features, [0, 1, 2], impute=True)
         {'columns': ('a',), 'levels': ((),), 'fills': (3.0,), 'indicators': ('a',), 'units': ()}
     """
-    values = features.values[rows]
-    lacking = np.asarray(np.isnan(values))
-    ever, always = np.any(lacking, axis=0), np.all(lacking, axis=0)
+    columns = [features.values[rows, column] for column in range(len(features.columns))]
+    lacking = [np.isnan(column) for column in columns]
+    ever, always = [bool(lacks.any()) for lacks in lacking], [bool(lacks.all()) for lacks in lacking]
     empty = [name for name, lacks in zip(features.columns, always, strict=True) if lacks]
     if empty:
         raise DataError(
             f"the {plural('column', empty)} {listed(empty)} {'has' if len(empty) == 1 else 'have'} no value in any of "
-            f"the {len(values)} rows to learn from; drop {'it' if len(empty) == 1 else 'them'}"
+            f"the {len(columns[0])} rows to learn from; drop {'it' if len(empty) == 1 else 'them'}"
         )
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
     units: list[tuple[str, float, float]] = []
     for column, known in enumerate(features.levels):
-        present = values[~lacking[:, column], column]
+        present = columns[column][~lacking[column]] if ever[column] else columns[column]
         seen = [known[index] for index in np.unique(present).astype(int)] if known else []
         if known and ever[column] and LACKING not in seen:
             seen.append(LACKING)

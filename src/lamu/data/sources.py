@@ -201,6 +201,7 @@ def _no_short_rows(name: str, path: Path, separator: str, width: int) -> None:
 
 
 def _parquet(path: Path) -> Source:
+    import pandas as pd
     import pyarrow
     import pyarrow.parquet
 
@@ -208,21 +209,32 @@ def _parquet(path: Path) -> Source:
     try:
         # One file, and no folder above it, says what the columns are. Of the metadata of pandas only the categories
         # count: without the rest, an index is a column like the others and integers that may be missing are floats.
+        # Column by column, each from one row group after the other: beside the frame, one column is in memory.
         with pyarrow.parquet.ParquetFile(path) as file:
-            content = file.read()
+            header = [str(column) for column in file.schema_arrow.names]
+            _no_column_twice(name, header)
+            described = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
+            read = {column: _parquet_column(file, column) for column in _kept(header)}
+            rows = file.metadata.num_rows
     except (pyarrow.ArrowException, ValueError) as error:
         why = " ".join(str(error).split()).rstrip(".")[:120]
         raise DataError(f"{name} is no whole Parquet file ({why}); write it again") from error
-    header = [str(column) for column in content.column_names]
-    _no_column_twice(name, header)
-    frame = content.to_pandas(ignore_metadata=True)
-    said = (content.schema.pandas_metadata or {}).get("columns", ())
-    categories = [column["field_name"] for column in said if column.get("pandas_type") == "categorical"]
-    frame = frame.astype(dict.fromkeys((column for column in categories if column in frame), "category"))
-    frame.columns = header
-    return Source(
-        name, frame[[column for column in header if column and not column.startswith("__index_level_")]], None
-    )
+    categories = {column["field_name"] for column in described if column.get("pandas_type") == "categorical"}
+    read = {column: values.astype("category") if column in categories else values for column, values in read.items()}
+    return Source(name, pd.DataFrame(read, index=pd.RangeIndex(rows), copy=False), None)
+
+
+def _kept(header: list[str]) -> list[str]:
+    return [column for column in header if column and not column.startswith("__index_level_")]
+
+
+def _parquet_column(file: Any, column: str) -> Any:
+    """Returns one column as a pandas Series, its row groups read one after the other."""
+    import pyarrow
+
+    groups = [file.read_row_group(group, columns=[column]) for group in range(file.num_row_groups)]
+    content = pyarrow.concat_tables(groups) if groups else file.schema_arrow.empty_table().select([column])
+    return content.column(column).to_pandas()
 
 
 def _npz(path: Path) -> Source:

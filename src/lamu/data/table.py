@@ -160,7 +160,9 @@ def read(
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
     encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()))
     y = targets(source, encoding) if raw is None else encoding.encode(raw)
-    return _table(features, y, encoding, (*source.notes, *left_out.values(), *notes, *features.notes), brought)
+    said = (*source.notes, *left_out.values(), *notes, *features.notes)
+    del source, raw  # a large table is not held beside its copies
+    return _table(features, y, encoding, said, brought)
 
 
 def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | None = None) -> Table:
