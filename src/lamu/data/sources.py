@@ -25,6 +25,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "-nan", 
 TYPES = (".csv", ".csv.gz", ".parquet", ".npz")
 SEPARATORS = ",;\t|"  # that are found without being told
 _UNUSUAL = ":^~/ "
+_LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
 KNOWN = "a .csv, .parquet or .npz file"
 
@@ -131,16 +132,18 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
             raise DataError(f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names")
         _no_column_twice(name, header)
         _no_other_separator(name, header, second)
-        frame = pd.read_csv(
-            path,
-            sep=separator,
-            encoding="utf-8-sig",
-            skipinitialspace=True,
-            keep_default_na=False,
-            na_values=list(MISSING),
-            dtype=dict.fromkeys((header.index(column) for column in text if column in header), str),
-            low_memory=False,
-        )
+        options: dict[str, Any] = {
+            "sep": separator,
+            "encoding": "utf-8-sig",
+            "skipinitialspace": True,
+            "keep_default_na": False,
+            "na_values": list(MISSING),
+            "dtype": dict.fromkeys((header.index(column) for column in text if column in header), str),
+            "low_memory": False,
+        }
+        large = path.stat().st_size > _LARGE
+        frame = _in_chunks(path, options) if large else None
+        frame = pd.read_csv(path, **options) if frame is None else frame
         if not isinstance(frame.index, pd.RangeIndex) or len(frame.columns) != len(header):
             raise DataError(f"{name} has rows of more fields than its header's {len(header)}; give all rows the same")
         if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
@@ -161,6 +164,24 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
         notes = (f"left out {nameless} {plural('column', nameless)} without a name",)
         return Source(name, frame.loc[:, [bool(column) for column in header]], None, notes)
     return Source(name, frame, None)
+
+
+def _in_chunks(path: Path, options: dict[str, Any]) -> Any:
+    """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind.
+
+    A column of numbers here and words there is read anew in one piece, since which of the two it is decides about all.
+    """
+    import pandas as pd
+
+    chunks = list(pd.read_csv(path, chunksize=_CHUNK, **options))
+    kinds = [{chunk.dtypes.iloc[index].kind for chunk in chunks} for index in range(len(chunks[0].columns))]
+    if not all(len(kind) == 1 or kind == {"i", "f"} for kind in kinds):
+        return None
+    names, rows = chunks[0].columns, sum(map(len, chunks))
+    regular = isinstance(chunks[0].index, pd.RangeIndex)
+    columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=regular) for name in names}
+    index = pd.RangeIndex(rows) if regular else next(iter(columns.values())).index
+    return pd.DataFrame(columns, index=index, copy=False)
 
 
 def _separator(given: str) -> str:
