@@ -20,7 +20,7 @@ from lamu.cli.defaults import default_algorithm, default_folds, default_settings
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
-from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
+from lamu.cli.predictions import columns, estimates, known_rows, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
@@ -29,6 +29,7 @@ from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
 from lamu.data.leaks import leaks
+from lamu.data.table import Table
 from lamu.families import Gaussian, Product
 from lamu.plots.style import literal, shortened
 from lamu.rate import Annealed, PolynomialAverage
@@ -88,11 +89,12 @@ def train(
     refuse_unwritable(out)
     start = time.perf_counter()
     report = report and not encoding.beside  # its baselines know neither trials nor censoring
+    plain = _with_medians(table, training, test, (train_rows, test_rows)) if report else ()
     counts = encoding.task == "regression" and model.likelihood.support.discrete
     with (
         compile_time() as compiling,
         unfinished(out, _identity(request, algorithm, settings), resume, force) as place,
-        baselines(x, y, test.x, encoding, counts) if report else nullcontext() as beside,
+        baselines(*plain, encoding, counts) if report else nullcontext() as beside,
     ):
         if not as_json:
             show_notes(table.notes)
@@ -106,7 +108,7 @@ def train(
             learned = way.learn(x, y, request.seed, {"checkpoint": place, "resume": resume})
         seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds
         y_test, posterior = test.y, learned.posterior
-        pred = posterior.predict(inputs(test.x, y_test), **request.prediction())
+        pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
         found = estimates(score_rows(pred, y_test, encoding))
         noise = float(pred.monte_carlo_error(y_test))
@@ -126,7 +128,10 @@ def train(
         }
         predictions = columns(pred, test_rows, y_test, encoding)
         known = test.take(known_rows(y_test))
-        shown = pred if known.count == test.count else posterior.predict(known.x, **request.prediction())
+        all_known = known.count == test.count
+        shown = (
+            pred if all_known else predicted(posterior, table, test_rows[known_rows(y_test)], **request.prediction())
+        )
         figure = picture(shown, value_of(known.y), encoding)
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
@@ -192,6 +197,14 @@ def train(
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
+
+
+def _with_medians(table: Table, training: Arrays, test: Arrays, rows: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    """Returns training inputs, targets and test inputs for models that average no draws of what is missing."""
+    if table.encoding.joint is None:
+        return training.x, training.y, test.x
+    plain = Arrays.of((table.with_medians().x, table.y))
+    return plain.x[rows[0]], training.y, plain.x[rows[1]]
 
 
 def _compilation(seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu.data.imputation import Joint
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
 
@@ -21,7 +22,8 @@ class Encoding:
     """The meaning of x and y, learned from the training rows.
 
     A word is the position of its level, counted from 1, and 0 where the training rows have no such level. With
-    imputation, a missing number is the median of the training rows, and x has one further column (1 where the number
+    imputation, a missing number is drawn given the rest of its row where `joint` predicts its column, and else the
+    median of the training rows; and x has one further column (1 where the number
     was missing, 0 elsewhere) for each column that a training row lacks; missing words are a level of their own.
 
     Attributes:
@@ -36,6 +38,7 @@ class Encoding:
         units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
             have (value − origin) / unit in its place. Empty for all others.
         beside: what rows bring beside the target, "trials" or "censored", each with its column.
+        joint: the distribution that missing numbers are drawn from; None where they are medians.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
@@ -58,6 +61,7 @@ class Encoding:
     indicators: tuple[str, ...] = static(default=())
     units: tuple[tuple[str, float, float], ...] = static(default=())
     beside: tuple[tuple[str, str], ...] = static(default=())
+    joint: Joint | None = static(default=None)
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -104,6 +108,7 @@ class Encoding:
             indicators=tuple(map(_text, described.get("indicators", ()))),
             units=units,
             beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
+            joint=None if described.get("joint") is None else Joint.of(described["joint"]),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -125,6 +130,7 @@ class Encoding:
             "indicators": list(self.indicators),
             "units": [list(each) for each in self.units],
             "beside": [list(each) for each in self.beside],
+            "joint": None if self.joint is None else self.joint.describe(),
         }
 
     @property
