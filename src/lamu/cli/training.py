@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from lamu import plots
 from lamu.cli.compile_time import compile_time
 from lamu.cli.compiled_programs import compiled_folder
-from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.defaults import default_algorithm, default_folds, default_settings, likelihood_for, model_for
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
@@ -78,35 +78,45 @@ def train(
     training, test = data.take(train_rows), data.take(test_rows)
     x, y = training.x, training.y
     seconds_reading = time.perf_counter() - begun
-    chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
-    model = model_for(encoding, x, y, chosen_likelihood.name)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
-    loop = request.loop(learner, len(x), folds)
-    runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
-    way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
+    if request.likelihood is not None:
+        likelihood_for(encoding, request.likelihood)  # refuses what does not suit, before anything is printed
     refuse_unwritable(out)
-    start = time.perf_counter()
-    report = report and not encoding.beside  # its baselines know neither trials nor censoring
-    plain = _with_medians(table, training, test, (train_rows, test_rows)) if report else ()
-    counts = encoding.task == "regression" and model.likelihood.support.discrete
     with (
         compile_time() as compiling,
         unfinished(out, _identity(request, algorithm, settings), resume, force) as place,
-        baselines(*plain, encoding, counts) if report else nullcontext() as beside,
+        ExitStack() as beside_the_fit,
     ):
         if not as_json:
             show_notes(table.notes)
+            show_line(f"{_described(encoding)}; {len(train_rows):,} rows to learn from, {len(test_rows):,} held out")
+            sys.stdout.flush()  # before minutes of work, not after
+        start = time.perf_counter()
+        chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
+        seconds_choosing = time.perf_counter() - start
+        model = model_for(encoding, x, y, chosen_likelihood.name)
+        loop = request.loop(learner, len(x), folds)
+        runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
+        way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
+        report = report and not encoding.beside  # its baselines know neither trials nor censoring
+        beside = None
+        if report:
+            plain = _with_medians(table, training, test, (train_rows, test_rows))
+            counts = encoding.task == "regression" and model.likelihood.support.discrete
+            beside = beside_the_fit.enter_context(baselines(*plain, encoding, counts))
+        if not as_json:
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
             show_line(way.plan)
-            sys.stdout.flush()  # before minutes of work, not after
+            sys.stdout.flush()
+        start, seconds_compiled = time.perf_counter(), compiling.seconds
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
             learned = way.learn(x, y, request.seed, {"checkpoint": place, "resume": resume})
-        seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds
+        seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds - seconds_compiled
         y_test, posterior = test.y, learned.posterior
         pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
@@ -124,6 +134,7 @@ def train(
             "seconds": seconds,
             "seconds_compiling": seconds_compiling,
             "seconds_reading": seconds_reading,
+            "seconds_choosing": seconds_choosing,
             "seconds_scoring": seconds_scoring,
         }
         predictions = columns(pred, test_rows, y_test, encoding)

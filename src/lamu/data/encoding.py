@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu.data.date_features import DateColumn
 from lamu.data.imputation import Joint
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
@@ -39,6 +40,7 @@ class Encoding:
             have (value − origin) / unit in its place. Empty for all others.
         beside: what rows bring beside the target, "trials" or "censored", each with its column.
         joint: the distribution that missing numbers are drawn from; None where they are medians.
+        dates: the columns of dates, and how each became numbers, which `columns` names.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
@@ -62,6 +64,7 @@ class Encoding:
     units: tuple[tuple[str, float, float], ...] = static(default=())
     beside: tuple[tuple[str, str], ...] = static(default=())
     joint: Joint | None = static(default=None)
+    dates: tuple[DateColumn, ...] = static(default=())
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -109,6 +112,7 @@ class Encoding:
             units=units,
             beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
             joint=None if described.get("joint") is None else Joint.of(described["joint"]),
+            dates=tuple(_date(*each) for each in described.get("dates", ())),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -131,6 +135,7 @@ class Encoding:
             "units": [list(each) for each in self.units],
             "beside": [list(each) for each in self.beside],
             "joint": None if self.joint is None else self.joint.describe(),
+            "dates": [[each.name, each.origin, each.times, each.day_first] for each in self.dates],
         }
 
     @property
@@ -200,6 +205,10 @@ class Encoding:
             origin, unit = self.origin_and_unit(self.target)
             return origin + unit * np.asarray(y, float)
         return np.asarray(self.labels)[np.asarray(y)]
+
+
+def _date(name: Any, origin: Any, times: Any, day_first: Any) -> DateColumn:
+    return DateColumn(_text(name), float(origin), bool(times), None if day_first is None else bool(day_first))
 
 
 def _text(value: Any) -> str:

@@ -119,13 +119,14 @@ def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, 
     return _joined(source, columns, read, [])
 
 
-def refuse_dates(source: Source, column: str, value: Any = None) -> DataError:
+def refuse_dates(source: Source, column: str, value: Any = None, advice: str = dates.OPTION) -> DataError:
     """Returns the error about a column of dates or times.
 
     Args:
         source: the table.
         column: its column.
         value: one of the values; None where the type alone tells.
+        advice: what to do.
 
     Examples:
         >>> from lamu.data.features import refuse_dates
@@ -134,7 +135,7 @@ def refuse_dates(source: Source, column: str, value: Any = None) -> DataError:
         True
     """
     such = "" if value is None else f" such as {quoted(value)}"
-    return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {dates.ADVICE}")
+    return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {advice}")
 
 
 def _kind(source: Source, name: str) -> str:

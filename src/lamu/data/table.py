@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lamu.data.beside import beside as read_beside
+from lamu.data.date_features import DateColumn, expanded, found_dates
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import Features, matched, told
 from lamu.data.identifiers import identifiers
@@ -89,9 +90,10 @@ class Table:
         """
         old = self.encoding
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
-        encoding = _learned(old.target, old.task, old.labels, self.features, rows, old.imputes, raw, old.beside)
+        features, dates = _since(self.features, old.dates, rows)
+        encoding = _learned(old.target, old.task, old.labels, features, rows, old.imputes, raw, old.beside, dates)
         y = encoding.encode(raw) if old.task == "regression" else raw
-        return _table(self.features, y, encoding, self.said, self.beside, rows, raw)
+        return _table(features, y, encoding, self.said, self.beside, rows, raw)
 
     def with_medians(self) -> Table:
         """Returns the table with medians in the place of all missing numbers, as models that average no draws need it.
@@ -139,6 +141,7 @@ def read(
     impute: bool = False,
     beside: Mapping[str, str] | None = None,
     separator: str | None = None,
+    dates: bool = False,
 ) -> Table:
     """Reads a table to learn from: its features, its target, and the task that the target's type decides.
 
@@ -157,6 +160,8 @@ def read(
         beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, or
             "censored", 1 where the target is above the value. They are no features, and make the task a regression.
         separator: what stands between the fields of a CSV file; found by its first line where None.
+        dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
+            the phases of the year, of the week and, where there are times, of the day.
 
     Returns:
         The table; `Table.refit` gives it what the training rows alone say.
@@ -192,6 +197,9 @@ def read(
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
+    dated = found_dates(source, columns) if dates else ()
+    source = expanded(source, dated)
+    columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     left_out = identifiers(source, columns)
     columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
     features = told(source, columns)
@@ -199,7 +207,7 @@ def read(
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
-    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()))
+    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()), dated)
     y = encoding.encode(raw) if chosen == "regression" else raw
     said = (*source.notes, *left_out.values(), *notes, *features.notes)
     del source  # a large table is not held beside its copies
@@ -231,7 +239,10 @@ def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | Non
         (150,)
     """
     source = open_source(data, _of_text(encoding), separator)
-    lacking = [name for name in encoding.columns if name not in source.frame]
+    lacking = [each.name for each in encoding.dates if each.name not in source.frame]
+    source = source if lacking else expanded(source, encoding.dates)
+    made = {name for each in encoding.dates for name in each.columns}
+    lacking += [name for name in encoding.columns if name not in source.frame and name not in made]
     if lacking:
         raise DataError(
             f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
@@ -281,13 +292,27 @@ def _learned(
     impute: bool,
     y: np.ndarray,
     beside: tuple[tuple[str, str], ...],
+    dates: tuple[DateColumn, ...],
 ) -> Encoding:
     """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
     learned = learn(features, rows, impute, None if beside else y, len(labels))
     # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
     found = None if task != "regression" or beside else origin_and_unit(y[rows])
     units = (*learned.pop("units"), *([] if found is None else [(target, *found)]))
-    return Encoding(target, task, labels, **learned, units=units, beside=beside)
+    return Encoding(target, task, labels, **learned, units=units, beside=beside, dates=dates)
+
+
+def _since(features: Features, dates: tuple[DateColumn, ...], rows: Any) -> tuple[Features, tuple[DateColumn, ...]]:
+    """Returns the features with the age of each column of dates counted from the first of some rows."""
+    values, moved = features.values.copy() if dates else features.values, []
+    for each in dates:
+        age = features.columns.index(each.columns[0])
+        present = values[rows, age]
+        first = float(np.floor(np.min(present, where=~np.isnan(present), initial=np.inf)))
+        shift = first if np.isfinite(first) else 0.0
+        values[:, age] -= shift
+        moved.append(replace(each, origin=each.origin + shift))
+    return replace(features, values=values), tuple(moved)
 
 
 def _table(
