@@ -187,6 +187,7 @@ def test_a_saved_run_predicts_what_was_written(tmp_path, capsys, monkeypatch):
     assert "by draws given the rest of their rows" in ran.out
     ran = lamu_command("predict", "run", "table.csv", "--out", "all.csv")
     assert ran.code == 0, ran.err
+    assert "this is the table that was fitted" in ran.out
     before = pd.read_csv(tmp_path / "run" / "predictions.csv")
     now = pd.read_csv(tmp_path / "all.csv").iloc[before["row"]].reset_index(drop=True)
     pd.testing.assert_frame_equal(now, before, rtol=1e-4, atol=1e-4)
