@@ -113,7 +113,7 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.
 
     if len(y) >= _MANY_ROWS:
         learned, judged, known, held = train_test_split(x, y, test_size=_FEW_ROWS, random_state=0)
-        return held, np.asarray(model.fit(learned, known).predict(judged))
+        return np.asarray(held), np.asarray(model.fit(learned, known).predict(judged))
     folds = KFold(min(_FOLDS, len(y)), shuffle=True, random_state=0)
     return y, np.asarray(cross_val_predict(model, x, y, cv=folds))
 
