@@ -313,3 +313,47 @@ def test_a_likelihood_is_one_that_there_is_for_the_task(lamu):
     assert_refused(lamu(*words, "heteroscedastic"), "--likelihood heteroscedastic is of a regression", "classes")
     words = ("compare", "iris", "--algorithms", "adam", "--likelihood")
     assert_refused(lamu(*words, "heteroscedastic"), "is of a regression", "leave it out")
+
+
+def _table_of(kind: str) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=90), "b": random.choice(["red", "green", "blue"], 90)})
+    signal = frame["a"] + (frame["b"] == "red")
+    targets = {
+        "numbers": signal + 0.3 * random.normal(size=90),
+        "classes": np.where(signal + 0.3 * random.normal(size=90) > 0.3, "yes", "no"),
+        "counts": random.poisson(np.exp(1.0 + 0.7 * signal)),
+        "categories": np.digitize(signal + 0.3 * random.normal(size=90), [-0.3, 0.6]).astype(str),
+    }
+    return frame.assign(y=np.char.add("c", targets[kind].astype(str)) if kind == "categories" else targets[kind])
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("kind", ["numbers", "classes", "counts", "categories"])
+def test_the_defaults_run_to_the_end_on_a_table_of_each_kind(lamu, tmp_path, kind):
+    """With candidates, not the ensemble that `--epochs` trains."""
+    _table_of(kind).to_csv(tmp_path / "table.csv", index=False)
+    ran = lamu("fit", "table.csv", "--target", "y", "--out", "run", "--folds", "2", "--no-report", "--json")
+    assert ran.code == 0, ran.err
+    metrics, config = ran.document["metrics"], ran.document["config"]
+    assert sum(config["candidates"].values()) == pytest.approx(1.0)
+    assert set(metrics) >= {f"seconds_{part}" for part in ("reading", "choosing", "compiling", "scoring")}
+    constant = {"numbers": 1.7, "classes": np.log(2), "counts": 3.0, "categories": np.log(3)}[kind]
+    assert metrics["scores"]["nll"] < constant
+    ran = lamu("predict", "run", "table.csv", "--json")
+    assert ran.code == 0, ran.err
+    assert len(ran.document["predictions"]) == 90
+
+
+@pytest.mark.stress
+def test_peers_are_compared_from_end_to_end(lamu, tmp_path):
+    _table_of("numbers").to_csv(tmp_path / "table.csv", index=False)
+    ran = lamu("compare", "table.csv", "--target", "y", "--algorithms", "linear,boosting,forest", "--json")
+    assert ran.code == 0, ran.err
+    rows = {row["algorithm"]: row for row in ran.document["algorithms"]}
+    assert list(rows) == ["linear", "boosting", "forest"]
+    assert all(np.isfinite(row["scores"]["nll"]) for row in rows.values())
+    # The table is linear: the difference is paired with the first, and is what the scores differ by.
+    difference = rows["forest"]["nll_difference"]["value"]
+    assert difference == pytest.approx(rows["forest"]["scores"]["nll"] - rows["linear"]["scores"]["nll"], abs=1e-6)
+    assert difference > 0

@@ -78,6 +78,44 @@ def test_a_feature_that_says_the_target_is_named(tmp_path, kind):
     assert bool(said) == (kind in ("threshold", "categories", "affine"))
 
 
+ROWS = np.random.default_rng(1).gamma(2.0, size=120)
+
+
+@pytest.mark.parametrize(
+    ("copy", "said"),
+    [
+        (np.log(ROWS), "in the order of"),
+        (np.round(ROWS, 1), "in the order of"),
+        (-(ROWS**3), "in the order of"),
+        (np.char.add("c", np.digitize(ROWS, [1.0, 2.0, 4.0]).astype(str)), None),  # coarse words, y not one value each
+        (np.where(np.arange(120) == ROWS.argmax(), 1.0, 0.0), None),  # one row apart says nothing of the others
+        (np.log(ROWS) + 0.02 * RANDOM.normal(size=120), None),
+    ],
+    ids=["log", "rounded", "falling", "coarse", "one-row", "noisy"],
+)
+def test_a_monotone_copy_of_a_number_is_said(tmp_path, copy, said):
+    found = written(tmp_path, pd.DataFrame({"b": RANDOM.normal(size=120), "a": copy, "y": ROWS}))
+    notes = leaks(found, *split(len(found.x)))
+    assert [note for note in notes if "'a'" in note and (said or "") in note] == (list(notes) if said else [])
+    assert len(notes) == (said is not None)
+
+
+def test_a_rounded_target_is_in_the_order_of_what_was_rounded(tmp_path):
+    found = written(tmp_path, pd.DataFrame({"a": ROWS, "y": np.round(ROWS, 1)}))
+    assert "'a' stands in the order of 'y'" in leaks(found, *split(len(found.x)))[0]
+
+
+@pytest.mark.parametrize(("zeros", "said"), [(0, True), (110, False)])
+def test_a_category_that_determines_a_number_is_said(tmp_path, zeros, said):
+    """Prices of products; of targets that are nearly all zero, pairs of rows share theirs by chance."""
+    product = np.arange(120) // 2
+    price = np.where(product < zeros // 2, 0.0, 3.7 * ((7 * product) % 60))
+    found = written(tmp_path, pd.DataFrame({"a": [f"p{i}" for i in product], "b": ROWS, "y": price}))
+    train, test = np.arange(0, 100), np.arange(100, 120)
+    notes = [note for note in leaks(found, train, test) if "'a' predicts 'y' perfectly" in note]
+    assert bool(notes) == said
+
+
 X = np.column_stack([RANDOM.normal(size=80), RANDOM.integers(0, 3, 80)])
 THREE = np.digitize(X[:, 0], [-0.5, 0.5])
 

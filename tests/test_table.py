@@ -182,7 +182,7 @@ REFUSED = {
         column("2019-03-31T12:30:00Z", "2019-03-31 12:30"),
         "target",
         None,
-        r"dates or times .* \(days since a start",
+        r"dates or times .* with --dates, or drop it",
     ),
     "local dates": (column("31.3.2019", "1.4.2019"), "target", None, "column 'a' of dates or times such as '1.4.2019'"),
     "short dates": (column("3/31/19", "12/1/19"), "target", None, "column 'a' of dates or times such as '12/1/19'"),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lamu.data import DataError, Encoding, table
+from lamu.data import DataError, Encoding, sources, table
 from lamu.data.table import Table
 
 NAN = float("nan")
@@ -330,3 +330,15 @@ def test_an_altered_encoding_is_refused(tmp_path, changed, kind):
         Encoding.of(described | changed)
     with pytest.raises(KeyError):
         Encoding.of({name: value for name, value in described.items() if name != "columns"})
+
+
+@pytest.mark.parametrize("late", ["2", "2.5", "", "word", "True", "99999999999999999999"])
+def test_a_file_that_is_read_in_chunks_is_that_which_is_read_at_once(tmp_path, monkeypatch, late):
+    """What a column is may show in its last rows alone."""
+    path = tmp_path / "table.csv"
+    rows = [f"{i},{i % 3}.5,w{i % 4},{'' if i % 5 else i},{i % 7}" for i in range(40)]
+    path.write_text("\n".join(["a,b,c,d,y", *rows, f"{late},1.5,w1,,3"]) + "\n")
+    whole = sources.open_source(path).frame
+    monkeypatch.setattr(sources, "_LARGE", 0)
+    monkeypatch.setattr(sources, "_CHUNK", 7)
+    pd.testing.assert_frame_equal(sources.open_source(path).frame, whole)

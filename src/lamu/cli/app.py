@@ -84,6 +84,9 @@ _Separator = Annotated[
 _Impute = Annotated[
     bool, typer.Option("--impute", metavar=_FLAG, help="Fill missing values, and mark where they were.")
 ]
+_Dates = Annotated[
+    bool, typer.Option("--dates", metavar=_FLAG, help="Turn dates into ages, and phases of year, week and day.")
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -218,6 +221,7 @@ def _fit(
     test_size: _TestSize = 0.2,
     samples: _Samples = None,
     impute: _Impute = False,
+    dates: _Dates = False,
     folds: Annotated[
         int | None,
         typer.Option(metavar="K", help="Ensemble over K folds; 0 for one run. Five unless an algorithm is named."),
@@ -294,6 +298,7 @@ def _fit(
         trials,
         censored,
         separator,
+        dates,
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
@@ -358,6 +363,7 @@ def _compare(
     test_size: _TestSize = 0.2,
     samples: _Samples = None,
     impute: _Impute = False,
+    dates: _Dates = False,
     by: Annotated[
         str | None, typer.Option(metavar="SCORE", help="The order of the rows: nll or evidence, the best first.")
     ] = None,
@@ -394,6 +400,7 @@ def _compare(
         temperature=temperature,
         likelihood=likelihood,
         separator=separator,
+        dates=dates,
     )
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference, report):
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from lamu.cli.target_choice import Chosen
 from lamu.cli.versions import package_versions
 from lamu.cli.worker import equal_budget
 from lamu.data import Arrays
+from lamu.data.leaks import leaks
 from lamu.data.spelling import nearest
 from lamu.data.table import Table
 from lamu.scores import Estimate
@@ -84,8 +85,10 @@ def compare(
         chosen[reference] = lengths(reference, chosen[reference])
     table = request.read()
     likelihood_for(table.encoding, request.likelihood)  # refuses what does not suit the task
-    parts = [learning_rows(table, request, request.seed + s)[1:] for s in range(splits)]
-    chosen_likelihood = _likelihood(request, table)
+    first, *rows = learning_rows(table, request, request.seed)
+    parts = [tuple(rows), *(learning_rows(table, request, request.seed + s)[1:] for s in range(1, splits))]
+    table = replace(table, notes=(*table.notes, *leaks(first, *rows)))
+    chosen_likelihood = _likelihood(request, first, rows[0])
     answers = {}
     with tempfile.TemporaryDirectory() as kept:
         for index, (name, words) in enumerate(chosen.items()):
@@ -130,9 +133,8 @@ def compare(
     return complete
 
 
-def _likelihood(request: Request, table: Table) -> Chosen:
+def _likelihood(request: Request, first: Table, train: Any) -> Chosen:
     """Returns the likelihood of the first split, which its training rows choose where none is named."""
-    first, train, _ = learning_rows(table, request, request.seed)
     data = Arrays.of((first.x, first.y))
     return request.likelihood_for(first.encoding, data.x[train], data.y[train], request.seed)
 

@@ -27,6 +27,7 @@ def peer_contest(request: Request, name: str, splits: int) -> dict[str, Any]:
     whole, found = request.read(), []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(whole, request, seed)
+        table = table.with_medians()
         encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
         counts = encoding.task == "regression" and candidates(encoding, x[train], y[train])[0] == "counts"
         kind, labels = "counts" if counts else encoding.task, len(encoding.labels)

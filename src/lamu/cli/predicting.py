@@ -14,7 +14,7 @@ import numpy as np
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
 from lamu.cli.outside import add_current_folder, is_outside
-from lamu.cli.predictions import columns, estimates, inputs, score_rows
+from lamu.cli.predictions import columns, estimates, predicted, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
 from lamu.data import Arrays, Encoding
 from lamu.data.table import Table, match
@@ -65,7 +65,7 @@ def predict(
         if out.suffix.lower() != ".csv":
             raise ValueError(f"--out {str(out)!r} is no .csv file, and predictions are written as CSV; give FILE.csv")
         refuse_unwritable(out)
-    parts = _blocks(posterior, checked.x, table.beside, y, encoding, samples or config["samples"])
+    parts = _blocks(posterior, table, y, encoding, samples or config["samples"])
     kept: list[dict[str, np.ndarray]] = []
     scored: list[dict[str, np.ndarray]] = []
     with nullcontext() if out is None else draft(out) as path:
@@ -114,13 +114,13 @@ def _seen(table: Table, config: dict[str, Any]) -> list[str]:
 
 
 def _blocks(
-    posterior: Posterior, x: Any, beside: Any, y: Any, encoding: Encoding, samples: int
+    posterior: Posterior, table: Table, y: Any, encoding: Encoding, samples: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
     """Yields the predictions of each block of rows as columns, and what their scores are made of."""
-    for start in range(0, len(x), BLOCK):
-        rows = slice(start, min(start + BLOCK, len(x)))
-        brought, targets = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (dict(beside), y))
-        pred = posterior.predict(inputs(x[rows], brought), samples=samples)
+    for start in range(0, len(table.x), BLOCK):
+        rows = slice(start, min(start + BLOCK, len(table.x)))
+        targets = jax.tree.map(lambda leaf, rows=rows: leaf[rows], y)
+        pred = predicted(posterior, table, rows, samples=samples)
         found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)
         yield found, {} if targets is None else score_rows(pred, targets, encoding)
 

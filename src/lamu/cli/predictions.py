@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from lamu import scores
-from lamu.data import Encoding
+from lamu.data import Arrays, Encoding
+from lamu.data.table import Table
+from lamu.predictives import Weighted
 from lamu.scores import Estimate
 from lamu.scores.sampling import estimate, rows_of
 from lamu.supports import value_of
 
-__all__ = ["LEVEL", "MEANING", "columns", "estimates", "inputs", "known_rows", "score_rows"]
+__all__ = ["LEVEL", "MEANING", "columns", "estimates", "inputs", "known_rows", "predicted", "score_rows"]
 
 LEVEL = 0.9  # the probability of the intervals that are written
 
@@ -104,6 +106,23 @@ def inputs(x: Any, beside: Any) -> Any:
     """
     trials = beside.get("trials") if isinstance(beside, Mapping) else None
     return x if trials is None else {"x": x, "trials": trials}
+
+
+def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
+    """Returns the prediction of some rows of a table, averaged over the draws of their missing numbers.
+
+    Args:
+        posterior: what predicts.
+        table: the table.
+        rows: the indices of the rows, or a slice.
+        **options: of `Posterior.predict`.
+    """
+    beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
+    parts = tuple(
+        posterior.predict(inputs(Arrays.of((x, np.zeros(len(x)))).x, beside), **options)
+        for x in table.completions(rows)
+    )
+    return parts[0] if len(parts) == 1 else Weighted.equal(parts)
 
 
 def known_rows(y: Any) -> np.ndarray:

@@ -40,6 +40,7 @@ class Request:
         trials: the column of the trials, where the target counts successes; None where it does not.
         censored: the column that is 1 where the target is only known to be above its value; None where all are known.
         separator: what stands between the fields of a CSV file; None where its first line decides.
+        dates: whether columns of dates become numbers.
     """
 
     data: str
@@ -58,6 +59,7 @@ class Request:
     trials: str | None = None
     censored: str | None = None
     separator: str | None = None
+    dates: bool = False
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -92,7 +94,7 @@ class Request:
         """Returns the table."""
         columns = {"trials": self.trials, "censored": self.censored}
         beside = {name: column for name, column in columns.items() if column is not None}
-        return read(self.data, self.target, self.task, self.impute, beside, self.separator)
+        return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates)
 
     def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
         """Returns the options of the loop: what was asked, and the defaults where nothing was.

@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from typing import Any
 from lamu import plots
 from lamu.cli.compile_time import compile_time
 from lamu.cli.compiled_programs import compiled_folder
-from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
+from lamu.cli.defaults import default_algorithm, default_folds, default_settings, likelihood_for, model_for
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
-from lamu.cli.predictions import columns, estimates, inputs, known_rows, score_rows
+from lamu.cli.predictions import columns, estimates, known_rows, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
@@ -29,6 +29,7 @@ from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
 from lamu.data.leaks import leaks
+from lamu.data.table import Table
 from lamu.families import Gaussian, Product
 from lamu.plots.style import literal, shortened
 from lamu.rate import Annealed, PolynomialAverage
@@ -77,37 +78,48 @@ def train(
     training, test = data.take(train_rows), data.take(test_rows)
     x, y = training.x, training.y
     seconds_reading = time.perf_counter() - begun
-    chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
-    model = model_for(encoding, x, y, chosen_likelihood.name)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
-    loop = request.loop(learner, len(x), folds)
-    runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
-    way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
+    if request.likelihood is not None:
+        likelihood_for(encoding, request.likelihood)  # refuses what does not suit, before anything is printed
     refuse_unwritable(out)
-    start = time.perf_counter()
-    calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
-    report = report and calibrated and not encoding.beside  # its baselines know neither trials nor censoring
-    counts = encoding.task == "regression" and model.likelihood.support.discrete
     with (
         compile_time() as compiling,
         unfinished(out, _identity(request, algorithm, settings), resume, force) as place,
-        baselines(x, y, test.x, encoding, counts) if report else nullcontext() as beside,
+        ExitStack() as beside_the_fit,
     ):
         if not as_json:
             show_notes(table.notes)
+            show_line(f"{_described(encoding)}; {len(train_rows):,} rows to learn from, {len(test_rows):,} held out")
+            sys.stdout.flush()  # before minutes of work, not after
+        start = time.perf_counter()
+        chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
+        seconds_choosing = time.perf_counter() - start
+        model = model_for(encoding, x, y, chosen_likelihood.name)
+        loop = request.loop(learner, len(x), folds)
+        runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
+        way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
+        calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
+        report = report and calibrated and not encoding.beside  # its baselines know neither trials nor censoring
+        beside = None
+        if report:
+            plain = _with_medians(table, training, test, (train_rows, test_rows))
+            counts = encoding.task == "regression" and model.likelihood.support.discrete
+            beside = beside_the_fit.enter_context(baselines(*plain, encoding, counts))
+        if not as_json:
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
             show_line(way.plan)
-            sys.stdout.flush()  # before minutes of work, not after
+            sys.stdout.flush()
+        start, seconds_compiled = time.perf_counter(), compiling.seconds
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
             learned = way.learn(x, y, request.seed, {"checkpoint": place, "resume": resume})
-        seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds
+        seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds - seconds_compiled
         y_test, posterior = test.y, learned.posterior
-        pred = posterior.predict(inputs(test.x, y_test), **request.prediction())
+        pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
         found = estimates(score_rows(pred, y_test, encoding))
         noise = float(pred.monte_carlo_error(y_test))
@@ -123,11 +135,15 @@ def train(
             "seconds": seconds,
             "seconds_compiling": seconds_compiling,
             "seconds_reading": seconds_reading,
+            "seconds_choosing": seconds_choosing,
             "seconds_scoring": seconds_scoring,
         }
         predictions = columns(pred, test_rows, y_test, encoding)
         known = test.take(known_rows(y_test))
-        shown = pred if known.count == test.count else posterior.predict(known.x, **request.prediction())
+        all_known = known.count == test.count
+        shown = (
+            pred if all_known else predicted(posterior, table, test_rows[known_rows(y_test)], **request.prediction())
+        )
         figure = picture(shown, value_of(known.y), encoding) if calibrated else None
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
@@ -194,6 +210,14 @@ def train(
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
+
+
+def _with_medians(table: Table, training: Arrays, test: Arrays, rows: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    """Returns training inputs, targets and test inputs for models that average no draws of what is missing."""
+    if table.encoding.joint is None:
+        return training.x, training.y, test.x
+    plain = Arrays.of((table.with_medians().x, table.y))
+    return plain.x[rows[0]], training.y, plain.x[rows[1]]
 
 
 def _compilation(seconds: float) -> str:

@@ -24,7 +24,7 @@ from lamu.cli.defaults import (
 )
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.peer_contest import peer_contest
-from lamu.cli.predictions import estimates, score_rows
+from lamu.cli.predictions import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.request import Request, learning_rows
@@ -79,7 +79,8 @@ def contest(
         way = way_of(runs, table.encoding, likelihood, default=algorithm == DEFAULT)
         learned = way.learn(x, y, seed, {})
         seconds = time.perf_counter() - start
-        rows = score_rows(learned.posterior.predict(data.x[test], **request.prediction()), data.y[test], table.encoding)
+        pred = predicted(learned.posterior, table, test, **request.prediction())
+        rows = score_rows(pred, data.y[test], table.encoding)
         scores = estimates(rows)
         if keep is not None:
             Path(keep).mkdir(exist_ok=True)

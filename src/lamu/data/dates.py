@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["ADVICE", "TYPES", "look_like_dates"]
+__all__ = ["ADVICE", "OPTION", "TYPES", "look_like_dates"]
 
 ADVICE = "turn it into numbers (days since a start, or a year and a month column) or drop it"
+OPTION = "turn it into numbers (its age, and its place in the year, week and day) with --dates, or drop it"
 TYPES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")  # as pandas infers them
 
 _YEAR, _MONTH, _DAY = r"[12]\d{3}", r"(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"

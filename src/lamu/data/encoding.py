@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lamu.data.date_features import DateColumn
+from lamu.data.imputation import Joint
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
 
@@ -21,7 +23,8 @@ class Encoding:
     """The meaning of x and y, learned from the training rows.
 
     A word is the position of its level, counted from 1, and 0 where the training rows have no such level. With
-    imputation, a missing number is the median of the training rows, and x has one further column (1 where the number
+    imputation, a missing number is drawn given the rest of its row where `joint` predicts its column, and else the
+    median of the training rows; and x has one further column (1 where the number
     was missing, 0 elsewhere) for each column that a training row lacks; missing words are a level of their own.
 
     Attributes:
@@ -36,6 +39,8 @@ class Encoding:
         units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
             have (value − origin) / unit in its place. Empty for all others.
         beside: what rows bring beside the target, "trials" or "censored", each with its column.
+        joint: the distribution that missing numbers are drawn from; None where they are medians.
+        dates: the columns of dates, and how each became numbers, which `columns` names.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
@@ -58,6 +63,8 @@ class Encoding:
     indicators: tuple[str, ...] = static(default=())
     units: tuple[tuple[str, float, float], ...] = static(default=())
     beside: tuple[tuple[str, str], ...] = static(default=())
+    joint: Joint | None = static(default=None)
+    dates: tuple[DateColumn, ...] = static(default=())
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -104,6 +111,8 @@ class Encoding:
             indicators=tuple(map(_text, described.get("indicators", ()))),
             units=units,
             beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
+            joint=None if described.get("joint") is None else Joint.of(described["joint"]),
+            dates=tuple(_date(*each) for each in described.get("dates", ())),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -125,6 +134,8 @@ class Encoding:
             "indicators": list(self.indicators),
             "units": [list(each) for each in self.units],
             "beside": [list(each) for each in self.beside],
+            "joint": None if self.joint is None else self.joint.describe(),
+            "dates": [[each.name, each.origin, each.times, each.day_first] for each in self.dates],
         }
 
     @property
@@ -194,6 +205,10 @@ class Encoding:
             origin, unit = self.origin_and_unit(self.target)
             return origin + unit * np.asarray(y, float)
         return np.asarray(self.labels)[np.asarray(y)]
+
+
+def _date(name: Any, origin: Any, times: Any, day_first: Any) -> DateColumn:
+    return DateColumn(_text(name), float(origin), bool(times), None if day_first is None else bool(day_first))
 
 
 def _text(value: Any) -> str:

@@ -119,13 +119,14 @@ def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, 
     return _joined(source, columns, read, [])
 
 
-def refuse_dates(source: Source, column: str, value: Any = None) -> DataError:
+def refuse_dates(source: Source, column: str, value: Any = None, advice: str = dates.OPTION) -> DataError:
     """Returns the error about a column of dates or times.
 
     Args:
         source: the table.
         column: its column.
         value: one of the values; None where the type alone tells.
+        advice: what to do.
 
     Examples:
         >>> from lamu.data.features import refuse_dates
@@ -134,7 +135,7 @@ def refuse_dates(source: Source, column: str, value: Any = None) -> DataError:
         True
     """
     such = "" if value is None else f" such as {quoted(value)}"
-    return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {dates.ADVICE}")
+    return DataError(f"{source.name} has the column {column!r} of dates or times{such}; {advice}")
 
 
 def _kind(source: Source, name: str) -> str:
@@ -180,13 +181,18 @@ def _spelled(column: Words) -> Words:
 def _joined(
     source: Source, columns: Sequence[str], read: list[tuple[np.ndarray, tuple[str, ...]]], notes: Sequence[str]
 ) -> Features:
-    values = np.stack([column for column, _ in read], axis=1).astype(np.float64)
-    infinite = np.argwhere(np.isinf(values))
-    if len(infinite):
-        row, column = infinite[0].tolist()
-        more = "" if len(infinite) == 1 else f", the first of {len(infinite)} infinite values"
+    values, first, count = np.empty((len(source.frame), len(read)), np.float64), None, 0
+    for index, (column, _) in enumerate(read):
+        values[:, index] = column
+        infinite = np.flatnonzero(np.isinf(column))
+        count += len(infinite)
+        if len(infinite) and (first is None or infinite[0] < first[0]):
+            first = int(infinite[0]), index
+    if first is not None:
+        row, index = first
+        more = "" if count == 1 else f", the first of {count} infinite values"
         raise DataError(
-            f"{source.name} has {values[row, column]} {at(row)} of the column {columns[column]!r}{more}; "
+            f"{source.name} has {values[row, index]} {at(row)} of the column {columns[index]!r}{more}; "
             "replace it or drop the row"
         )
     return Features(tuple(columns), values, tuple(levels for _, levels in read), tuple(notes))

@@ -14,13 +14,19 @@ __all__ = ["leaks"]
 _ROWS_A_LEVEL = 5  # fewer rows of a category, and that each category has one class is no surprise
 _EXACT = 1e-9  # of a correlation
 _FEWEST = 30
+_TOLD_APART = 0.5  # of the pairs of rows with two targets, by a feature that stands in their order
+_GLANCE = 1000  # rows that are looked at first, since nearly every feature shows itself there
+_CHANCE = 1e-6  # that categories have one target each
 
 
 def leaks(table: Table, train: Any, test: Any) -> tuple[str, ...]:
     """Returns one sentence for each thing that flatters the scores; nothing is changed.
 
     A feature says the target where it is an affine function of it, or, of classes, where one interval of its values,
-    or a set of its categories, is each class. Rows repeat where features and target are the same to the last digit.
+    or a set of its categories, is each class. A feature stands in the order of a number where no two rows have it and
+    the target in opposite orders, as its logarithm does, its rounding, or any monotone function of it; and a category
+    determines a number where all rows of each category have one target. Rows repeat where features and target are the
+    same to the last digit.
 
     Args:
         table: the table, as its training rows encode it.
@@ -40,23 +46,30 @@ def leaks(table: Table, train: Any, test: Any) -> tuple[str, ...]:
         >>> leaks(replace(read, x=x), train, test)[0]
         "the feature 's6' predicts 'target' perfectly; leave it out if it is not known before the target is"
     """
-    x, y = table.x[train], np.asarray(table.y)[train]
-    encoding = table.encoding
-    perfect = [
-        name
-        for column, name, levels in zip(x.T, encoding.names, encoding.cardinalities, strict=True)
-        if len(y) >= _FEWEST and _says(column, y, levels, encoding.task == "regression")
-    ]
+    y = np.asarray(table.y, float)[train]
+    regression = table.encoding.task == "regression"
+    perfect, ordered = [], []
+    for index, (name, levels) in enumerate(zip(table.encoding.names, table.encoding.cardinalities, strict=True)):
+        if len(y) < _FEWEST:
+            break
+        column = table.x[train, index]
+        if _says(column, y, levels, regression):
+            perfect.append(name)
+        elif regression and not levels and _in_order(column, y):
+            ordered.append(name)
+    target = repr(table.encoding.target)
     notes = []
     if perfect:
+        verb = "predicts" if len(perfect) == 1 else "predict"
+        notes.append(f"the {plural('feature', perfect)} {listed(perfect)} {verb} {target} perfectly; {_leave(perfect)}")
+    if ordered:
+        verb = "stands" if len(ordered) == 1 else "stand"
         notes.append(
-            f"the {plural('feature', perfect)} {listed(perfect)} {'predicts' if len(perfect) == 1 else 'predict'} "
-            f"{encoding.target!r} perfectly; leave {'it' if len(perfect) == 1 else 'them'} out if "
-            f"{'it is' if len(perfect) == 1 else 'they are'} not known before the target is"
+            f"the {plural('feature', ordered)} {listed(ordered)} {verb} in the order of {target} without exception, as "
+            f"a copy of it in another unit would; {_leave(ordered)}"
         )
-    rows = np.column_stack([table.x, np.asarray(table.y, float)])
-    known = {row.tobytes() for row in rows[train]}
-    repeated = sum(row.tobytes() in known for row in rows[test])
+    marks = _marks(table)
+    repeated = int(np.isin(marks[test], marks[train]).sum())
     if repeated:
         notes.append(
             f"{repeated} of {len(test)} test rows stand among the training rows too, features and target alike, so "
@@ -65,15 +78,55 @@ def leaks(table: Table, train: Any, test: Any) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _leave(names: list[str]) -> str:
+    alone = len(names) == 1
+    return f"leave {'it' if alone else 'them'} out if {'it is' if alone else 'they are'} not known before the target is"
+
+
+def _marks(table: Table) -> np.ndarray:
+    """Returns 64 bits a row, by which rows that are the same are known: two others share them once in 1e19 pairs."""
+    mark = np.zeros(len(table.x), np.uint64)
+    for column in (*table.x.T, np.asarray(table.y, float)):
+        mark ^= np.ascontiguousarray(column, np.float64).view(np.uint64)
+        # The mixing of SplitMix64 (Steele, Lea & Flood, 2014), after which every bit depends on all.
+        mark += np.uint64(0x9E3779B97F4A7C15)
+        mark = (mark ^ (mark >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mark = (mark ^ (mark >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mark ^= mark >> np.uint64(31)
+    return mark
+
+
 def _says(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> bool:
     """Whether one column decides the target."""
-    if len(np.unique(column)) < 2:
+    if column.min() == column.max():
+        return False
+    if regression and not levels:
+        return bool(np.unique(y[:_GLANCE]).size > 2 and abs(np.corrcoef(column, y)[0, 1]) > 1 - _EXACT)
+    order = np.lexsort((y, column))
+    same, differs = np.diff(column[order]) == 0, np.diff(y[order]) != 0
+    if (same & differs).any():
         return False
     if regression:
-        return not levels and len(np.unique(y)) > 2 and bool(abs(np.corrcoef(column, y)[0, 1]) > 1 - _EXACT)
+        # Each row after the first of its category had to have that one's target.
+        shares = np.unique(y, return_counts=True)[1] / len(y)
+        return bool(same.sum() * np.log(np.sum(shares**2)) < np.log(_CHANCE))
     if levels:
-        kinds, counts = np.unique(column, return_counts=True)
-        return bool(counts.min() >= _ROWS_A_LEVEL) and all(len(np.unique(y[column == each])) == 1 for each in kinds)
-    order = np.lexsort((y, column))
-    tied = (np.diff(column[order]) == 0) & (np.diff(y[order]) != 0)
-    return not bool(tied.any()) and int((np.diff(y[order]) != 0).sum()) == len(np.unique(y)) - 1
+        return bool(np.unique(column, return_counts=True)[1].min() >= _ROWS_A_LEVEL)
+    return int(differs.sum()) == len(np.unique(y)) - 1
+
+
+def _in_order(column: np.ndarray, y: np.ndarray) -> bool:
+    """Whether no two rows have the column and the target in opposite orders, or none in the same, and it says much."""
+    if column.min() == column.max() or np.unique(y[:_GLANCE]).size < 3:
+        return False
+    if not (_rises(column, y) or _rises(column, -y)):
+        return False
+    pairs = lambda values: 1 - np.sum((np.unique(values, return_counts=True)[1] / len(values)) ** 2)
+    return bool(pairs(column) >= _TOLD_APART * pairs(y))
+
+
+def _rises(column: np.ndarray, y: np.ndarray) -> bool:
+    """Whether no two rows have the column and y in opposite orders."""
+    if len(y) > _GLANCE and not _rises(column[:_GLANCE], y[:_GLANCE]):
+        return False
+    return bool((np.diff(y[np.lexsort((y, column))]) >= 0).all())

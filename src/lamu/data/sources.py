@@ -25,6 +25,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "-nan", 
 TYPES = (".csv", ".csv.gz", ".parquet", ".npz")
 SEPARATORS = ",;\t|"  # that are found without being told
 _UNUSUAL = ":^~/ "
+_LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
 KNOWN = "a .csv, .parquet or .npz file"
 
@@ -131,16 +132,18 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
             raise DataError(f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names")
         _no_column_twice(name, header)
         _no_other_separator(name, header, second)
-        frame = pd.read_csv(
-            path,
-            sep=separator,
-            encoding="utf-8-sig",
-            skipinitialspace=True,
-            keep_default_na=False,
-            na_values=list(MISSING),
-            dtype=dict.fromkeys((header.index(column) for column in text if column in header), str),
-            low_memory=False,
-        )
+        options: dict[str, Any] = {
+            "sep": separator,
+            "encoding": "utf-8-sig",
+            "skipinitialspace": True,
+            "keep_default_na": False,
+            "na_values": list(MISSING),
+            "dtype": dict.fromkeys((header.index(column) for column in text if column in header), str),
+            "low_memory": False,
+        }
+        large = path.stat().st_size > _LARGE
+        frame = _in_chunks(path, options) if large else None
+        frame = pd.read_csv(path, **options) if frame is None else frame
         if not isinstance(frame.index, pd.RangeIndex) or len(frame.columns) != len(header):
             raise DataError(f"{name} has rows of more fields than its header's {len(header)}; give all rows the same")
         if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
@@ -161,6 +164,24 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
         notes = (f"left out {nameless} {plural('column', nameless)} without a name",)
         return Source(name, frame.loc[:, [bool(column) for column in header]], None, notes)
     return Source(name, frame, None)
+
+
+def _in_chunks(path: Path, options: dict[str, Any]) -> Any:
+    """Returns a frame that was read some rows at a time, column by column; None where its chunks differ in kind.
+
+    A column of numbers here and words there is read anew in one piece, since which of the two it is decides about all.
+    """
+    import pandas as pd
+
+    chunks = list(pd.read_csv(path, chunksize=_CHUNK, **options))
+    kinds = [{chunk.dtypes.iloc[index].kind for chunk in chunks} for index in range(len(chunks[0].columns))]
+    if not all(len(kind) == 1 or kind == {"i", "f"} for kind in kinds):
+        return None
+    names, rows = chunks[0].columns, sum(map(len, chunks))
+    regular = isinstance(chunks[0].index, pd.RangeIndex)
+    columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=regular) for name in names}
+    index = pd.RangeIndex(rows) if regular else next(iter(columns.values())).index
+    return pd.DataFrame(columns, index=index, copy=False)
 
 
 def _separator(given: str) -> str:
@@ -201,6 +222,7 @@ def _no_short_rows(name: str, path: Path, separator: str, width: int) -> None:
 
 
 def _parquet(path: Path) -> Source:
+    import pandas as pd
     import pyarrow
     import pyarrow.parquet
 
@@ -208,21 +230,32 @@ def _parquet(path: Path) -> Source:
     try:
         # One file, and no folder above it, says what the columns are. Of the metadata of pandas only the categories
         # count: without the rest, an index is a column like the others and integers that may be missing are floats.
+        # Column by column, each from one row group after the other: beside the frame, one column is in memory.
         with pyarrow.parquet.ParquetFile(path) as file:
-            content = file.read()
+            header = [str(column) for column in file.schema_arrow.names]
+            _no_column_twice(name, header)
+            described = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
+            read = {column: _parquet_column(file, column) for column in _kept(header)}
+            rows = file.metadata.num_rows
     except (pyarrow.ArrowException, ValueError) as error:
         why = " ".join(str(error).split()).rstrip(".")[:120]
         raise DataError(f"{name} is no whole Parquet file ({why}); write it again") from error
-    header = [str(column) for column in content.column_names]
-    _no_column_twice(name, header)
-    frame = content.to_pandas(ignore_metadata=True)
-    said = (content.schema.pandas_metadata or {}).get("columns", ())
-    categories = [column["field_name"] for column in said if column.get("pandas_type") == "categorical"]
-    frame = frame.astype(dict.fromkeys((column for column in categories if column in frame), "category"))
-    frame.columns = header
-    return Source(
-        name, frame[[column for column in header if column and not column.startswith("__index_level_")]], None
-    )
+    categories = {column["field_name"] for column in described if column.get("pandas_type") == "categorical"}
+    read = {column: values.astype("category") if column in categories else values for column, values in read.items()}
+    return Source(name, pd.DataFrame(read, index=pd.RangeIndex(rows), copy=False), None)
+
+
+def _kept(header: list[str]) -> list[str]:
+    return [column for column in header if column and not column.startswith("__index_level_")]
+
+
+def _parquet_column(file: Any, column: str) -> Any:
+    """Returns one column as a pandas Series, its row groups read one after the other."""
+    import pyarrow
+
+    groups = [file.read_row_group(group, columns=[column]) for group in range(file.num_row_groups)]
+    content = pyarrow.concat_tables(groups) if groups else file.schema_arrow.empty_table().select([column])
+    return content.column(column).to_pandas()
 
 
 def _npz(path: Path) -> Source:

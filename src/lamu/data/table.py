@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from lamu.data.beside import beside as read_beside
+from lamu.data.date_features import DateColumn, expanded, found_dates
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import Features, matched, told
 from lamu.data.identifiers import identifiers
+from lamu.data.imputation import DRAWS
 from lamu.data.inputs import learn, transform
 from lamu.data.missing import refuse_missing
 from lamu.data.precision import origin_and_unit
@@ -37,7 +39,8 @@ class Table:
 
     Attributes:
         x: inputs, float64 `[rows, len(encoding.names)]`: numbers, and the positions of words among the levels that
-            the training rows have, counted from 1; 0 for other words.
+            the training rows have, counted from 1; 0 for other words. A missing number that is drawn is drawn once,
+            given the target, in a training row, and is the median given the rest in any other (`completions` has more).
         y: targets `[rows]`: int32 for classes and binary targets, float64 for regression, in the encoding's units;
             None where a table that is to be predicted has none.
         encoding: the names of the columns, the task, the labels, and what was learned from the training rows.
@@ -86,10 +89,49 @@ class Table:
             ((150, 4), True)
         """
         old = self.encoding
-        raw = old.decode(self.y) if old.task == "regression" else None
-        encoding = _learned(old.target, old.task, old.labels, self.features, rows, old.imputes, raw, old.beside)
-        y = self.y if raw is None else encoding.encode(raw)
-        return _table(self.features, y, encoding, self.said, self.beside)
+        raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
+        features, dates = _since(self.features, old.dates, rows)
+        encoding = _learned(old.target, old.task, old.labels, features, rows, old.imputes, raw, old.beside, dates)
+        y = encoding.encode(raw) if old.task == "regression" else raw
+        return _table(features, y, encoding, self.said, self.beside, rows, raw)
+
+    def with_medians(self) -> Table:
+        """Returns the table with medians in the place of all missing numbers, as models that average no draws need it.
+
+        Examples:
+            >>> from lamu.data import table
+            >>> iris = table.read("iris", impute=True)
+            >>> iris.with_medians() is iris
+            True
+        """
+        if self.encoding.joint is None:
+            return self
+        encoding = replace(self.encoding, joint=None)
+        return _table(self.features, self.y, encoding, self.said, self.beside)
+
+    def completions(self, rows: Any) -> tuple[np.ndarray, ...]:
+        """Returns the inputs of rows to predict, once for each draw of their missing numbers.
+
+        A prediction is the average over them, `lamu.predictives.Weighted.equal`, and its intervals are the wider the
+        more is missing. Nothing is known of the rows' targets, unlike in `x`, where training rows are completed given
+        theirs.
+
+        Args:
+            rows: the indices of the rows, or a slice.
+
+        Returns:
+            Ten arrays; one, where nothing of these rows is drawn.
+
+        Examples:
+            >>> from lamu.data import table
+            >>> len(table.read("iris", impute=True).completions(slice(0, 5)))
+            1
+        """
+        joint = self.encoding.joint
+        if joint is None or not np.isnan(self.features.values[rows][:, list(joint.drawn)]).any():
+            return (self.x[rows],)
+        features = replace(self.features, values=self.features.values[rows])
+        return tuple(transform(features, self.encoding, which=which)[0] for which in range(DRAWS))
 
 
 def read(
@@ -99,6 +141,7 @@ def read(
     impute: bool = False,
     beside: Mapping[str, str] | None = None,
     separator: str | None = None,
+    dates: bool = False,
 ) -> Table:
     """Reads a table to learn from: its features, its target, and the task that the target's type decides.
 
@@ -111,11 +154,14 @@ def read(
             `lamu.data.names()`.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
-        impute: whether missing features are filled: numbers by the median, with a further column that marks them, and
-            words by a level of their own. A missing target is never filled.
+        impute: whether missing features are filled: numbers by draws given the rest of their row, or by the median
+            where the rest does not predict them better, with a further column that marks them, and words by a level of
+            their own. A missing target is never filled.
         beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, or
             "censored", 1 where the target is above the value. They are no features, and make the task a regression.
         separator: what stands between the fields of a CSV file; found by its first line where None.
+        dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
+            the phases of the year, of the week and, where there are times, of the day.
 
     Returns:
         The table; `Table.refit` gives it what the training rows alone say.
@@ -151,16 +197,21 @@ def read(
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
+    dated = found_dates(source, columns) if dates else ()
+    source = expanded(source, dated)
+    columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     left_out = identifiers(source, columns)
     columns = tuple(name for name in columns if name not in left_out) or columns  # of which nothing else is an error
     features = told(source, columns)
     refuse_missing(source, () if impute else columns, target, "drop those rows or columns, or fill them with --impute")
     chosen, labels, notes = decide(source, target, task)
-    raw = targets(source, Encoding(target, chosen, labels, columns)) if chosen == "regression" else None
+    raw = targets(source, Encoding(target, chosen, labels, columns))
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
-    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()))
-    y = targets(source, encoding) if raw is None else encoding.encode(raw)
-    return _table(features, y, encoding, (*source.notes, *left_out.values(), *notes, *features.notes), brought)
+    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()), dated)
+    y = encoding.encode(raw) if chosen == "regression" else raw
+    said = (*source.notes, *left_out.values(), *notes, *features.notes)
+    del source  # a large table is not held beside its copies
+    return _table(features, y, encoding, said, brought, slice(None), raw)
 
 
 def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | None = None) -> Table:
@@ -188,7 +239,10 @@ def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | Non
         (150,)
     """
     source = open_source(data, _of_text(encoding), separator)
-    lacking = [name for name in encoding.columns if name not in source.frame]
+    lacking = [each.name for each in encoding.dates if each.name not in source.frame]
+    source = source if lacking else expanded(source, encoding.dates)
+    made = {name for each in encoding.dates for name in each.columns}
+    lacking += [name for name in encoding.columns if name not in source.frame and name not in made]
     if lacking:
         raise DataError(
             f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
@@ -236,15 +290,29 @@ def _learned(
     features: Features,
     rows: Any,
     impute: bool,
-    y: np.ndarray | None,
+    y: np.ndarray,
     beside: tuple[tuple[str, str], ...],
+    dates: tuple[DateColumn, ...],
 ) -> Encoding:
-    """Returns the encoding that some rows teach; y are the targets of a regression as they were read."""
-    learned = learn(features, rows, impute)
+    """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
+    learned = learn(features, rows, impute, None if beside else y, len(labels))
     # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
-    found = None if y is None or beside else origin_and_unit(y[rows])
+    found = None if task != "regression" or beside else origin_and_unit(y[rows])
     units = (*learned.pop("units"), *([] if found is None else [(target, *found)]))
-    return Encoding(target, task, labels, **learned, units=units, beside=beside)
+    return Encoding(target, task, labels, **learned, units=units, beside=beside, dates=dates)
+
+
+def _since(features: Features, dates: tuple[DateColumn, ...], rows: Any) -> tuple[Features, tuple[DateColumn, ...]]:
+    """Returns the features with the age of each column of dates counted from the first of some rows."""
+    values, moved = features.values.copy() if dates else features.values, []
+    for each in dates:
+        age = features.columns.index(each.columns[0])
+        present = values[rows, age]
+        first = float(np.floor(np.min(present, where=~np.isnan(present), initial=np.inf)))
+        shift = first if np.isfinite(first) else 0.0
+        values[:, age] -= shift
+        moved.append(replace(each, origin=each.origin + shift))
+    return replace(features, values=values), tuple(moved)
 
 
 def _table(
@@ -253,8 +321,10 @@ def _table(
     encoding: Encoding,
     said: Sequence[str],
     beside: Mapping[str, np.ndarray],
+    learned: Any = None,
+    raw: np.ndarray | None = None,
 ) -> Table:
-    x, made_up = transform(features, encoding)
+    x, made_up = transform(features, encoding, learned, raw)
     counted = [
         f"the column {name!r} is counted from {origin:.17g} in units of {unit:.3g}, as float32 keeps 7 digits"
         for name, origin, unit in encoding.units

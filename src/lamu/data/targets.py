@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lamu.data.columns import kind, numbers, refuse_word, words
+from lamu.data.dates import ADVICE
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import refuse_dates
 from lamu.data.sources import Source
@@ -123,11 +124,11 @@ def _is_of_numbers(source: Source, target: str, task: str | None) -> bool:
         return True
     if found not in ("text", "levels"):
         if found == "dates":
-            raise refuse_dates(source, target, str(values.iloc[0]))
+            raise refuse_dates(source, target, str(values.iloc[0]), ADVICE)
         raise DataError(f"{source.name} has the target {target!r} of {found}; choose another column")
     column = words(values)
     if column.dated():
-        raise refuse_dates(source, target, column.levels[0])
+        raise refuse_dates(source, target, column.levels[0], ADVICE)
     stray = column.stray() if task is None and found == "text" and len(column.levels) > 2 else None
     if stray is not None:
         raise refuse_word(source.name, target, *stray)

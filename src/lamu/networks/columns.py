@@ -78,7 +78,7 @@ class Columns:
         Raises:
             ValueError: for inputs that are no matrix, or levels that do not fit them.
         """
-        x = np.asarray(x, np.float64)
+        x = np.asarray(x)
         if x.ndim != 2:
             raise ValueError(f"x has the shape {x.shape}; give one row of columns for each example")
         known: tuple[int, ...] = (0,) * x.shape[1] if levels is None else tuple(int(count) for count in levels)
@@ -87,14 +87,19 @@ class Columns:
         numbers = [column for column, count in enumerate(known) if not count]
         if pieces is None:
             pieces = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))
-        scaling = [_scaling(x[:, column]) for column in numbers]
-        cuts = [(column, *_cuts(x[:, column], pieces)) for column in numbers]
+        # One column at a time in 64 bits: a large table, and all of its pieces, would be many times its own size.
+        scaling, cuts, centres = [], [], []
+        for column in numbers:
+            values = np.asarray(x[:, column], np.float64)
+            scaling.append(_scaling(values))
+            lower, width = _cuts(values, pieces)
+            cuts.append((column, lower, width))
+            centres += [2 * np.clip((values - a) / b, 0.0, 1.0).mean() for a, b in zip(lower, width, strict=True)]
         shift, scale, limit = np.array(scaling, np.float64).reshape(-1, 3).T
         owner = [column for column, lower, _ in cuts for _ in lower]
         lower, width = (np.concatenate([cut[part] for cut in cuts]) if cuts else np.zeros(0) for part in (1, 2))
-        found = np.clip((x[:, owner] - lower) / width, 0.0, 1.0) if owner else np.zeros((len(x), 0))
         dtype = jax.dtypes.canonicalize_dtype(np.float64)
-        arrays = (part.astype(dtype) for part in (shift, scale, limit, lower, width, 2 * found.mean(axis=0)))
+        arrays = (part.astype(dtype) for part in (shift, scale, limit, lower, width, np.array(centres, np.float64)))
         return cls(*arrays, levels=known, owner=tuple(owner))
 
     @property

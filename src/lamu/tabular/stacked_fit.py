@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu import memory
 from lamu.composition.composed import stacking_weights
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -32,7 +33,7 @@ from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
-from lamu.tabular.training import Members, Path, order_of, rows_padded, train
+from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
 from lamu.typing import Params
 
 __all__ = ["StackedFit", "fit_table"]
@@ -42,7 +43,9 @@ _STRETCHES, _BATCH, _RATE = 15, 128, 0.01
 _FEWEST_STEPS, _MOST_STEPS, _ROWS_A_STEP = 990, 3000, 1.5
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
-_JUDGES = 20_000  # rows whose held-out predictions say how wide the noise is
+_JUDGES = 20_000  # rows of all folds together that stop members, weigh candidates and say how wide the noise is
+_PASSES = 2  # over the rows of a fold, at least
+_LARGE = 2**17  # rows from which a step takes twice as many
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -89,7 +92,9 @@ def fit_table(
     The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, and
     networks of two layers of 64 beside both, under priors of two scales; each with a noise that depends on the row
     where the likelihood is `Gaussian()` (then `HeteroscedasticGaussian()`, in which a constant noise is a special
-    case). All members of an architecture take `steps` gradients of 128 rows in one compiled program.
+    case). All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one
+    compiled program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that
+    memory grows by the rows alone: a copy of them, and the numbers of those of every step.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -97,15 +102,16 @@ def fit_table(
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
-        steps: of every member, a multiple of fifteen; None for two for three rows, 990 at least and 3,000 at most.
+        steps: of every member, a multiple of fifteen; None for two for three rows, 990 at least and 3,000 at most, and
+            more where two passes over the rows of a fold need more.
         seed: of folds, starts and orders.
 
     Returns:
         The posterior, the candidates' weights and their held-out scores.
 
     Raises:
-        ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, or data that the likelihood
-            refuses.
+        ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, data that the likelihood
+            refuses, or more of them than `lamu.memory.limit()` has room for.
 
     Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Gorishniy, Rubachev & Babenko (2022), for the
     encoding; Krogh & Vedelsby (1995), for ensembles over folds.
@@ -124,24 +130,27 @@ def fit_table(
     if folds < 2 or folds > count:
         raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")
     if steps is None:
-        steps = int(np.clip(count / _ROWS_A_STEP, _FEWEST_STEPS, _MOST_STEPS))
+        steps = _steps_for(count, folds)
     if steps < _STRETCHES:
         raise ValueError(f"steps={steps!r} are too few to stop at the best of {_STRETCHES} places; give more")
     steps -= steps % _STRETCHES
     likelihood, means = _scaled(likelihood, np.asarray(rows.y))
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
+    judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
     small, large = candidates_for(varying=means is not None)
+    _require_room(rows, folds, steps)
     full = rows.full().padded(rows_padded(count))
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
     constant = constant_of(likelihood, full)
     read, training = network, full
-    if count * (columns.smooth_width + columns.piece_count) <= _ENCODED:
+    readings = count * (columns.smooth_width + columns.piece_count)
+    if readings <= _ENCODED and readings * full.mask.dtype.itemsize <= memory.limit() // 2:
         encoded, readings = columns.encode(full.x)
         read, training = replace(network, columns=encoded), replace(full, x=readings)
     found: list[_Found] = []
     for own, candidates in ((replace(read, widths=()), small), (read, large)):
-        found += _fitted(own, likelihood, candidates, training, parts, steps, seed, means, constant)
+        found += _fitted(own, likelihood, candidates, training, parts, judges, steps, seed, means, constant)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
@@ -151,7 +160,7 @@ def fit_table(
     posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
     if means is not None and isinstance(likelihood, Scaled):
         members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
-        factor = _noise_factor(Model(read, likelihood), members, training, parts, weights[weights > 0])
+        factor = _noise_factor(Model(read, likelihood), members, training, judges, weights[weights > 0])
         wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
         posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
     return StackedFit(
@@ -171,7 +180,7 @@ class _Found:
     Attributes:
         candidate: which.
         params: its members' weights at the best stretch, leaves `[folds, ...]`.
-        log_density: of every row under the member that has not seen it, `[N]`.
+        log_density: of the rows that judge, fold after fold, under the member that has not seen them.
     """
 
     candidate: Candidate
@@ -185,6 +194,7 @@ def _fitted(
     candidates: Sequence[Candidate],
     batch: Batch,
     parts: Sequence[np.ndarray],
+    judges: Sequence[np.ndarray],
     steps: int,
     seed: int,
     means: int | None,
@@ -193,25 +203,63 @@ def _fitted(
     """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say."""
     model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
     starts = [_started(model.init(jax.random.key(seed + k), batch)[0], constant) for k in range(folds)]
-    size = min(_BATCH, max(count // 4, 1))
+    size = _batch_of(count)
     learned = [np.setdiff1d(np.arange(count), part) for part in parts]
     order = [order_of(rows, steps, size, seed + k) for k, rows in enumerate(learned)]
-    held = [np.resize(part, rows_padded(max(map(len, parts)))) for part in parts]
+    held = [np.resize(part, rows_padded(max(map(len, judges)))) for part in judges]
     dtype = batch.mask.dtype
+    rows = FoldRows(
+        jnp.asarray(np.stack(order)),
+        jnp.asarray(np.stack(held), jnp.int32),
+        jnp.asarray([len(each) for each in learned], dtype),
+    )
     members = [
         Members(
             starts[k],
             candidate.gates(network, starts[k]["network"], means),
             jax.tree.map(lambda scale: jnp.asarray(scale, dtype), candidate.prior(network)),
-            jnp.asarray(order[k]),
-            jnp.asarray(held[k], jnp.int32),
-            jnp.asarray(len(learned[k]), dtype),
         )
         for candidate in candidates
         for k in range(folds)
     ]
-    path = train(model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), batch, _STRETCHES, _RATE)
-    return [_stopped(candidate, path, c * folds, parts) for c, candidate in enumerate(candidates)]
+    path = train(model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), rows, batch, _STRETCHES, _RATE)
+    return [_stopped(candidate, path, c * folds, [*map(len, judges)]) for c, candidate in enumerate(candidates)]
+
+
+def _require_room(rows: Arrays, folds: int, steps: int) -> None:
+    """Refuses rows of which the padded copy, and the order of all steps, are larger than the limit of memory."""
+    copied = sum(leaf.nbytes for leaf in jax.tree.leaves((rows.x, rows.y, rows.weight, rows.weight)))
+    ordered = 4 * folds * steps * _batch_of(rows.count)
+    memory.demand(copied + ordered, f"the fit of {rows.count:,} rows", "take fewer rows, or allow more memory")
+
+
+def _steps_for(count: int, folds: int) -> int:
+    """Returns the default length: two steps for three rows within bounds, and two passes over the rows of a fold."""
+    passes = _PASSES * count * (folds - 1) / folds / _batch_of(count)
+    steps = max(float(np.clip(count / _ROWS_A_STEP, _FEWEST_STEPS, _MOST_STEPS)), passes)
+    return int(steps)
+
+
+def _batch_of(count: int) -> int:
+    return 2 * _BATCH if count >= _LARGE else min(_BATCH, max(count // 4, 1))
+
+
+def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Returns the rows of a fold that judge its members: all of them, or a random sample where there are many.
+
+    Args:
+        part: the rows of the fold.
+        folds: how many folds there are, which have 20,000 such rows together.
+        seed: of the sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.tabular.stacked_fit import judging
+        >>> len(judging(np.arange(300), 5, seed=0)), len(judging(np.arange(200_000), 5, seed=0))
+        (300, 4000)
+    """
+    most = max(_JUDGES // folds, 1)
+    return part if len(part) <= most else np.sort(np.random.default_rng(seed).choice(part, most, replace=False))
 
 
 def _started(params: Params, constant: tuple[Any, Params]) -> Params:
@@ -221,12 +269,10 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     return {"network": {**params["network"], "linear": linear}, "likelihood": dispersions}
 
 
-def _stopped(candidate: Candidate, path: Path, first: int, parts: Sequence[np.ndarray]) -> _Found:
+def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int]) -> _Found:
     """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
-    folds = len(parts)
-    found = np.zeros((path.log_density.shape[1], sum(map(len, parts))))
-    for k, part in enumerate(parts):
-        found[:, part] = path.log_density[first + k, :, : len(part)]
+    folds = len(judges)
+    found = np.concatenate([path.log_density[first + k, :, :count] for k, count in enumerate(judges)], axis=1)
     best = int(np.argmax(np.nan_to_num(found.mean(axis=1), nan=-np.inf, neginf=-np.inf)))
     params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
     return _Found(candidate, params, found[best])
@@ -248,12 +294,13 @@ def _mixture(
 def _noise_factor(
     model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
 ) -> float:
-    """Returns the factor of the noise of a mixture, by the rows of each fold, 20,000 in all at most."""
-    parts = [part[: _JUDGES // len(parts)] for part in parts]
+    """Returns the factor of the noise of a mixture, by the rows of each fold that judge."""
     rows = np.concatenate(parts)
     fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     x, y = batch.x[rows], np.asarray(batch.y, float)[rows]
-    outputs = jax.jit(lambda members: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members))(members)
+    # Rows are arguments, since XLA would fold what it makes of constants.
+    each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
+    outputs = jax.jit(each)(members, x)
     mean = jax.vmap(lambda f: model.likelihood.mean({}, f))(outputs)
     deviation = jax.vmap(lambda f: model.likelihood.variance({}, f))(outputs) ** 0.5
     shape = (len(weights), len(parts), len(rows), -1)

@@ -8,6 +8,7 @@ by Adam under a rate that rises and falls. The run is cut into stretches, and th
 average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better than its
 last point, and the best stretch is where the candidate stops. Candidates differ in arrays alone (the gates that hold
 some weights at zero, and the scales of the prior), so that one program serves all; minibatches are chosen beforehand.
+Those of a fold are the same for all candidates, which therefore gather and encode their rows once.
 """
 
 from __future__ import annotations
@@ -28,27 +29,36 @@ from lamu.objective import Objective
 from lamu.record import record, static
 from lamu.typing import Array, Params
 
-__all__ = ["Members", "Path", "order_of", "rows_padded", "train"]
+__all__ = ["FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
 
 _WARMUP = 0.05  # of the steps
 
 
 @record
 class Members:
-    """What distinguishes the members, leaves with a leading axis of members.
+    """What distinguishes the members, leaves with a leading axis of members: all folds of a candidate, then the next.
 
     Attributes:
         params: where each starts.
         gates: one for a free weight of the network and zero for one that stays at zero.
         prior: the prior of each.
-        order: the numbers of the rows of every step, `[members, steps, batch]`.
-        held: the numbers of the rows that judge it, `[members, held]`.
-        data_size: how many rows each learns from.
     """
 
     params: Params
     gates: Params
     prior: Any
+
+
+@record
+class FoldRows:
+    """The rows of each fold, which its members share.
+
+    Attributes:
+        order: the numbers of the rows of every step, `[folds, steps, batch]`.
+        held: the numbers of the rows that judge, `[folds, held]`.
+        data_size: how many rows each fold learns from, `[folds]`.
+    """
+
     order: Array
     held: Array
     data_size: Array
@@ -74,29 +84,32 @@ class _Length:
     rate: float = static()
 
 
-def train(model: Model, members: Members, batch: Batch, stretches: int, rate: float) -> Path:
+def train(model: Model, members: Members, rows: FoldRows, batch: Batch, stretches: int, rate: float) -> Path:
     """Returns the path of every member.
 
     Args:
         model: network and likelihood; priors are the members' own.
         members: what distinguishes them.
+        rows: which rows each fold learns from, and which judge it.
         batch: all rows.
         stretches: how many, a divisor of the steps.
         rate: the largest learning rate.
     """
-    length = _Length(members.order.shape[1], stretches, rate)
-    params, log_density = _train(length, model, members, batch)
+    length = _Length(rows.order.shape[1], stretches, rate)
+    params, log_density = _train(length, model, members, rows, batch)
     return Path(params, np.asarray(log_density, float))
 
 
 @partial(jax.jit, static_argnums=0)
-def _train(length: _Length, model: Model, members: Members, batch: Batch) -> Any:
+def _train(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch) -> Any:
     schedule = optax.cosine_onecycle_schedule(length.steps, length.rate, pct_start=_WARMUP)
     optimiser = optax.adam(schedule)
     each = length.steps // length.stretches
 
-    def member(own: Members) -> Any:
-        objective = Objective(replace(model, prior=own.prior), own.data_size)
+    folds = rows.data_size.shape[0]
+
+    def member(fold: FoldRows, own: Members) -> Any:
+        objective = Objective(replace(model, prior=own.prior), fold.data_size)
 
         def gated(params: Params) -> Params:
             return {**params, "network": jax.tree.map(jnp.multiply, params["network"], own.gates)}
@@ -117,13 +130,15 @@ def _train(length: _Length, model: Model, members: Members, batch: Batch) -> Any
             zero = jax.tree.map(jnp.zeros_like, params)
             (params, state, total), _ = jax.lax.scan(step, (params, state, zero), rows)
             average = gated(jax.tree.map(lambda leaf: leaf / each, total))
-            return (params, state), (average, model.log_likelihood(average, {}, _taken(batch, own.held))[0])
+            return (params, state), (average, model.log_likelihood(average, {}, _taken(batch, fold.held))[0])
 
         start = gated(own.params)
-        order = own.order.reshape(length.stretches, each, own.order.shape[1])
+        order = fold.order.reshape(length.stretches, each, fold.order.shape[1])
         return jax.lax.scan(stretch, (start, optimiser.init(start)), order)[1]
 
-    return jax.vmap(member)(members)
+    by_candidate = jax.tree.map(lambda leaf: leaf.reshape(-1, folds, *leaf.shape[1:]), members)
+    found = jax.vmap(jax.vmap(member), in_axes=(None, 0))(rows, by_candidate)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
 
 def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
