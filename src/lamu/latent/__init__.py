@@ -21,6 +21,8 @@ from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Pla
 from lamu.latent.generation import generate, impute, reconstruct
 from lamu.latent.locals import (
     Amortised,
+    AmortisedBernoulli,
+    Baseline,
     BeliefFamily,
     Conjugate,
     Delta,
@@ -31,7 +33,7 @@ from lamu.latent.locals import (
     Refined,
     SummedOut,
 )
-from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
+from lamu.latent.priors import AutoregressiveBernoulli, FlowPrior, MixturePrior, VampPrior
 from lamu.latent.units import UnitDivergences, unit_divergences
 
 __all__ = [
@@ -39,7 +41,10 @@ __all__ = [
     "MADE",
     "NADE",
     "Amortised",
+    "AmortisedBernoulli",
     "Attention",
+    "AutoregressiveBernoulli",
+    "Baseline",
     "BeliefFamily",
     "BitsBack",
     "Bound",

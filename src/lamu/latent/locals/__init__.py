@@ -1,6 +1,8 @@
 """Locals with networks: how latents of a row leave by draws of a belief that an encoder makes."""
 
 from lamu.latent.locals.amortised import Amortised
+from lamu.latent.locals.amortised_bernoulli import AmortisedBernoulli
+from lamu.latent.locals.baseline import Baseline
 from lamu.latent.locals.conjugate import Conjugate
 from lamu.latent.locals.delta import Delta
 from lamu.latent.locals.enumerated import Enumerated, SummedOut
@@ -10,6 +12,8 @@ from lamu.latent.locals.refined import Refined
 
 __all__ = [
     "Amortised",
+    "AmortisedBernoulli",
+    "Baseline",
     "BeliefFamily",
     "Conjugate",
     "Delta",

@@ -1,7 +1,8 @@
 """Priors of latents with weights of their own."""
 
+from lamu.latent.priors.autoregressive import AutoregressiveBernoulli
 from lamu.latent.priors.flow import FlowPrior
 from lamu.latent.priors.mixture import MixturePrior
 from lamu.latent.priors.vamp import VampPrior
 
-__all__ = ["FlowPrior", "MixturePrior", "VampPrior"]
+__all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "VampPrior"]
