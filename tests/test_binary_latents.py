@@ -23,7 +23,7 @@ from lamu.predictives import Sampled
 RANDOM = np.random.default_rng(0)
 Y = (RANDOM.random((3, 4)) < 0.5).astype(float)
 DIGITS = np.asarray(lamu.data.load("digits")[0]).reshape(-1, 64)
-BITS = (DIGITS > 8.0).astype(np.float32)
+BITS = (DIGITS > 0.5).astype(np.float32)
 
 
 def states(count: int) -> np.ndarray:

@@ -47,9 +47,11 @@ class Local(ABC):
         random: whether a row's bound is a function of a key.
         given: the latents that must have values before this one leaves.
         counts: whether a row's bound depends on the training step.
+        taught: whether it learns from rows that hold the latent's value, a category, in all of them, too.
     """
 
     random: ClassVar[bool] = False
+    taught: ClassVar[bool] = False
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 

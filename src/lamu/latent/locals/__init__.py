@@ -5,6 +5,7 @@ from lamu.latent.locals.amortised_bernoulli import AmortisedBernoulli
 from lamu.latent.locals.baseline import Baseline
 from lamu.latent.locals.conjugate import Conjugate
 from lamu.latent.locals.delta import Delta
+from lamu.latent.locals.denoising import Corruption, Denoising, GaussianNoise, Masking
 from lamu.latent.locals.enumerated import Enumerated, SummedOut
 from lamu.latent.locals.families import BeliefFamily, Flows, MeanField
 from lamu.latent.locals.recurrent import Recurrent
@@ -16,9 +17,13 @@ __all__ = [
     "Baseline",
     "BeliefFamily",
     "Conjugate",
+    "Corruption",
     "Delta",
+    "Denoising",
     "Enumerated",
     "Flows",
+    "GaussianNoise",
+    "Masking",
     "MeanField",
     "Recurrent",
     "Refined",

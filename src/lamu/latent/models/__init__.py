@@ -1,11 +1,12 @@
 """Ready models with amortised latents: functions that return a `lamu.Graph`."""
 
-from lamu.latent.models.autoencoders import VAE, AutoEncoder
+from lamu.latent.models.autoencoders import VAE, AutoEncoder, DenoisingAutoEncoder
 from lamu.latent.models.binary import DARN, SigmoidBelief
 from lamu.latent.models.deep_kalman import DeepKalman
 from lamu.latent.models.draw import DRAW
 from lamu.latent.models.hierarchies import DeepLatentGaussian
-from lamu.latent.models.semi_supervised import SemiSupervised
+from lamu.latent.models.linear import ExponentialPCA, FactorAnalysis
+from lamu.latent.models.semi_supervised import SemiSupervised, StackedSemiSupervised
 
 __all__ = [
     "DARN",
@@ -14,6 +15,10 @@ __all__ = [
     "AutoEncoder",
     "DeepKalman",
     "DeepLatentGaussian",
+    "DenoisingAutoEncoder",
+    "ExponentialPCA",
+    "FactorAnalysis",
     "SemiSupervised",
     "SigmoidBelief",
+    "StackedSemiSupervised",
 ]
