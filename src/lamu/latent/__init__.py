@@ -14,6 +14,7 @@ from lamu.latent.bounds import (
     StickingTheLanding,
     WarmUp,
 )
+from lamu.latent.class_sweep import analogies
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
 from lamu.latent.each_step import EachStep
@@ -31,13 +32,15 @@ from lamu.latent.locals import (
     Enumerated,
     Flows,
     GaussianNoise,
+    Ladder,
     Masking,
     MeanField,
     Recurrent,
     Refined,
+    Smoother,
     SummedOut,
 )
-from lamu.latent.priors import AutoregressiveBernoulli, FlowPrior, MixturePrior, VampPrior
+from lamu.latent.priors import AutoregressiveBernoulli, FlowPrior, MixturePrior, TransitionPrior, VampPrior
 from lamu.latent.units import UnitDivergences, unit_divergences
 
 __all__ = [
@@ -71,6 +74,7 @@ __all__ = [
     "Importance",
     "InverseAutoregressive",
     "Joint",
+    "Ladder",
     "Masking",
     "MeanField",
     "MixturePrior",
@@ -80,13 +84,16 @@ __all__ = [
     "Refined",
     "Renyi",
     "RowJoint",
+    "Smoother",
     "Stack",
     "StickingTheLanding",
     "SummedOut",
+    "TransitionPrior",
     "UnitDivergences",
     "VampPrior",
     "WarmUp",
     "Whole",
+    "analogies",
     "ancestral",
     "generate",
     "impute",

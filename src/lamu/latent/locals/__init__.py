@@ -8,8 +8,10 @@ from lamu.latent.locals.delta import Delta
 from lamu.latent.locals.denoising import Corruption, Denoising, GaussianNoise, Masking
 from lamu.latent.locals.enumerated import Enumerated, SummedOut
 from lamu.latent.locals.families import BeliefFamily, Flows, MeanField
+from lamu.latent.locals.ladder import Ladder
 from lamu.latent.locals.recurrent import Recurrent
 from lamu.latent.locals.refined import Refined
+from lamu.latent.locals.smoother import Smoother
 
 __all__ = [
     "Amortised",
@@ -23,9 +25,11 @@ __all__ = [
     "Enumerated",
     "Flows",
     "GaussianNoise",
+    "Ladder",
     "Masking",
     "MeanField",
     "Recurrent",
     "Refined",
+    "Smoother",
     "SummedOut",
 ]

@@ -3,8 +3,9 @@
 from lamu.latent.models.autoencoders import VAE, AutoEncoder, DenoisingAutoEncoder
 from lamu.latent.models.binary import DARN, SigmoidBelief
 from lamu.latent.models.deep_kalman import DeepKalman
+from lamu.latent.models.deep_markov import DeepMarkov
 from lamu.latent.models.draw import DRAW
-from lamu.latent.models.hierarchies import DeepLatentGaussian
+from lamu.latent.models.hierarchies import DeepLatentGaussian, LadderVAE
 from lamu.latent.models.linear import ExponentialPCA, FactorAnalysis
 from lamu.latent.models.semi_supervised import SemiSupervised, StackedSemiSupervised
 
@@ -15,9 +16,11 @@ __all__ = [
     "AutoEncoder",
     "DeepKalman",
     "DeepLatentGaussian",
+    "DeepMarkov",
     "DenoisingAutoEncoder",
     "ExponentialPCA",
     "FactorAnalysis",
+    "LadderVAE",
     "SemiSupervised",
     "SigmoidBelief",
     "StackedSemiSupervised",

@@ -3,6 +3,7 @@
 from lamu.latent.priors.autoregressive import AutoregressiveBernoulli
 from lamu.latent.priors.flow import FlowPrior
 from lamu.latent.priors.mixture import MixturePrior
+from lamu.latent.priors.transition import TransitionPrior
 from lamu.latent.priors.vamp import VampPrior
 
-__all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "VampPrior"]
+__all__ = ["AutoregressiveBernoulli", "FlowPrior", "MixturePrior", "TransitionPrior", "VampPrior"]
