@@ -39,7 +39,7 @@ def latent_map(z: Any, labels: Any = None, axes: Any = None, deviations: Any = N
         raise ValueError(f"z has the shape {z.shape}; a map has two or three dimensions a row, [N, 2] or [N, 3]")
     deep = z.shape[1] == 3
     if axes is None:
-        axes = canvas(4.4, 3.8).subplots(subplot_kw={"projection": "3d"} if deep else None)
+        axes = _space() if deep else canvas(4.4, 3.8).subplots()
     if deep and not hasattr(axes, "zaxis"):
         raise ValueError('z has three dimensions and the axes two; make them with projection="3d", or leave axes out')
     if deviations is not None:
@@ -61,6 +61,13 @@ def latent_map(z: Any, labels: Any = None, axes: Any = None, deviations: Any = N
     return axes
 
 
+def _space() -> Any:
+    from matplotlib import rc_context
+
+    with rc_context({"grid.color": PALE}):  # the lines of a cube have no other setting
+        return canvas(5.2, 3.8).subplots(subplot_kw={"projection": "3d"})
+
+
 def _draw_labels(axes: Any, z: np.ndarray, labels: np.ndarray) -> None:
     if labels.shape != z.shape[:1]:
         raise ValueError(f"the labels have the shape {labels.shape} for {len(z)} rows; give one label a row")
@@ -69,4 +76,6 @@ def _draw_labels(axes: Any, z: np.ndarray, labels: np.ndarray) -> None:
         raise ValueError(f"latent_map has {MOST} colours, and there are {len(names)} labels; leave labels out")
     for name, colour in zip(names, COLOURS, strict=False):
         axes.scatter(*z[labels == name].T, s=10, color=[tuple(colour)], alpha=0.7, linewidths=0, label=literal(name))
-    axes.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK, markerscale=1.6)
+    deep = z.shape[1] == 3
+    place = {"loc": "center right", "bbox_to_anchor": (-0.05, 0.5)} if deep else {"loc": "best"}
+    axes.legend(**place, frameon=False, fontsize=7.5, labelcolor=INK, markerscale=1.6)

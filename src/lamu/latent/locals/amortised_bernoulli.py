@@ -108,7 +108,7 @@ class AmortisedBernoulli(Local):
             )
         of_encoder, of_baseline = jax.random.split(key)
         encoder = first_encoder(self.network, of_encoder, name, self.given, row, math.prod(shape_of(site)))
-        control = getattr(self.estimator, "control", None)
+        control: Any = getattr(self.estimator, "control", None)
         learned = {"baseline": control.init(of_baseline, name, self.given, row)} if _learned(control) else {}
         return {"encoder": encoder, **learned}
 

@@ -90,8 +90,9 @@ class Smoother(Local):
             summary, noise = of_step
             both = jnp.concatenate([before, summary])[None]
             belief = MeanField().belief({}, self.combiner.apply(own["combiner"], {}, both, None, False)[0][0])
-            z = belief.mean + noise / jnp.sqrt(belief.precision.values)
-            return z, (z, belief.mean, belief.precision.values, belief.log_prob(z))
+            precision: Any = belief.precision
+            z = belief.mean + noise / jnp.sqrt(precision.values)
+            return z, (z, belief.mean, precision.values, belief.log_prob(z))
 
         noise = jax.random.normal(of_path, (steps, latents), h.dtype)
         # The network has read the end first.
