@@ -15,6 +15,7 @@ from lamu import latent
 from lamu.latent import models
 from lamu.networks import MLP, Linear
 from lamu.predictives import Sampled
+from lamu.record import record
 
 RANDOM = np.random.default_rng(0)
 DIGITS, LABELS = (np.asarray(part) for part in lamu.data.load("digits"))
@@ -66,6 +67,19 @@ def test_rows_are_corrupted_in_training_alone() -> None:
     plain = models.AutoEncoder(2, 3, Linear(bias=False), Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.7))
     codes = [at(g, params).local({"y": y})["z"].mean for g in (graph, plain)]
     np.testing.assert_allclose(codes[0], codes[1], rtol=1e-6)
+
+
+@record
+class Hidden(latent.Corruption):
+    """A corruption of one's own: nothing is left."""
+
+    def apply(self, key, value):
+        return jnp.zeros_like(value)
+
+
+def test_a_corruption_of_ones_own_is_what_the_encoder_sees() -> None:
+    *_, joint, found = denoising(Hidden())
+    np.testing.assert_allclose(found, joint(np.zeros((1, 3)))[0], rtol=1e-5)
 
 
 def test_gaussian_noise_is_a_penalty_of_the_weights() -> None:
