@@ -10,10 +10,11 @@ one digit and its style in all ten classes.
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import lamu
-from lamu.latent import models
+from lamu.latent import analogies, models
 from lamu.networks import MLP
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
@@ -39,12 +40,6 @@ posterior = lamu.fit(graph, {"y": pixels[train], "c": c}, adam, steps=1500, batc
 print(f"M2, and 1,300 digits without one: {errors(posterior.local({'y': pixels[test]})['c'].mean):.1%} wrong")
 
 shown = np.array([test[labels[test] == c][0] for c in (2, 3, 4, 6, 9)])
-style = posterior.local({"y": pixels[shown], "c": labels[shown].astype(float)})["z"].mean
-decode = posterior.mean["network"]["decode"]
-rows = {}
-for number, z in enumerate(style):
-    swept = np.concatenate([np.eye(10), np.tile(z, (10, 1))], axis=1).astype(np.float32)
-    logits, _ = MLP((100,)).apply(decode, {}, swept, None, False)
-    rows[f"style of a {labels[shown][number]}"] = [pixels[shown][number], *1 / (1 + np.exp(-logits))]
-rows = {name: np.stack(images) for name, images in rows.items()}
-lamu.plots.image_rows(rows, shape=(8, 8)).savefig(folder / "semi_supervised.png")
+rows = {"y": pixels[shown], "c": labels[shown].astype(float)}
+swept = analogies(posterior, rows, jax.random.key(0))["y"]
+lamu.plots.analogies(pixels[shown], swept, shape=(8, 8)).savefig(folder / "semi_supervised.png")

@@ -365,9 +365,6 @@ def test_what_cannot_be() -> None:
     assert graph.read({"y": np.where(np.arange(3)[:, None] == 1, np.nan, BITS[:3]), "c": np.zeros(3)}).count == 3
     with pytest.raises(ValueError, match="mask has the shape"):
         graph.read({"y": BITS[:2], "mask": np.ones((2, 64))})
-    known = graph.read({"y": BITS[:2], "c": np.zeros(2)}).full()
-    with pytest.raises(ValueError, match="'c', which every row holds; leave it out of given"):
-        graph.init(jax.random.key(0), known)
     alone = replace(models.VAE(2, 64), local=None)
     batch = alone.read({"y": BITS[:2]}).full()
     with pytest.raises(TypeError, match=r"networks \(decode\) depend on the latents z of a row"):

@@ -24,8 +24,8 @@ TESTED_ELSEWHERE = {
     "lamu.algorithms": "laws/protocol, laws/posteriors, test_binary, test_mixture_of_runs, test_neural_linear",
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.graphs": "test_graphs, test_graph_programs, test_latent_priors",
-    "lamu.latent": "laws/bounds, laws/flows, test_autoregressive, test_latent, test_coding, test_deep_latent, "
-    "test_locals, test_latent_priors, test_drawing",
+    "lamu.latent": "laws/bounds, laws/flows, laws/discrete, test_autoregressive, test_latent, test_coding, test_deep_latent, "
+    "test_locals, test_latent_priors, test_drawing, test_binary_latents, test_latent_models, test_latent_networks",
     "lamu.data": "test_data, test_data_extras, test_batches_of_others, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores, test_closeness_and_doubt, test_decisions_and_novelty, test_fidelity, test_bounds, "
     "test_latent",
@@ -43,7 +43,7 @@ TESTED_ELSEWHERE = {
     "lamu.limits": "test_limits",
     "lamu.networks": "laws/protocol, test_model, test_networks, test_network_state, test_dropout, test_arrived, "
     "test_torch, test_sequences, test_dense_prediction, test_augmented, test_architectures, "
-    "test_low_rank_adapter, test_safetensors",
+    "test_low_rank_adapter, test_safetensors, test_latent_networks",
     "lamu.plots": "test_plots",
     "lamu.trackers": "test_trackers",
     "lamu.presets": "test_presets",

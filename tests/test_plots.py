@@ -309,8 +309,29 @@ def test_a_map_has_a_point_a_row_in_the_colour_of_its_label() -> None:
         plots.latent_map(z, np.arange(5))
     with pytest.raises(ValueError, match="10 colours, and there are 11"):
         plots.latent_map(RANDOM.normal(size=(11, 2)), np.arange(11))
-    with pytest.raises(ValueError, match="two dimensions"):
-        plots.latent_map(np.zeros((3, 3)))
+    with pytest.raises(ValueError, match="two or three dimensions"):
+        plots.latent_map(np.zeros((3, 4)))
+
+
+def test_a_map_in_space_has_three_axes() -> None:
+    z = RANDOM.normal(size=(6, 3))
+    axes = plots.latent_map(z, ["b", "a", "b", "b", "a", "c"], deviations=np.full((6, 3), 0.1))
+    assert axes.get_zlabel() == "third latent"
+    points = [each for each in axes.collections if hasattr(each, "_offsets3d") and len(each.get_facecolor())]
+    assert sorted(len(each._offsets3d[0]) for each in points) == [1, 2, 3]
+    with pytest.raises(ValueError, match='projection="3d"'):
+        plots.latent_map(z, axes=plots.latent_map(z[:, :2]))
+
+
+def test_analogies_stand_beside_what_they_are_of() -> None:
+    images, swept = np.ones((2, 6)), np.zeros((2, 3, 6))
+    figure = plots.analogies(images, swept, shape=(2, 3), names=["a", "b", "c"])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["given", "a", "b", "c"]
+    assert figure.axes[1].images[0].get_array().shape[:2] == (2, 4 * 4 - 1)
+    with pytest.raises(ValueError, match="for 2 images"):
+        plots.analogies(images, swept[:1], shape=(2, 3))
+    with pytest.raises(ValueError, match="2 names for 3 classes"):
+        plots.analogies(images, swept, shape=(2, 3), names="ab")
 
 
 def test_the_greatest_evidence_is_marked_and_lost_fits_are_not() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lamu.graphs.expressions import Environment, Expression
 from lamu.graphs.factor import Factor, argument, summed
-from lamu.graphs.statistics import Chance, Counts
+from lamu.graphs.statistics import Bits, Chance
 from lamu.record import record
 from lamu.typing import Array
 
@@ -18,7 +18,10 @@ __all__ = ["Bernoulli", "BernoulliFactor"]
 
 
 def Bernoulli(probability: Any) -> BernoulliFactor:
-    r"""Returns the factor of zeros and ones, \(x\, E\log p + (1 - x)\, E\log(1 - p)\), which are observed.
+    r"""Returns the factor of zeros and ones, \(x\, E\log p + (1 - x)\, E\log(1 - p)\).
+
+    They are observed, or latent variables of a row: those that no network reads leave in closed form or take turns, and
+    others by `lamu.latent.AmortisedBernoulli`.
 
     Args:
         probability: p: numbers, or variables with a `Beta` belief.
@@ -46,7 +49,7 @@ class BernoulliFactor(Factor):
 
     probability: Any
 
-    kind = Counts
+    kind = Bits
 
     @property
     def arguments(self) -> dict[str, Expression]:

@@ -11,7 +11,7 @@ import numpy as np
 from lamu.graphs.bernoulli import refuse_other_than_events
 from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, argument, summed
-from lamu.graphs.statistics import Counts, Numbers, Statistics
+from lamu.graphs.statistics import Bits, Numbers, Statistics
 from lamu.record import record
 from lamu.typing import Array
 
@@ -19,7 +19,7 @@ __all__ = ["BernoulliLogits", "BernoulliLogitsFactor"]
 
 
 def BernoulliLogits(logits: Any) -> BernoulliLogitsFactor:
-    r"""Returns the factor of zeros and ones with log odds f, which are observed.
+    r"""Returns the factor of zeros and ones with log odds f, observed or latent in a row.
 
     \[ \log p(x \mid f) = \big(x - \tfrac12\big) f - \log\big(2\cosh\tfrac f2\big) \;\ge\;
        \big(x - \tfrac12\big) E f - \log\big(2\cosh\tfrac{\xi}{2}\big), \qquad \xi = \sqrt{E f^2} \]
@@ -56,7 +56,7 @@ class BernoulliLogitsFactor(Factor):
 
     logits: Any
 
-    kind = Counts
+    kind = Bits
     affine = False
 
     @property

@@ -113,14 +113,12 @@ class Row:
             raw[site.name] = value
             with lenient():
                 known[site.name] = in_dtype(site.factor.statistics(value), dtype)
-            if mask is None:
-                continue
-            if site.kind is Categories and site.name in needed:
+            if site.kind is Categories and (site.taught or (mask is not None and site.name in needed)):
                 # A category that other variables need is a latent one, which the value ties down where it is there.
                 one_hot = known.pop(site.name).probabilities
-                tie = jnp.where((one_hot > 0) | ~mask, 0.0, -1e30).astype(one_hot.dtype)
-                evidence[site.name] = Categories(tie)
-            else:
+                free = jnp.zeros((), bool) if mask is None else ~mask
+                evidence[site.name] = Categories(jnp.where((one_hot > 0) | free, 0.0, -1e30).astype(one_hot.dtype))
+            elif mask is not None:
                 observed[site.name] = mask
         given = in_dtype({name: data[name] for name in inputs}, dtype)
         return cls(sites, known, observed, given, evidence, temperature, raw)

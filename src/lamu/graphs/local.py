@@ -49,10 +49,12 @@ class Local(ABC):
         given: the latents that must have values before this one leaves.
         counts: whether a row's bound depends on the training step.
         has_density: whether its belief has one, so that a chain can correct draws of it.
+        taught: whether it learns from rows that hold the latent's value, a category, in all of them, too.
     """
 
     random: ClassVar[bool] = False
     has_density: ClassVar[bool] = True
+    taught: ClassVar[bool] = False
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 

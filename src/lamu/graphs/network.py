@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.graphs.expressions import Environment, Expression, Variable, lifted
-from lamu.graphs.statistics import Categories, Chance, Numbers, Positive, Series, Simplex, Statistics, Vectors
+from lamu.graphs.statistics import Bits, Categories, Chance, Numbers, Positive, Series, Simplex, Statistics, Vectors
 from lamu.networks.interface import outputs
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -251,6 +251,7 @@ _ENTRIES: dict[Any, Any] = {
     Vectors: lambda T: T.first,
     Series: lambda T: T.first,
     Categories: lambda T: T.probabilities,
+    Bits: lambda T: T.value,
     Positive: lambda T: T.value,
     Simplex: lambda T: jnp.exp(T.log),
     Chance: lambda T: jnp.exp(T.log),

@@ -54,6 +54,8 @@ class Site:
         plate: the leading axes of independent members.
         in_rows: whether every row has one of its own.
         joint: whether its numbers meet in a product, so that a belief keeps them together.
+        taught: whether a local learns from the values of this category that rows hold, so that it stays a latent that
+            those tie down.
 
     Examples:
         >>> from lamu import graphs
@@ -67,6 +69,7 @@ class Site:
     plate: tuple[int, ...] = static()
     in_rows: bool = static()
     joint: bool = static(default=False)
+    taught: bool = static(default=False)
 
     @property
     def kind(self) -> type[Statistics]:

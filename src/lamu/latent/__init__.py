@@ -14,6 +14,7 @@ from lamu.latent.bounds import (
     StickingTheLanding,
     WarmUp,
 )
+from lamu.latent.class_sweep import analogies
 from lamu.latent.coding import BitsBack, Stack
 from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
 from lamu.latent.each_step import EachStep
@@ -21,18 +22,26 @@ from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Pla
 from lamu.latent.generation import generate, impute, reconstruct
 from lamu.latent.locals import (
     Amortised,
+    AmortisedBernoulli,
+    Baseline,
     BeliefFamily,
     Conjugate,
+    Corruption,
     Delta,
+    Denoising,
     Enumerated,
     Flows,
+    GaussianNoise,
+    Ladder,
+    Masking,
     MeanField,
     Recurrent,
     Refined,
+    Smoother,
     SummedOut,
 )
 from lamu.latent.posterior_rows import row_joint
-from lamu.latent.priors import FlowPrior, MixturePrior, VampPrior
+from lamu.latent.priors import AutoregressiveBernoulli, FlowPrior, MixturePrior, TransitionPrior, VampPrior
 from lamu.latent.units import UnitDivergences, unit_divergences
 
 __all__ = [
@@ -40,13 +49,18 @@ __all__ = [
     "MADE",
     "NADE",
     "Amortised",
+    "AmortisedBernoulli",
     "Attention",
+    "AutoregressiveBernoulli",
+    "Baseline",
     "BeliefFamily",
     "BitsBack",
     "Bound",
     "Conjugate",
+    "Corruption",
     "Coupling",
     "Delta",
+    "Denoising",
     "DoublyReparameterised",
     "Drawing",
     "EachStep",
@@ -56,10 +70,13 @@ __all__ = [
     "Flowed",
     "Flows",
     "FreeBits",
+    "GaussianNoise",
     "Glimpse",
     "Importance",
     "InverseAutoregressive",
     "Joint",
+    "Ladder",
+    "Masking",
     "MeanField",
     "MixturePrior",
     "Planar",
@@ -68,13 +85,16 @@ __all__ = [
     "Refined",
     "Renyi",
     "RowJoint",
+    "Smoother",
     "Stack",
     "StickingTheLanding",
     "SummedOut",
+    "TransitionPrior",
     "UnitDivergences",
     "VampPrior",
     "WarmUp",
     "Whole",
+    "analogies",
     "ancestral",
     "generate",
     "impute",

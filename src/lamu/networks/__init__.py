@@ -5,6 +5,7 @@ from lamu.networks.batch_norm import BatchNorm
 from lamu.networks.columns import Columns, EncodedColumns
 from lamu.networks.convolutional import ConvNet
 from lamu.networks.convolutions import holds_convolutions, loops_well
+from lamu.networks.deconvolutional import DeconvNet
 from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
 from lamu.networks.embedded import Embedded
 from lamu.networks.equinox import Equinox
@@ -41,6 +42,7 @@ __all__ = [
     "BatchNorm",
     "Columns",
     "ConvNet",
+    "DeconvNet",
     "Dropout",
     "Embedded",
     "EncodedColumns",

@@ -8,6 +8,7 @@ from lamu.plots.abstention import risk_coverage
 from lamu.plots.bands import predictive_bands
 from lamu.plots.boundaries import decision_boundary
 from lamu.plots.chains import energy, trace
+from lamu.plots.class_sweep import analogies
 from lamu.plots.classes import reliability
 from lamu.plots.comparisons import forest
 from lamu.plots.entropies import entropy_map
@@ -22,6 +23,7 @@ from lamu.plots.training import training_curve, validation_curve
 from lamu.plots.weights import weight_posteriors
 
 __all__ = [
+    "analogies",
     "coverage",
     "decision_boundary",
     "energy",

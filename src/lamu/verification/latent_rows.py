@@ -18,13 +18,19 @@ from scipy import special, stats
 
 from lamu.data import load
 from lamu.data.batch import Batch
+from lamu.expectations import Constant, Control, LeaveOneOut, Regression, ScoreFunction
 from lamu.families import Gaussian, Point
+from lamu.graphs import Bernoulli as Bits
 from lamu.graphs import Categorical, Graph, Normal, Program
+from lamu.graphs.expressions import Environment
 from lamu.latent import (
     ELBO,
     MADE,
     NADE,
     Amortised,
+    AmortisedBernoulli,
+    AutoregressiveBernoulli,
+    Baseline,
     BitsBack,
     Bound,
     Coupling,
@@ -83,6 +89,9 @@ def latent_rows() -> dict[str, Callable[[], Check]]:
         "MADE": _sums_to_one("MADE", MADE((12,))),
         "NADE": _sums_to_one("NADE", NADE(5)),
         "Amortised": _amortised,
+        "AmortisedBernoulli": _all_states("AmortisedBernoulli", LeaveOneOut(), Regression(), Constant(-6.0)),
+        "Baseline": _all_states("Baseline", Baseline(Linear()), Baseline()),
+        "AutoregressiveBernoulli": _autoregressive,
         "Enumerated": _enumerated,
         "SummedOut": _summed_out,
         "impute": _impute,
@@ -227,6 +236,64 @@ def _summed_out() -> Check:
     found = np.asarray(posterior.log_prob({"y": rows}, samples=1)) - expected
     deviation = max(np.abs(found).max(), np.abs(beliefs).max())
     return Check("SummedOut", "SciPy's mixture: density and belief", float(deviation), 1e-9)
+
+
+def _all_states(name: str, *controls: Control) -> Callable[[], Check]:
+    """Returns the check of the score function's gradient in an encoder's logits, with several controls."""
+
+    def check() -> Check:
+        random, chance, y = np.random.default_rng(8), np.array([0.3, 0.5, 0.8]), _rows()[0]
+        decode, bias = random.normal(size=(3, 3)), random.normal(size=3)
+        b: Values = np.array(list(itertools.product((0.0, 1.0), repeat=3)))
+        log_joint = stats.norm.logpdf(y, b @ decode, _NOISE).sum(-1) + stats.bernoulli.logpmf(b, chance).sum(-1)
+        log_q = stats.bernoulli.logpmf(b, special.expit(bias)).sum(-1)
+        signal = np.exp(log_q) * (log_joint - log_q)
+        bound, slopes = signal.sum(), signal @ (b - special.expit(bias))
+        deviations = []
+        for control in controls:
+            values, gradients = _scored(control, y, decode, bias, chance)
+            deviations += [_standard_errors(values, bound)]
+            deviations += [_standard_errors(gradients[:, j], slopes[j]) for j in range(3)]
+        words = "NumPy's sum over eight states, value and slopes, standard errors"
+        return Check(name, words, max(deviations), 4.0)
+
+    return check
+
+
+def _scored(control: Control, y: Values, decode: Values, bias: Values, chance: Values) -> tuple[Values, Values]:
+    """Returns bounds of a row with binary latents, and their gradients in the encoder's biases, a key each."""
+
+    def program(m: Program) -> None:
+        rate = m.network("rate", Linear(bias=False), outputs=3)
+        with m.rows():
+            code = m.sample("b", Bits(chance))
+            m.sample("y", Noise(scale=_NOISE)(rate(code)))
+
+    graph = Graph(program, local={"b": AmortisedBernoulli(Linear(), ScoreFunction(4, control))})
+    batch = graph.rows({"y": y[None]}).full()
+    params: Any = graph.init(jax.random.key(0), batch)[0]
+    own = params["network"]["local"]["b"]
+
+    def value(bias: Any, key: Any) -> Any:
+        encoder = {"layers": {0: {"kernel": jnp.zeros((3, 3)), "bias": bias}}}
+        network = {
+            "rate": {"layers": {0: {"kernel": jnp.asarray(decode)}}},
+            "local": {"b": {**own, "encoder": encoder}},
+        }
+        return graph.log_likelihood({**params, "network": network}, {}, batch, key)[0][0]
+
+    keys = jax.random.split(jax.random.key(9), _DRAWS)
+    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(value), in_axes=(None, 0)))(jnp.asarray(bias), keys)
+    return np.asarray(values), np.asarray(gradients)
+
+
+def _autoregressive() -> Check:
+    random, factor = np.random.default_rng(10), AutoregressiveBernoulli(6)
+    weights = {"kernel": jnp.asarray(random.normal(size=(6, 6))), "bias": jnp.asarray(random.normal(size=6))}
+    b = jnp.asarray(list(itertools.product((0.0, 1.0), repeat=6)))
+    p = np.exp(np.asarray(jax.vmap(lambda b: factor.log_prob(weights, b, Environment({})))(b)))
+    words = "the sum over all rows of six bits, which is one"
+    return Check("AutoregressiveBernoulli", words, abs(float(p.sum()) - 1), 1e-9)
 
 
 def _enumerated() -> Check:

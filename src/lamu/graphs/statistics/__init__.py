@@ -17,6 +17,7 @@ variable.
 | `Simplex` | probabilities that sum to one | \(\log\pi\) | `Dirichlet` |
 | `Chance` | one probability | \((\log p, \log(1-p))\) | `Beta` |
 | `Categories` | one of K | one-hot | `Categorical` |
+| `Bits` | zeros and ones | \(x\) | `Bernoulli` |
 | `Series` | a series of vectors | \((x_t, x_t x_t^\top, x_t x_{t+1}^\top)\) | `GaussianChain` |
 | `States` | a series of categories | one-hot, and pairs | `MarkovChain` |
 | `ParallelSeries`, `ParallelStates` | the same two | the same | recursions by associative scans |
@@ -42,12 +43,13 @@ from lamu.graphs.statistics.interface import KINDS, Statistics
 from lamu.graphs.statistics.located import Located, LocatedVectors
 from lamu.graphs.statistics.numbers import Numbers, Vectors
 from lamu.graphs.statistics.positive import Positive, Precisions, Reciprocal
-from lamu.graphs.statistics.probabilities import Categories, Chance, Counts, Simplex
+from lamu.graphs.statistics.probabilities import Bits, Categories, Chance, Counts, Simplex
 from lamu.graphs.statistics.series import ParallelSeries, ParallelStates, Series, States
 from lamu.operators import Diagonal
 
 __all__ = [
     "KINDS",
+    "Bits",
     "Categories",
     "Chance",
     "Counts",

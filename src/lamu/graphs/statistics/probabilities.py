@@ -1,4 +1,4 @@
-"""Statistics of probabilities, and of what has them: categories and counts."""
+"""Statistics of probabilities, and of what has them: categories, zeros and ones, and counts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu.families import Beta, Categorical, Dirichlet
+from lamu.families import Bernoulli, Beta, Categorical, Dirichlet
 from lamu.graphs.statistics.interface import Statistics, kept
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Categories", "Chance", "Counts", "Simplex"]
+__all__ = ["Bits", "Categories", "Chance", "Counts", "Simplex"]
 
 
 @record
@@ -125,6 +125,37 @@ class Categories(Statistics):
         """Returns the one-hot vector of the most probable category."""
         K = self.probabilities.shape[-1]
         return jax.nn.one_hot(jnp.argmax(self.probabilities, axis=-1), K, dtype=self.probabilities.dtype)
+
+
+@record
+class Bits(Statistics):
+    """Zeros and ones: of a value x, of a belief the probabilities, as natural parameters the logits.
+
+    Attributes:
+        value: x.
+    """
+
+    value: Any
+
+    words = "zeros and ones"
+
+    @classmethod
+    def of(cls, value: Any) -> Bits:
+        """Returns x."""
+        return cls(value)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: Any) -> Bits:
+        """Returns zeros."""
+        return cls(jnp.zeros(shape, dtype))
+
+    def belief(self) -> Bernoulli:
+        """Returns the belief with these logits."""
+        return Bernoulli(self.value)
+
+    def mode(self) -> Any:
+        """Returns one where the logit is positive."""
+        return jnp.asarray(self.value > 0, self.value.dtype)
 
 
 @record

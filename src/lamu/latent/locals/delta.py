@@ -14,7 +14,7 @@ from lamu.latent.locals.encoder import encoded, first_encoder
 from lamu.latent.locals.row_of_graph import natural
 from lamu.networks.adapted import adapted
 from lamu.record import record
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Delta"]
 
@@ -56,8 +56,32 @@ class Delta(Local):
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the log joint density at the code, and λ of a narrow belief around it."""
+        return self.at_code(self.code(name, own, row, at), name, row, at, key, rest)
+
+    def code(self, name: str, own: Params, row: Row, at: Environment) -> Array:
+        """Returns f(y), a vector.
+
+        Args:
+            name: the latent.
+            own: the local's parameters.
+            row: the row that the encoder reads.
+            at: the statistics of what all rows share.
+        """
+        return encoded(self.network, own, name, (), row, at)
+
+    def at_code(self, code: Array, name: str, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+        """Returns what `eliminated` does, at a code.
+
+        Args:
+            code: a vector.
+            name: the latent.
+            row: the row.
+            at: the statistics of what all rows share.
+            key: a random key of the row, or None.
+            rest: what takes the other latents out.
+        """
         site = next(site for site in row.latent if site.name == name)
-        code = jnp.reshape(encoded(self.network, own, name, (), row, at), shape_of(site))
+        code = jnp.reshape(code, shape_of(site))
         bound, others = rest(row.given(name, code), at, key)
         narrow = jnp.full((code.size,), 1 / jnp.finfo(code.dtype).eps, code.dtype)
         return bound, {**others, name: natural(site, code.reshape(-1), narrow)}

@@ -21,21 +21,16 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
         network: the network.
         key: a random key.
         name: the latent.
-        given: the latents that it reads beside the data.
+        given: the latents that it reads beside the data; where rows hold one, that value.
         row: a row, for shapes.
         outputs: how many outputs it has.
 
     Raises:
-        ValueError: for a given latent that the row lacks, or a network with a state (batch statistics).
+        ValueError: for a given variable that the row lacks, or a network with a state (batch statistics).
     """
     latents = {site.name: site for site in row.latent}
     for other in given:
-        if other in row.data and other not in latents:
-            raise ValueError(
-                f"the local of {name!r} is given {other!r}, which every row holds; leave it out of given, since an "
-                "encoder reads all that a row holds"
-            )
-        if other not in latents or other == name:
+        if (other not in latents and other not in row.known) or other == name:
             known = ", ".join(n for n in latents if n != name) or "none"
             raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
     dtype = dtype_of(row.known)

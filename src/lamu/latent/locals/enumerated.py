@@ -54,6 +54,7 @@ class Enumerated(Local):
     given: tuple[str, ...] = static(default=())
 
     random: ClassVar[bool] = True
+    taught: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))

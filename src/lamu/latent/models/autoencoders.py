@@ -11,13 +11,13 @@ from lamu.graphs.graph import Graph
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
 from lamu.latent.bounds import ELBO, Bound
-from lamu.latent.locals import Amortised, BeliefFamily, Delta, MeanField
+from lamu.latent.locals import Amortised, BeliefFamily, Corruption, Delta, Denoising, Masking, MeanField
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP
 
-__all__ = ["VAE", "AutoEncoder"]
+__all__ = ["VAE", "AutoEncoder", "DenoisingAutoEncoder"]
 
-_NETWORK, _PIXELS, _GAUSSIAN, _BOUND = MLP((400,)), Bernoulli(), MeanField(), ELBO()
+_NETWORK, _PIXELS, _GAUSSIAN, _BOUND, _HIDDEN = MLP((400,)), Bernoulli(), MeanField(), ELBO(), Masking()
 
 
 def VAE(
@@ -87,11 +87,49 @@ def AutoEncoder(
         >>> type(lamu.latent.models.AutoEncoder(2, 64).local["z"]).__name__
         'Delta'
     """
+    return _coded(latents, outputs, decoder, likelihood, Delta(encoder))
 
+
+def DenoisingAutoEncoder(
+    latents: int,
+    outputs: int,
+    decoder: Any = _NETWORK,
+    encoder: Any = _NETWORK,
+    likelihood: Likelihood = _PIXELS,
+    corruption: Corruption = _HIDDEN,
+) -> Graph:
+    r"""Returns an autoencoder that reads corrupted rows and learns to return the clean ones.
+
+    \[ \tilde y \sim C(\tilde y \mid y), \qquad z = f(\tilde y), \qquad
+       \text{a row counts } \log p(y \mid z) + \log p(z) \]
+
+    Rows are corrupted in training alone; `latent.reconstruct(posterior, rows, key)` is of rows as they are.
+
+    Data: `{"y": [N, outputs]}`, NaN where missing.
+
+    Args:
+        latents: numbers of z.
+        outputs: numbers that the decoder returns.
+        decoder: the network of y given z.
+        encoder: f.
+        likelihood: p(y | f), of one entry.
+        corruption: C, `latent.Masking(share)` or `latent.GaussianNoise(scale)`.
+
+    Source: Vincent, Larochelle, Bengio & Manzagol (2008).
+
+    Examples:
+        >>> import lamu
+        >>> lamu.latent.models.DenoisingAutoEncoder(2, 64).local["z"].corruption
+        Masking(share=0.25)
+    """
+    return _coded(latents, outputs, decoder, likelihood, Denoising(encoder, corruption))
+
+
+def _coded(latents: int, outputs: int, decoder: Any, likelihood: Likelihood, code: Delta) -> Graph:
     def program(m: Program) -> None:
         decode = m.network("decode", decoder, outputs=outputs)
         with m.rows():
             z = m.sample("z", Normal(jnp.zeros(latents), 1.0))
             m.sample("y", likelihood(decode(z)))
 
-    return Graph(program, local={"z": Delta(encoder)})
+    return Graph(program, local={"z": code})
