@@ -144,8 +144,9 @@ def _identity(value: Any) -> Any:
 def _same(one: Any, other: Any) -> bool:
     """Whether two outputs are equal, as tensors or as containers of tensors."""
     import torch
+    from torch.utils import _pytree as pytree
 
-    leaves, others = (torch.utils._pytree.tree_leaves(each) for each in (one, other))
+    leaves, others = (pytree.tree_leaves(each) for each in (one, other))
     return len(leaves) == len(others) and all(
         torch.allclose(a, b, equal_nan=True) if isinstance(a, torch.Tensor) else bool(a == b)
         for a, b in zip(leaves, others, strict=True)

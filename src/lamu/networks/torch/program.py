@@ -140,7 +140,7 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
     exported = _exported(module, example)
     signature = exported.graph_signature
     parameters, kept = (
-        {name: first.get(path, path) for name, path in paths.items()}
+        {name: first[path] for name, path in paths.items()}
         for paths in (signature.inputs_to_parameters, signature.inputs_to_buffers)
     )
     operations = tuple(filter(None, map(_operation, exported.graph.nodes)))
