@@ -70,6 +70,8 @@ def train(
     recipe = find(default_algorithm() if algorithm is None else algorithm)
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
     learner = build(recipe, chosen)
+    if request.epochs is not None and (learner.traits.length is not None or learner.traits.batching == "once"):
+        raise ValueError(f"--epochs is {request.epochs}, and {recipe.name} has a length of its own; leave --epochs out")
     table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
     table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
@@ -78,7 +80,7 @@ def train(
     x, y = training.x, training.y
     seconds_reading = time.perf_counter() - begun
     chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
-    model = model_for(encoding, x, y, chosen_likelihood.name)
+    model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
@@ -98,6 +100,8 @@ def train(
             show_notes(table.notes)
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
+            if needed:
+                show_line(needed)
             show_line(way.plan)
             sys.stdout.flush()  # before minutes of work, not after
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
