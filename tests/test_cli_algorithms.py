@@ -43,6 +43,18 @@ def test_conjugate_scales_gets_a_prior_with_scales():
     assert "ARD()" in told
 
 
+def test_extended_kalman_gets_a_known_noise():
+    model, told = model_for(table(), X, Y + np.array([0.3, -0.2, 0.1, 0.4, -0.3, 0.2]), None, "extended_kalman")
+    assert 0 < model.likelihood.base.scale < 0.5
+    assert "known noise" in told
+
+
+def test_pbp_is_refused_for_classes(lamu):
+    ran = lamu("fit", "iris", "--algorithm", "pbp", "--out", "run")
+    assert_refused(ran, "pbp", "the task of 'target' is classes", "--algorithm ivon")
+
+
+@pytest.mark.stress
 def test_conjugate_is_bayesian_linear_regression(lamu, tmp_path):
     data = csv_of("diabetes")
     data.to_csv("d.csv", index=False)

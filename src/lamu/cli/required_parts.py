@@ -60,6 +60,15 @@ def required_parts(algorithm: str, model: Model, encoding: Encoding, x: Any, y: 
         return replace(model, prior=ARD()), "conjugate_scales: the prior ARD(), a scale for the weights of every input"
     if algorithm == "conjugate":
         return _linear(model, encoding, x, y)
+    if algorithm == "pbp" and encoding.task != "regression":
+        raise ValueError(
+            f"pbp propagates moments to a target with Gaussian noise, and the task of {encoding.target!r} is "
+            f"{encoding.task}; give another algorithm, for instance --algorithm ivon"
+        )
+    if algorithm == "extended_kalman" and model.likelihood == Gaussian():
+        scale = _noise(np.asarray(x, float), np.asarray(y, float))
+        told = f"extended_kalman: known noise, {scale:.2g} of the target's deviation, that of least squares"
+        return replace(model, likelihood=Gaussian(scale)), told
     return model, ""
 
 

@@ -23,9 +23,10 @@ def _added(bias: Array, left: Array, right: Array, *, beta: Any = 1, alpha: Any 
 
 
 def _embedding(weight: Array, codes: Array, padding: int = -1, *_: Any) -> Array:
-    if padding >= 0:  # the row of padding does not learn
-        weight = weight.at[padding].set(jax.lax.stop_gradient(weight[padding]))
-    return weight[codes]
+    rows = weight[codes]
+    if padding < 0:
+        return rows
+    return jnp.where((codes == padding)[..., None], jax.lax.stop_gradient(rows), rows)  # it does not learn
 
 
 def _embedding_bag(
