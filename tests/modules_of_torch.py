@@ -114,6 +114,73 @@ class Mixed(nn.Module):
         return self.out(self.prelu(h - h.mean(1, keepdim=True))) / (1 + x.var(unbiased=False) + x.std())
 
 
+class Cells(nn.Module):
+    """Loops of recurrent cells, gates and normalised weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru, self.rnn = nn.LSTMCell(4, 6), nn.GRUCell(6, 4, bias=False), nn.RNNCell(4, 4)
+        self.gate, self.relu = nn.GLU(dim=1), nn.RNNCell(4, 4, nonlinearity="relu")
+        self.out = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(1, 2, 3), dim=1)
+
+    def forward(self, x: Any) -> Any:
+        h, c = self.lstm(x[:, 0])
+        for time in range(1, x.shape[1]):
+            h, c = self.lstm(x[:, time], (h, c))
+        h = self.relu(self.rnn(self.gru(h)) + self.gate(F.pad(c, (0, 2), value=0.3)))
+        return self.out(h) + self.conv(h.unsqueeze(1)).amax((1, 2)).unsqueeze(1)
+
+
+class Ranks(nn.Module):
+    """Order statistics, distances and moments of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 7), nn.Linear(5, 7, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        a, b = self.first(x), self.second(x)
+        std, mean = torch.std_mean(a, dim=1)
+        variance, _ = torch.var_mean(b, dim=1, correction=0)
+        whole, _ = torch.std_mean(a)
+        parts = [
+            F.cosine_similarity(a, b),
+            F.pairwise_distance(a, b),
+            std * mean + variance + whole,
+            torch.topk(a, 3, dim=1)[0].prod(1) + torch.topk(b, 2, dim=0, largest=False)[0].sum(),
+            a.median(1)[0] * b.median() + a.kthvalue(2, dim=1)[0],
+            torch.sort(a, dim=1, descending=True)[0] @ torch.arange(7.0, device=x.device),
+            a.gather(1, torch.argsort(b, dim=1)[:, :1]).squeeze(1),
+        ]
+        return torch.stack(parts, dim=1)
+
+
+class Bags(nn.Module):
+    """Bags of words: their sum, mean and largest value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum, self.max = nn.EmbeddingBag(12, 3, mode="sum", padding_idx=2), nn.EmbeddingBag(12, 3, mode="max")
+        self.mean, self.weighted = nn.EmbeddingBag(12, 3, padding_idx=2), nn.EmbeddingBag(12, 3, mode="sum")
+
+    def forward(self, words: Any) -> Any:
+        share = words.float() / 12
+        return self.sum(words) * self.mean(words) + self.max(words) + self.weighted(words, per_sample_weights=share)
+
+
+class Tied(nn.Module):
+    """A language model whose last layer has the weight of its embedding, as GPT's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.middle, self.out = nn.Embedding(12, 8), nn.Linear(8, 8), nn.Linear(8, 12, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, words: Any) -> Any:
+        return self.out(torch.tanh(self.middle(self.embed(words).mean(1))))
+
+
 MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...], bool]] = {  # what makes it, one row's shape, words or not
     "ConvNet": (ConvNet, (1, 8, 8), False),
     "ResNet": (ResNet, (1, 8, 8), False),
@@ -123,5 +190,9 @@ MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...], bool]] = {  # what 
     "RNN": (lambda: Recurrent(nn.RNN), (5, 4), False),
     "UNet": (UNet, (1, 8, 8), False),
     "Mixed": (Mixed, (8,), False),
+    "Cells": (Cells, (3, 4), False),
+    "Ranks": (Ranks, (5,), False),
+    "Bags": (Bags, (6,), True),
+    "Tied": (Tied, (6,), True),
     "MLP": (lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)), (4,), False),
 }

@@ -8,6 +8,8 @@ import pytest
 import lamu
 from lamu.networks import MLP, Trained, read_safetensors, write_safetensors
 
+X = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+
 library = pytest.importorskip("safetensors.numpy")
 
 
@@ -33,6 +35,53 @@ def test_a_file_of_another_library_feeds_an_adapter(tmp_path):
     network = Trained(lambda theta, x: x @ theta["fc"]["weight"].T, weights)
     outputs, _ = network.apply(weights, {}, jnp.ones((1, 3)), None, False)
     np.testing.assert_array_equal(outputs, [[3.0, 12.0]])
+
+
+def _torch() -> tuple[object, np.ndarray]:
+    torch = pytest.importorskip("torch")
+    return lamu.networks.Torch(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))), X
+
+
+def _nnx() -> tuple[object, np.ndarray]:
+    from flax import nnx
+
+    return lamu.networks.NNX(lambda rngs: nnx.Sequential(nnx.Linear(4, 5, rngs=rngs), nnx.Linear(5, 3, rngs=rngs))), X
+
+
+def _equinox() -> tuple[object, np.ndarray]:
+    import equinox as eqx
+
+    return lamu.networks.Equinox(lambda key: eqx.nn.MLP(4, 3, 5, 1, key=key)), X
+
+
+@pytest.mark.parametrize("make", [_torch, _nnx, _equinox], ids=["Torch", "NNX", "Equinox"])
+def test_weights_of_every_adapter_come_back(make, tmp_path):
+    network, x = make()
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        params, _ = network.init(jax.random.key(7), jnp.asarray(x), 3)
+        moved = jax.tree.map(lambda leaf: leaf + 0.25, params)
+        write_safetensors(tmp_path / "weights.safetensors", moved)
+        weights = read_safetensors(tmp_path / "weights.safetensors")
+        model = lamu.Model(network, lamu.likelihoods.Categorical(3)).starting_at({"network": weights, "likelihood": {}})
+        started, _ = model.init(jax.random.key(0), lamu.data.Batch.of(x, np.arange(6) % 3))
+    found, expected = (lamu.tree.by_path(each) for each in (started["network"], moved))
+    assert found.keys() == expected.keys()
+    for path, leaf in expected.items():
+        np.testing.assert_array_equal(found[path], leaf, err_msg=path)
+
+
+def test_a_file_that_pytorch_wrote_starts_a_run(tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    module, other = (torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()) for _ in range(2))
+    save_file(module.state_dict(), tmp_path / "module.safetensors")
+    weights = read_safetensors(tmp_path / "module.safetensors")
+    model = lamu.Model(lamu.networks.Torch(other), lamu.likelihoods.Categorical(3))
+    started = model.starting_at({"network": weights, "likelihood": {}})
+    params, state = started.init(jax.random.key(0), lamu.data.Batch.of(X, np.arange(6) % 3))
+    found = started.network.apply(params["network"], state, jnp.asarray(X), None, False)[0]
+    np.testing.assert_allclose(found, module(torch.as_tensor(X)).detach().numpy(), atol=1e-6)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

@@ -143,10 +143,10 @@ def test_what_cannot_be_read_is_named():
         def forward(self, x: Any) -> Any:
             return x if x.sum() > 0 else super().forward(x)
 
-    class Sorted(nn.Module):
+    class Unknown(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = nn.Sequential(nn.Linear(2, 2), _Sort())
+            self.inner = nn.Sequential(nn.Linear(2, 2), _Solve())
 
         def forward(self, x: Any) -> Any:
             return self.inner(x)
@@ -159,14 +159,92 @@ def test_what_cannot_be_read_is_named():
     for module, said in ((Branch(2, 2), "torch.export cannot read Branch"), (Two(2, 2), "returns 2 tensors")):
         with pytest.raises(TypeError, match=said):
             Torch(module).init(jax.random.key(0), x, 2)
-    with pytest.raises(TypeError, match=r"operator aten\.sort\.default in the submodule 'inner\.1'"):
-        Torch(Sorted()).init(jax.random.key(0), x, 2)
+    with pytest.raises(TypeError, match=r"operator aten\.special_bessel_j0\.default in the submodule 'inner\.1'"):
+        Torch(Unknown()).init(jax.random.key(0), x, 2)
     with pytest.raises(TypeError, match="is no PyTorch module"):
         Torch(3)
     with pytest.raises(ValueError, match="nothing"):
         Torch(nn.Linear(2, 1), head="nothing/*")
 
 
-class _Sort(nn.Module):
+class _Solve(nn.Module):
     def forward(self, x: Any) -> Any:
-        return torch.sort(x)[0]
+        return torch.special.bessel_j0(x)
+
+
+def test_tied_weights_are_one_parameter_that_goes_back_under_every_name():
+    module, x = case("Tied")
+    network = Torch(module)
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 12)
+    assert lamu.tree.paths(params) == ["embed/weight", "middle/bias", "middle/weight"]
+    doubled = network.state_dict(jax.tree.map(lambda leaf: 2 * leaf, params), state)
+    assert sorted(doubled) == sorted(module.state_dict())
+    np.testing.assert_array_equal(doubled["out.weight"], 2 * module.embed.weight.detach().numpy())
+    module.load_state_dict(doubled)
+    expected = network.apply(jax.tree.map(lambda leaf: 2 * leaf, params), state, jnp.asarray(x), None, False)[0]
+    np.testing.assert_allclose(module(torch.as_tensor(x)).detach().numpy(), expected, atol=1e-5)
+
+
+def test_a_layer_under_two_names_renews_its_statistics_as_pytorch_does():
+    norm = nn.BatchNorm1d(3)
+    module = nn.Sequential(norm, nn.Linear(3, 3), norm)
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    network = Torch(module)
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 3)
+    found, after = network.apply(params, state, jnp.asarray(x), None, True, None)
+    np.testing.assert_allclose(found, module.train()(torch.as_tensor(x)).detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(flat(after)["0.running_mean"], norm.running_mean.numpy(), atol=1e-6)
+    np.testing.assert_allclose(network.state_dict(params, after)["2.running_var"], norm.running_var.numpy(), atol=1e-6)
+
+
+class Keeps(nn.Module):
+    """Writes attributes in its forward pass; whether they matter is the function's choice."""
+
+    def __init__(self, matters: str) -> None:
+        super().__init__()
+        self.layer, self.matters, self.h, self.seen, self.count = nn.Linear(2, 3), matters, None, [], 0
+        if matters == "last":
+            self.register_buffer("last", None)
+
+    def forward(self, x: Any) -> Any:
+        h = self.layer(x)
+        if self.matters == "h" and self.h is not None:
+            h = h + self.h
+        if self.matters == "seen" and self.seen:
+            h = h + self.seen[-1]
+        if self.matters == "count":
+            h = h * 0.5**self.count
+        if self.matters == "last" and self.last is not None:
+            h = h + self.last
+        self.h, self.last, self.count = h, h, self.count + 1
+        self.seen.append(h)
+        return h
+
+
+@pytest.mark.parametrize("matters", ["h", "seen", "count", "last"])
+def test_hidden_state_is_refused_by_its_path(matters):
+    with pytest.raises(TypeError, match=rf"Sequential has hidden state: its forward writes .*\b1\.{matters}\b"):
+        Torch(nn.Sequential(nn.Tanh(), Keeps(matters))).init(jax.random.key(0), jnp.ones((3, 2)), 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+def test_attributes_that_leave_the_outputs_alone_are_no_state():
+    x = jnp.ones((3, 2))
+    for module in (Keeps("nothing"), nn.utils.weight_norm(nn.Linear(2, 3))):
+        params, state = Torch(module).init(jax.random.key(0), x, 3)
+        found = Torch(module).apply(params, state, x, None, False)[0]
+        np.testing.assert_allclose(found, module.eval()(torch.ones(3, 2)).detach().numpy(), atol=1e-6)
+
+
+def test_rows_of_another_width_are_named_with_the_layer(capfd):
+    network = Torch(nn.Sequential(nn.Tanh(), nn.Linear(4, 3)))
+    with pytest.raises(
+        ValueError, match=r"rows of the shape \(5,\): its submodule '1', Linear\(in_features=4, .*2x5 and"
+    ):
+        network.init(jax.random.key(0), jnp.ones((3, 5)), 3)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_module_without_an_adapter_is_told_which():
+    with pytest.raises(TypeError, match=r"give one of lamu.networks, a module by lamu.networks.Torch\(module\), or"):
+        lamu.Model(nn.Linear(4, 3), lamu.likelihoods.Categorical(3))

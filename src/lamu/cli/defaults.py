@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.cli.outside import is_outside, likelihood_of
+from lamu.cli.required_parts import required_parts
 from lamu.data import Encoding
 from lamu.data.spelling import nearest
 from lamu.folds import folds_for, length_of_members
@@ -103,16 +104,24 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> dict[str, Any]:
     return length_of_members(rows, folds)
 
 
-def model_for(encoding: Encoding, x: Any, y: Any, likelihood: str | None = None) -> Model:
-    """Returns the model for a table.
+def model_for(
+    encoding: Encoding, x: Any, y: Any, likelihood: str | None = None, algorithm: str | None = None
+) -> tuple[Model, str]:
+    """Returns the model for a table, and a sentence about the parts of it that the algorithm needs, empty for most.
 
     Args:
         encoding: what the columns and the target are.
         x: the training features, `[rows, columns]`.
         y: the training targets, `[rows]`.
         likelihood: one of `LIKELIHOODS` of the task, or `package.module:name`; None for the task's own.
+        algorithm: the name of the one that is to be run; None for one that takes any model.
+
+    Raises:
+        ValueError: for data or a likelihood that the algorithm cannot take.
     """
-    return Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5)).standardised(x, y)
+    model = Model(_network(encoding), likelihood_for(encoding, likelihood), LearnedNormal(0.5))
+    model, told = required_parts(algorithm or "", model, encoding, x, y)
+    return model.standardised(x, y), told
 
 
 def _network(encoding: Encoding) -> Network:

@@ -13,7 +13,7 @@ from lamu.cli.versions import package_versions, version
 __all__ = ["doctor", "findings"]
 
 # What an extra brings, by the extra.
-_EXTRAS = {"mcmc": ("arviz", "blackjax"), "torch": ("torch",)}
+_EXTRAS = {"mcmc": ("arviz", "blackjax"), "torch": ("torch",), "safetensors": ("safetensors",)}
 _ADAPTED = ("flax", "equinox")
 
 

@@ -71,6 +71,8 @@ def train(
     recipe = find(default_algorithm() if algorithm is None else algorithm)
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
     learner = build(recipe, chosen)
+    if request.epochs is not None and (learner.traits.length is not None or learner.traits.batching == "once"):
+        raise ValueError(f"--epochs is {request.epochs}, and {recipe.name} has a length of its own; leave --epochs out")
     table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
     table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
@@ -96,7 +98,7 @@ def train(
         start = time.perf_counter()
         chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
         seconds_choosing = time.perf_counter() - start
-        model = model_for(encoding, x, y, chosen_likelihood.name)
+        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm)
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
         way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
@@ -110,6 +112,8 @@ def train(
         if not as_json:
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
+            if needed:
+                show_line(needed)
             show_line(way.plan)
             sys.stdout.flush()
         start, seconds_compiled = time.perf_counter(), compiling.seconds

@@ -69,7 +69,7 @@ def contest(
         data = Arrays.of((table.x, table.y))
         x, y = data.x[train], data.y[train]
         likelihood = request.likelihood_for(table.encoding, x, y, seed).name
-        model = model_for(table.encoding, x, y, likelihood)
+        model, _ = model_for(table.encoding, x, y, likelihood, algorithm)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()

@@ -46,11 +46,18 @@ def adapted(network: Any) -> Network:
             if isinstance(network, type)
             else (
                 f"{network!r}, which has no {' and no '.join(missing)}; give one of lamu.networks, a module by "
-                "lamu.networks.Linen, NNX or Equinox, or an object with init and apply"
+                f"lamu.networks.{_adapter(network)}, or an object with init and apply"
             )
         )
         raise TypeError(f"the network is {what}")
     return _Opaque(network) if opaque else _Adapted(network)
+
+
+def _adapter(module: object) -> str:
+    """Returns the name of the adapter for a module, by the packages of its classes, none of which is imported."""
+    packages = {".".join(each.__module__.split(".")[:2]) for each in type(module).__mro__}
+    known = {"torch.nn": "Torch", "flax.linen": "Linen", "flax.nnx": "NNX.of", "equinox._module": "Equinox.of"}
+    return next((f"{known[each]}(module)" for each in known if each in packages), "Linen, NNX, Equinox or Torch")
 
 
 class _Facts(Network):

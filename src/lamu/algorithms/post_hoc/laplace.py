@@ -295,6 +295,8 @@ def _mostly_layers(curvature: Any, weights: int) -> bool:
 
 
 def _named(structure: Any) -> str:
+    if structure in (OutputBlocks, OutputEigen):
+        return "per-output"
     return structure.__name__.lower() if isinstance(structure, type) else str(structure)
 
 

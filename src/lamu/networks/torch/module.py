@@ -14,7 +14,7 @@ from lamu.networks.interface import Network
 from lamu.networks.making import apart
 from lamu.networks.multilayer import floating
 from lamu.networks.torch.mode import Mode
-from lamu.networks.torch.program import Program, read
+from lamu.networks.torch.program import Program, first_names, read
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -29,7 +29,8 @@ class Torch(Network):
     module's own names (`fc1.weight` is at the path `fc1/weight`); buffers that its training passes renew, such as batch
     statistics, are the network's state. Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random
     layers draw in passes that are given a key, and batch statistics are computed in passes that train, whatever mode
-    the module was left in.
+    the module was left in. A parameter that has several names (tied weights) is one parameter under the first of
+    them, the name in `module.named_parameters()`; `state_dict` writes all.
 
     It is code: a saved posterior has its name, and who loads it gives the network again,
     `lamu.load(path, network=...)`.
@@ -42,9 +43,9 @@ class Torch(Network):
         start: parameters and buffers that every run begins with; those of a module that was given, as they were then.
 
     Raises:
-        TypeError: for what is no module, and, when it first meets data, for a module that cannot be read; the message
-            names the operator and the submodule.
-        ValueError: for a head that matches no parameter.
+        TypeError: for what is no module, and, when it first meets data, for a module that cannot be read or has hidden
+            state; the message names the operator or the attribute, and the submodule.
+        ValueError: for a head that matches no parameter, and for rows that the module cannot compute.
 
     Examples:
         >>> import lamu, torch
@@ -116,11 +117,14 @@ class Torch(Network):
         import torch
 
         new = {**_flat(params), **_flat(state or {})}
-        now = _template(self.module).made.state_dict()
-        return {
-            name: tensor.clone() if new.get(name) is None else torch.as_tensor(np.array(new[name])).to(tensor.dtype)
-            for name, tensor in now.items()
-        }
+        template = _template(self.module)
+        first = first_names(template.made)
+
+        def tensor(name: str, now: Any) -> Any:
+            value = new.get(first.get(name, name))
+            return now.clone() if value is None else torch.as_tensor(np.array(value)).to(now.dtype)
+
+        return {name: tensor(name, now) for name, now in template.made.state_dict().items()}
 
 
 class _Template:

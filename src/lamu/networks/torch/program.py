@@ -6,7 +6,6 @@ normalisation; whether they act is decided at every pass (`lamu.networks.torch.m
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.networks.torch.eager import copied, require_pure
 from lamu.networks.torch.mode import Mode
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
 from lamu.typing import Array
 
-__all__ = ["Program", "read"]
+__all__ = ["Program", "first_names", "read"]
 
 _ROWS = 2  # of the example that the module is exported with; the axis of rows stays open
 _ELSEWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "inplace")
@@ -71,7 +71,7 @@ class Program:
     """What a module computes.
 
     Attributes:
-        parameters: the name of each parameter in the graph, and in the module.
+        parameters: the name of each parameter in the graph, and in the module; the first of several.
         buffers: the same of the buffers that training passes renew.
         constants: all other arrays, by their names in the graph.
         inputs: the name of the inputs in the graph.
@@ -125,17 +125,24 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
 
     Raises:
         TypeError: for a module that `torch.export` cannot read (control flow that depends on data), that has an
-            operator which is not known here, or that returns more than one tensor; the message names it.
+            operator which is not known here, that returns more than one tensor, or that has hidden state; the message
+            names it.
+        ValueError: for rows that the module cannot compute.
     """
     import torch
 
-    module = copy.deepcopy(module).train()
+    module = copied(module).train()
+    first = first_names(module)
     floating = jnp.issubdtype(dtype, jnp.floating)
     kind = next((each.dtype for each in module.parameters()), torch.float32) if floating else torch.int64
     example = torch.zeros((_ROWS, *shape), dtype=kind)
+    require_pure(module, example)
     exported = _exported(module, example)
     signature = exported.graph_signature
-    parameters, kept = dict(signature.inputs_to_parameters), dict(signature.inputs_to_buffers)
+    parameters, kept = (
+        {name: first[path] for name, path in paths.items()}
+        for paths in (signature.inputs_to_parameters, signature.inputs_to_buffers)
+    )
     operations = tuple(filter(None, map(_operation, exported.graph.nodes)))
     renewed = {
         operation.args[place].name
@@ -149,6 +156,27 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
     lifted = signature.inputs_to_lifted_tensor_constants
     constants |= {name: _array(exported.constants[path]) for name, path in lifted.items()}
     return Program(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
+
+
+def first_names(module: Any) -> dict[str, str]:
+    """Returns the first name of every parameter and buffer, by each of its names: tied weights have several.
+
+    Args:
+        module: a `torch.nn.Module`.
+
+    Examples:
+        >>> import torch
+        >>> from lamu.networks.torch.program import first_names
+        >>> layer = torch.nn.Linear(2, 2, bias=False)
+        >>> first_names(torch.nn.Sequential(layer, torch.nn.Tanh(), layer))
+        {'0.weight': '0.weight', '2.weight': '0.weight'}
+    """
+    first: dict[int, str] = {}
+    return {
+        name: first.setdefault(id(each), name)
+        for named in (module.named_parameters, module.named_buffers)
+        for name, each in named(remove_duplicate=False)
+    }
 
 
 def _exported(module: Any, example: Any) -> Any:

@@ -17,7 +17,7 @@ from lamu.networks.torch.operators.noise import NOISE
 from lamu.networks.torch.operators.normalisation import NORMALISATION, NORMALISATION_WITH_MODE
 from lamu.networks.torch.operators.pooling import POOLING
 from lamu.networks.torch.operators.products import PRODUCTS
-from lamu.networks.torch.operators.recurrent import RECURRENT
+from lamu.networks.torch.operators.recurrent import CELLS, RECURRENT
 from lamu.networks.torch.operators.reductions import REDUCTIONS
 from lamu.networks.torch.operators.shapes import SHAPES
 
@@ -25,6 +25,7 @@ __all__ = ["OPERATORS", "OPERATORS_WITH_MODE"]
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     **ATTENTION,
+    **CELLS,
     **CONVOLUTIONS,
     **CREATION,
     **ELEMENTWISE,

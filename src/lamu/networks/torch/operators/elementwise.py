@@ -60,6 +60,11 @@ def _hardsigmoid(x: Array) -> Array:
     return jnp.clip(x / 6 + 0.5, 0, 1)
 
 
+def _glu(x: Array, dim: int = -1) -> Array:
+    value, gate = jnp.split(x, 2, axis=dim)
+    return value * jax.nn.sigmoid(gate)
+
+
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "abs": jnp.abs,
     "neg": jnp.negative,
@@ -91,6 +96,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "elu": _elu,
     "celu": lambda x, alpha=1.0: _elu(x, alpha, 1, 1 / alpha),
     "gelu": _gelu,
+    "glu": _glu,
     "leaky_relu": lambda x, negative_slope=0.01: jnp.where(x > 0, x, negative_slope * x),
     "hardtanh": lambda x, min_val=-1, max_val=1: jnp.clip(x, min_val, max_val),
     "hardsigmoid": _hardsigmoid,

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.typing import Array
 
@@ -64,7 +65,7 @@ def _average_pool(n: int) -> Callable[..., Array]:
         window, strides, pads, _ = _windows(x, _each(size, n), stride, padding, 1, ceil_mode)
 
         def total(x: Array, pads: Any) -> Array:
-            return jax.lax.reduce_window(x, jnp.zeros((), x.dtype), jax.lax.add, window, strides, pads)
+            return jax.lax.reduce_window(x, np.zeros((), x.dtype), jax.lax.add, window, strides, pads)
 
         if divisor_override is not None:
             return total(x, pads) / divisor_override

@@ -1,4 +1,4 @@
-"""Recurrent layers: one scan over time a layer and direction."""
+"""Recurrent layers: one scan over time a layer and direction; and their cells, one step of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lamu.networks.torch.mode import Mode
 from lamu.networks.torch.operators.noise import dropped
 from lamu.typing import Array
 
-__all__ = ["RECURRENT"]
+__all__ = ["CELLS", "RECURRENT"]
 
 Cell = Callable[[tuple[Array, ...], Array, Array, Any], tuple[Array, ...]]
 
@@ -123,6 +123,31 @@ def _recurrent(cell: Cell) -> Callable[..., Any]:
     return layer
 
 
+def _one_step(cell: Cell) -> Callable[..., tuple[Array, ...]]:
+    def step(
+        x: Array,
+        carry: tuple[Array, ...],
+        inputs: Array,
+        recurrent: Array,
+        input_bias: Array | None = None,
+        bias: Array | None = None,
+    ) -> tuple[Array, ...]:
+        drive = x @ inputs.T + (0 if input_bias is None else input_bias)
+        return cell(carry, drive, recurrent, 0 if bias is None else bias)
+
+    return step
+
+
+def _one_step_of_one(cell: Cell) -> Callable[..., Array]:
+    return lambda x, hidden, *weights: _one_step(cell)(x, (hidden,), *weights)[0]
+
+
+CELLS: dict[str, Callable[..., Any]] = {
+    "lstm_cell": lambda x, carry, *weights: _one_step(_lstm_cell)(x, tuple(carry), *weights),
+    "gru_cell": _one_step_of_one(_gru_cell),
+    "rnn_tanh_cell": _one_step_of_one(_elman_cell(jnp.tanh)),
+    "rnn_relu_cell": _one_step_of_one(_elman_cell(jax.nn.relu)),
+}
 RECURRENT: dict[str, Callable[..., Any]] = {
     "lstm": _lstm,
     "gru": _recurrent(_gru_cell),

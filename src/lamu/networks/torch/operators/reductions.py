@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,55 @@ def _variance(
     return jnp.var(x, axis=_axes(dim), ddof=lost, keepdims=keepdim)
 
 
+def _spread_mean(spread: Callable[..., Array]) -> dict[str, Callable[..., tuple[Array, Array]]]:
+    """Returns the overloads of `var_mean` or `std_mean`, by the ends of their names."""
+
+    def both(
+        x: Array, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+    ) -> tuple[Array, Array]:
+        return spread(x, dim, unbiased, keepdim, correction=correction), jnp.mean(x, axis=_axes(dim), keepdims=keepdim)
+
+    return {"": both, ".default": lambda x, unbiased=True: both(x, None, unbiased)}
+
+
+def _std(*args: Any, **options: Any) -> Array:
+    return jnp.sqrt(_variance(*args, **options))
+
+
+def _at(x: Array, index: Array, dim: int, keepdim: bool) -> tuple[Array, Array]:
+    """Returns the values at one place along an axis, and the places."""
+    places = jnp.expand_dims(index, dim)
+    values = jnp.take_along_axis(x, places, axis=dim)
+    return (values, places) if keepdim else (jnp.squeeze(values, dim), index)
+
+
+def _order_statistic(x: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    return _at(x, jnp.take(jnp.argsort(x, axis=dim), k - 1, axis=dim), dim, keepdim)
+
+
+def _median(x: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    """The lower of the two middle values, as PyTorch's; NaN where there is one, which sorts last."""
+    size = x.shape[dim]
+    rank = jnp.where(jnp.isnan(x).any(axis=dim, keepdims=True), size - 1, (size - 1) // 2)
+    index = jnp.take_along_axis(jnp.argsort(x, axis=dim), rank, axis=dim)
+    return _at(x, jnp.squeeze(index, dim), dim, keepdim)
+
+
+def _cosine_similarity(a: Array, b: Array, dim: int = 1, eps: float = 1e-8) -> Array:
+    a, b = jnp.broadcast_arrays(a, b)
+    lengths = (jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(each), axis=dim), eps**2)) for each in (a, b))
+    return jnp.sum(a * b, axis=dim) / math.prod(lengths)
+
+
+def _pairwise_distance(a: Array, b: Array, p: float = 2, eps: float = 1e-6, keepdim: bool = False) -> Array:
+    return _norm(a - b + eps, p, -1, keepdim)
+
+
+def _weight_norm(direction: Array, length: Array, dim: int = 0) -> Array:
+    axes = tuple(axis for axis in range(direction.ndim) if dim == -1 or axis != dim % direction.ndim)
+    return direction * (length / jnp.sqrt(jnp.sum(jnp.square(direction), axis=axes, keepdims=dim != -1)))
+
+
 def _norm(x: Array, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
     axes, ord = _axes(dim), 2 if ord is None else ord
     if ord == 2:
@@ -78,7 +128,15 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "var": _variance,
     "var.default": lambda x, unbiased=True: _variance(x, None, unbiased),
     "std.default": lambda x, unbiased=True: jnp.sqrt(_variance(x, None, unbiased)),
-    "std": lambda *args, **options: jnp.sqrt(_variance(*args, **options)),
+    "std": _std,
+    **{f"var_mean{overload}": each for overload, each in _spread_mean(_variance).items()},
+    **{f"std_mean{overload}": each for overload, each in _spread_mean(_std).items()},
+    "median": _median,
+    "median.default": lambda x: _median(x.reshape(-1))[0],
+    "kthvalue": _order_statistic,
+    "cosine_similarity": _cosine_similarity,
+    "pairwise_distance": _pairwise_distance,
+    "_weight_norm": _weight_norm,
     "linalg_vector_norm": _norm,
     "norm": _norm,
     "cumsum": lambda x, dim, *, dtype=None: jnp.cumsum(x, axis=dim, dtype=dtype),

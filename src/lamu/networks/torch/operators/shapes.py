@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamu.typing import Array
@@ -86,6 +87,21 @@ def _pixel_shuffle(x: Array, factor: int) -> Array:
     return x.reshape(*rows, channels // factor**2, height * factor, width * factor)
 
 
+def _topk(x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
+    last = jnp.moveaxis(x, dim, -1)
+    values, places = jax.lax.top_k(last if largest else -last, k)
+    return tuple(jnp.moveaxis(each, -1, dim) for each in (values if largest else -values, places))  # type: ignore[return-value]
+
+
+def _sort(x: Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[Array, Array]:
+    places = jnp.argsort(x, axis=dim, descending=descending)
+    return jnp.take_along_axis(x, places, axis=dim), places
+
+
+def _sort_stable(x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return _sort(x, dim, descending)
+
+
 def _gather(x: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> Array:
     cut = tuple(slice(None) if axis == dim % x.ndim else slice(size) for axis, size in enumerate(index.shape))
     return jnp.take_along_axis(x[cut], index, axis=dim)
@@ -134,6 +150,10 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "index": _index,
     "index_select": _along,
     "gather": _gather,
+    "topk": _topk,
+    "sort": _sort,
+    "sort.stable": _sort_stable,
+    "argsort": lambda x, dim=-1, descending=False: _sort(x, dim, descending)[1],
     "flip": lambda x, dims: jnp.flip(x, dims),
     "roll": lambda x, shifts, dims: jnp.roll(x, shifts, dims or None),
     "pad": _pad,
@@ -142,6 +162,7 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "tril": lambda x, diagonal=0: jnp.tril(x, diagonal),
     "triu": lambda x, diagonal=0: jnp.triu(x, diagonal),
     "diagonal": lambda x, offset=0, dim1=0, dim2=1: jnp.diagonal(x, offset, dim1, dim2),
+    "sym_numel": lambda x: x.size,
     "sym_size": lambda x, dim: x.shape[dim],
     "to": _to,
     "_to_copy": _to,

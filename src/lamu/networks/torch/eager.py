@@ -1,0 +1,153 @@
+"""Passes by PyTorch itself, before a module is exported: rows that it cannot compute and hidden state are named.
+
+`torch.export` reads one pass from the beginning. An attribute that `forward` writes for the next pass
+(`self.h = ...`) would be exported as it is at the beginning for ever, without an error.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["copied", "require_pure"]
+
+_PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set")
+
+
+def copied(module: Any) -> Any:
+    """Returns a copy of a module, also where it holds results of an earlier pass, which PyTorch does not copy.
+
+    Args:
+        module: a `torch.nn.Module`.
+
+    Examples:
+        >>> import torch
+        >>> from lamu.networks.torch.eager import copied
+        >>> layer = torch.nn.Linear(2, 1)
+        >>> layer.last = layer(torch.zeros(3, 2))
+        >>> copied(layer).last.requires_grad
+        False
+    """
+    import torch
+
+    held = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
+    return copy.deepcopy(module, {id(value): value.detach().clone() for value in held if not value.is_leaf})
+
+
+def require_pure(module: Any, example: Any) -> None:
+    """Raises for a module that cannot compute the rows of an example, or whose outputs depend on earlier passes.
+
+    Registered buffers are the network's state and may change. So may attributes that leave the outputs alone:
+    attention weights to look at, a table that is computed once.
+
+    Args:
+        module: a `torch.nn.Module`, which is not changed.
+        example: inputs `[rows, ...]`, a tensor.
+
+    Raises:
+        ValueError: for rows that the module cannot compute; the message has their shape and the submodule.
+        TypeError: for outputs that depend on earlier passes; the message has the paths of what `forward` writes.
+
+    Examples:
+        >>> import torch
+        >>> from lamu.networks.torch.eager import require_pure
+        >>> require_pure(torch.nn.Linear(2, 1), torch.zeros(3, 2))
+    """
+    import torch
+
+    expected = _outputs(copied(module), example)
+    used = copied(module)
+    buffers = {name: each.clone() for name, each in used.named_buffers()}
+    before = _attributes(used)
+    generator = torch.Generator().manual_seed(1)
+    other = example
+    if example.is_floating_point():
+        other = torch.randn(example.shape, generator=generator, dtype=example.dtype)
+    _outputs(used, other)
+    for name, value in buffers.items():
+        with torch.no_grad():
+            used.get_buffer(name).copy_(value)
+    now = _attributes(used)
+    changed = [path for path in {**before, **now} if before.get(path, ()) != now.get(path, ())]
+    unset = before.keys() - now.keys()  # buffers that were registered without a value, and have one now
+    if changed and (unset or not _same(_outputs(used, example), expected)):
+        raise TypeError(
+            f"{type(module).__name__} has hidden state: its forward writes {', '.join(changed)}, and the outputs of a "
+            "row depend on earlier passes; compute it from the inputs in every pass, or register it as a buffer of a "
+            "fixed shape (register_buffer), which is the network's state"
+        )
+
+
+def _outputs(module: Any, example: Any) -> Any:
+    """Returns the outputs of a pass, without a trace in PyTorch's own generator."""
+    import torch
+
+    entered: list[str] = []  # the submodules that are being computed, the innermost last
+    hooks = []
+    for path, each in module.named_modules():
+        hooks += [each.register_forward_pre_hook(_enter(entered, path)), each.register_forward_hook(_leave(entered))]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        try:
+            return module(example)
+        except Exception as error:
+            path = entered[-1] if entered else ""
+            layer = str(module.get_submodule(path))
+            layer = type(module.get_submodule(path)).__name__ if "\n" in layer else layer
+            shape, reason = tuple(example.shape[1:]), (str(error).splitlines() or [""])[0]
+            raise ValueError(
+                f"the module {type(module).__name__} cannot compute rows of the shape {shape}: "
+                f"{f'its submodule {path!r}, {layer},' if path else layer} raised {type(error).__name__}: "
+                f"{reason.rstrip('.')}; give rows of the shape and the dtype that it was written for"
+            ) from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _enter(entered: list[str], path: str) -> Callable[..., None]:
+    return lambda module, args: entered.append(path)
+
+
+def _leave(entered: list[str]) -> Callable[..., None]:
+    def leave(module: Any, args: Any, result: Any) -> None:
+        entered.pop()
+
+    return leave
+
+
+def _attributes(module: Any) -> dict[str, Any]:
+    """Returns what stands for the attributes of a module and its submodules, by path: two are equal where they are.
+
+    A buffer that is registered without a value (None) has no fixed shape, and is one of them.
+    """
+    found = {}
+    for path, each in module.named_modules():
+        own = {name: value for name, value in vars(each).items() if name not in _PYTORCHS and "_hooks" not in name}
+        own |= {name: None for name, value in each._buffers.items() if value is None}
+        found |= {f"{path}.{name}" if path else name: _identity(value) for name, value in own.items()}
+    return found
+
+
+def _identity(value: Any) -> Any:
+    """Returns a value itself where it cannot change, the identities of a container's contents, else an identity."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return value
+    if isinstance(value, dict):
+        return {key: _identity(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_identity(each) for each in value]
+    return (type(value), id(value), getattr(value, "_version", 0))  # PyTorch counts the changes of a tensor in place
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two outputs are equal, as tensors or as containers of tensors."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves, others = (pytree.tree_leaves(each) for each in (one, other))
+    return len(leaves) == len(others) and all(
+        torch.allclose(a, b, equal_nan=True) if isinstance(a, torch.Tensor) else bool(a == b)
+        for a, b in zip(leaves, others, strict=True)
+    )

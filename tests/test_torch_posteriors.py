@@ -1,0 +1,106 @@
+"""Curvature is read from PyTorch's layers as from Flax's, and posteriors are those of the same built-in network."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lamu
+from lamu.algorithms import adam, kfac, last_layer, swag, vogn
+from lamu.networks import MLP, Torch
+from lamu.objective.curvature.reader import squares_with_norms
+from tests.modules_of_torch import MODULES
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(1.0, 2.0, size=(30, 6)).astype(np.float32)
+Y = np.arange(30) % 3
+# Linear layers, attention, convolutions and recurrence; the last ones with the long tests.
+READ = (
+    "Linear",
+    "Transformer",
+    "UNet",
+    *(pytest.param(name, marks=pytest.mark.stress) for name in ("ConvNet", "LSTM", "GRU")),
+)
+
+
+def network_and_rows(name: str) -> tuple[Torch, np.ndarray]:
+    torch.manual_seed(0)
+    if name == "Linear":
+        return Torch(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), head="2/*"), X[:5]
+    make, shape, words = MODULES[name]
+    x = RNG.integers(1, 12, size=(5, *shape)) if words else RNG.normal(size=(5, *shape)).astype(np.float32)
+    return Torch(make()), x
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_leaf_is_read_exactly(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Sums of squared gradients of single rows, and their norms, beside the rows' own; none by its own pass."""
+    network, x = network_and_rows(name)
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 3)
+    y, weights = jnp.arange(5) % 3, jnp.array([1.0, 0.5, 2.0, 0.25, 1.0])
+    weights = weights.astype(jax.tree.leaves(params)[0].dtype)
+
+    def loss(params: Any, row: Any) -> Any:
+        f, _ = network.apply(params, state, row[0][None], None, True)
+        return -jax.nn.log_softmax(f[0])[row[1]]
+
+    rows = (jnp.asarray(x), y)
+    with caplog.at_level(logging.INFO, "lamu"):
+        found = jax.jit(squares_with_norms, static_argnums=0)(loss, params, rows, weights)
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("lamu")] == []
+    gradients = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(params, rows)
+    squares = jax.tree.map(lambda leaf: np.tensordot(weights, np.asarray(leaf) ** 2, 1), gradients)
+    norms = sum(np.sum(np.reshape(leaf, (5, -1)) ** 2, 1) for leaf in jax.tree.leaves(gradients))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-5), found.squares, squares)
+    np.testing.assert_allclose(found.norms, norms, rtol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def twins() -> tuple[Any, Any]:
+    """A module of PyTorch's and the built-in network with its weights, as models."""
+    network, _ = network_and_rows("Linear")
+    params, _ = network.init(jax.random.key(0), jnp.asarray(X), 3)
+    layers = {i: {"kernel": params[str(2 * i)]["weight"].T, "bias": params[str(2 * i)]["bias"]} for i in (0, 1)}
+    built_in = lamu.Model(MLP((8,), "tanh"), lamu.likelihoods.Categorical(3))
+    theirs = lamu.Model(network, lamu.likelihoods.Categorical(3))
+    start = {"network": {"layers": layers}, "likelihood": {}}
+    return theirs.standardised(X, Y), built_in.standardised(X, Y).starting_at(start)
+
+
+def test_last_layer_is_that_of_the_built_in_network(twins: tuple[Any, Any]) -> None:
+    """The same function of the same weights: the same predictions, their spread included."""
+    theirs, ours = (lamu.fit(model, (X, Y), last_layer(), epochs=0).posterior.predict(X) for model in twins)
+    np.testing.assert_allclose(theirs.mean, ours.mean, atol=2e-4)
+    np.testing.assert_allclose(theirs.epistemic, ours.epistemic, atol=2e-4)
+    assert float(np.max(ours.epistemic)) > 0.01  # else the two agree about nothing
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("algorithm", [pytest.param(kfac(), id="kfac"), pytest.param(swag(adam(0.01)), id="swag")])
+def test_steps_are_those_of_the_built_in_network(twins: tuple[Any, Any], algorithm: Any) -> None:
+    theirs, ours = (lamu.fit(model, (X, Y), algorithm, epochs=4) for model in twins)
+    np.testing.assert_allclose(theirs.history["loss"], ours.history["loss"], rtol=1e-3)
+
+
+def test_vogn_learns_a_module(twins: tuple[Any, Any]) -> None:
+    """Its noise is drawn by leaf, so that no twin takes the same path."""
+    fit = lamu.fit(twins[0], (X, Y), vogn(), epochs=30)
+    assert fit.history["loss"][-1] < fit.history["loss"][0]
+    assert np.isfinite(np.asarray(fit.posterior.predict(X).mean)).all()
+
+
+def test_predictions_are_tensors_in_one_line(twins: tuple[Any, Any]) -> None:
+    """A copy, since JAX's arrays may not be written to, which PyTorch warns of."""
+    posterior = lamu.fit(twins[0], (X, Y), last_layer(), epochs=0).posterior
+    pred = posterior.predict(torch.as_tensor(X).numpy())
+    tensor = torch.tensor(np.asarray(pred.mean))
+    assert isinstance(tensor, torch.Tensor)
+    assert tensor.shape == (30, 3)
+    np.testing.assert_array_equal(tensor.numpy(), np.asarray(pred.mean))
