@@ -68,5 +68,5 @@ def test_a_million_rows_are_fitted_within_two_and_a_half_gigabytes(tmp_path) -> 
 
 
 def test_rows_beyond_the_allowed_memory_are_refused() -> None:
-    with lamu.memory.within("1MB"), pytest.raises(ValueError, match="the fit of 20,000 rows takes .* take fewer rows"):
+    with lamu.memory.within("1MB"), pytest.raises(ValueError, match=r"the fit of 20,000 rows takes .* take fewer rows"):
         lamu.fit_table(np.zeros((20_000, 10)), np.arange(20_000.0), lamu.likelihoods.Gaussian())
