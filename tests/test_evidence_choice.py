@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 from scipy import special, stats
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 import lamu
-from lamu.likelihoods import Bernoulli, Gaussian, Poisson, links
+from lamu.algorithms.post_hoc.selection import HeadWeights
+from lamu.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Poisson, links
 from lamu.objective.curvature import Hessian
 
 RANDOM = np.random.default_rng(0)
@@ -63,6 +64,55 @@ def test_links_are_compared_by_laplaces_evidence() -> None:
         joint = np.sum(np.where(y == 1, np.log(q), np.log1p(-q)), axis=1) + stats.norm.logpdf(w, 0.0, 3.0)
         assert abs(special.logsumexp(joint) + math.log(w[1] - w[0]) - value.value) < 0.1
     assert found.chosen == {"link": "complementary"}
+
+
+@pytest.mark.stress
+def test_a_bound_chooses_the_prior_scale_that_the_exact_evidence_does() -> None:
+    """The mean field's bound of a linear model lies below the evidence, and is largest at the same scale of three."""
+    scales = [0.03, 1.0, 100.0]
+    build = lambda scale: of_scales(scale, 0.4)
+    found = lamu.fit_evidence(
+        build, (X, Y), lamu.algorithms.ivon(), choices={"scale": scales}, steps=1500, batch_size=40
+    )
+    exact = [
+        float(stats.multivariate_normal(np.zeros(40), scale**2 * X @ X.T + 0.16 * np.eye(40)).logpdf(Y))
+        for scale in scales
+    ]
+    assert found.chosen == {"scale": scales[int(np.argmax(exact))]} == {"scale": 1.0}
+    for (_, bound), evidence in zip(found.tried, exact, strict=True):
+        assert bound.value < evidence + 4 * bound.error
+
+
+@pytest.mark.stress
+def test_a_last_layer_chooses_the_prior_scale() -> None:
+    """Laplace of the last layer alone: the evidence rises and falls, and its greatest is between two extremes."""
+
+    def build(scale: float):
+        return lamu.Model(lamu.networks.MLP((8,), "tanh"), Gaussian(0.4), lamu.priors.Normal(scale))
+
+    algorithm = lamu.algorithms.laplace(weights=HeadWeights())
+    found = lamu.fit_evidence(build, (X, Y), algorithm, choices={"scale": [0.01, 1.0, 100.0]}, epochs=200)
+    assert found.chosen == {"scale": 1.0}
+
+
+@pytest.mark.stress
+def test_a_dispersion_of_counts_is_climbed_to_where_the_evidence_by_quadrature_is_greatest() -> None:
+    """One weight, a negative binomial: the evidence is a sum over a grid of the weight."""
+    x = RANDOM.normal(size=(150, 1))
+    y = RANDOM.negative_binomial(2.0, 2.0 / (2.0 + np.exp(0.8 * x[:, 0] + 0.5)))
+    w = np.linspace(-2.0, 3.0, 801)
+
+    def loss(log_theta: float) -> float:
+        theta = math.exp(log_theta)
+        mass = stats.nbinom.logpmf(y, theta, theta / (theta + np.exp(w[:, None] * x[:, 0])))
+        return -float(special.logsumexp(mass.sum(axis=1) + stats.norm.logpdf(w)) + math.log(w[1] - w[0]))
+
+    best = minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded")
+    build = lambda theta: lamu.Model(lamu.networks.Linear(bias=False), NegativeBinomial(theta), lamu.priors.Normal(1.0))
+    algorithm = lamu.algorithms.laplace(curvature=Hessian())
+    found = lamu.fit_evidence(build, (x, y), algorithm, numbers={"theta": 1.0}, epochs=60)
+    assert abs(math.log(found.chosen["theta"]) - best.x) < 0.1
+    assert abs(found.evidence.value + best.fun) < 0.1
 
 
 def test_a_density_and_a_mass_are_not_compared() -> None:
