@@ -112,8 +112,10 @@ def test_a_denoising_autoencoder_trains_and_has_no_density() -> None:
 
 @pytest.mark.parametrize(
     "graph",
-    [models.SemiSupervised(2, 3, 64, (8,)), models.StackedSemiSupervised(2, 3, 4, 64, (8,))],
-    ids=["M2", "M1+M2"],
+    [
+        pytest.param(models.SemiSupervised(2, 3, 64, (8,)), id="M2"),
+        pytest.param(models.StackedSemiSupervised(2, 3, 4, 64, (8,)), id="M1+M2", marks=pytest.mark.stress),
+    ],
 )
 def test_rows_that_all_have_labels_count_as_among_others(graph) -> None:
     """A labelled row has one value, whether the rows beside it have labels or not, and teaches the classifier."""
@@ -171,7 +173,7 @@ def test_a_stack_is_the_paper() -> None:
 # Linear decoders.
 
 
-@pytest.mark.parametrize("isotropic", [True, False])
+@pytest.mark.parametrize("isotropic", [pytest.param(True, marks=pytest.mark.stress), False])
 def test_the_bound_of_a_linear_encoder_is_the_log_density_at_the_optimum(isotropic) -> None:
     """At principal axes, where the posterior is independent by coordinates, in every row; off them it is below."""
     D, K = 5, 2
