@@ -112,8 +112,10 @@ def test_a_denoising_autoencoder_trains_and_has_no_density() -> None:
 
 @pytest.mark.parametrize(
     "graph",
-    [models.SemiSupervised(2, 3, 64, (8,)), models.StackedSemiSupervised(2, 3, 4, 64, (8,))],
-    ids=["M2", "M1+M2"],
+    [
+        pytest.param(models.SemiSupervised(2, 3, 64, (8,)), id="M2"),
+        pytest.param(models.StackedSemiSupervised(2, 3, 4, 64, (8,)), id="M1+M2", marks=pytest.mark.stress),
+    ],
 )
 def test_rows_that_all_have_labels_count_as_among_others(graph) -> None:
     """A labelled row has one value, whether the rows beside it have labels or not, and teaches the classifier."""
@@ -171,7 +173,7 @@ def test_a_stack_is_the_paper() -> None:
 # Linear decoders.
 
 
-@pytest.mark.parametrize("isotropic", [True, False])
+@pytest.mark.parametrize("isotropic", [pytest.param(True, marks=pytest.mark.stress), False])
 def test_the_bound_of_a_linear_encoder_is_the_log_density_at_the_optimum(isotropic) -> None:
     """At principal axes, where the posterior is independent by coordinates, in every row; off them it is below."""
     D, K = 5, 2
@@ -209,7 +211,8 @@ def test_the_bound_of_a_linear_encoder_is_the_log_density_at_the_optimum(isotrop
 
 
 @pytest.mark.stress
-def test_trained_factor_analysis_is_the_exact_one() -> None:
+def test_trained_factor_analysis_has_the_largest_density() -> None:
+    """That of scikit-learn's maximum likelihood, within 0.01 nats a row."""
     W = RANDOM.normal(size=(6, 2))
     y = RANDOM.normal(size=(400, 2)) @ W.T + np.linspace(0.3, 0.9, 6) * RANDOM.normal(size=(400, 6)) + 2.0
     exact = FactorAnalysis(2, tol=1e-6, max_iter=5000).fit(y).score(y)
@@ -220,7 +223,6 @@ def test_trained_factor_analysis_is_the_exact_one() -> None:
     covariance = np.asarray(layer["kernel"]).T @ np.asarray(layer["kernel"]) + np.diag(1 / np.asarray(network["noise"]))
     density = multivariate_normal(np.asarray(layer["bias"]), covariance).logpdf(y).mean()
     assert abs(density - exact) < 0.01
-    assert density - lamu.scores.mean_log_prob(fit.posterior, {"y": y}, samples=1).value < 0.05
 
 
 def test_exponential_components_are_below_their_integral() -> None:
