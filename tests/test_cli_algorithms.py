@@ -54,6 +54,12 @@ def test_pbp_is_refused_for_classes(lamu):
     assert_refused(ran, "pbp", "the task of 'target' is classes", "--algorithm ivon")
 
 
+def test_families_are_written_in_words():
+    families = {name: recipe.choices.family for name, recipe in recipes().items()}
+    assert families["last_layer"] == "Gaussian, dense or per-output precision, last layer"
+    assert families["kfac"] == families["noisy_kfac"] == "Gaussian, Kronecker precision"
+
+
 @pytest.mark.stress
 def test_conjugate_is_bayesian_linear_regression(lamu, tmp_path):
     data = csv_of("diabetes")

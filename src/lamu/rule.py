@@ -440,4 +440,4 @@ def _plus(curvature: Any, prior: Any, like: Params) -> Any:
 
 
 def _name_of(structure: Any) -> str:
-    return (structure.__name__ if isinstance(structure, type) else str(structure)).lower()
+    return structure.__name__.lower() if isinstance(structure, type) else str(structure)
