@@ -25,7 +25,8 @@ TESTED_ELSEWHERE = {
     "lamu.families": "laws/families, laws/exponential, test_families, test_mixtures",
     "lamu.graphs": "test_graphs, test_graph_programs, test_latent_priors",
     "lamu.latent": "laws/bounds, laws/flows, laws/discrete, test_autoregressive, test_latent, test_coding, "
-    "test_deep_latent, test_locals, test_latent_priors, test_drawing, test_binary_latents, test_latent_models, test_latent_networks",
+    "test_deep_latent, test_locals, test_latent_priors, test_drawing, test_binary_latents, "
+    "test_latent_models, test_latent_networks",
     "lamu.data": "test_data, test_data_extras, test_batches_of_others, test_table, test_table_match, test_table_kinds",
     "lamu.scores": "test_scores, test_closeness_and_doubt, test_decisions_and_novelty, test_fidelity, test_bounds, "
     "test_latent",
