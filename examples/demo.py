@@ -1,4 +1,6 @@
-"""The main job, on real data: six algorithms on a classification and a regression, a posterior saved and loaded.
+"""The main job, on real data: a table beside scikit-learn's models, six algorithms on images, three on the table.
+
+A posterior is saved and loaded at the end.
 
 make demo        or        python examples/demo.py
 """
@@ -13,6 +15,7 @@ import numpy as np
 import lamu
 from lamu import algorithms, scores
 from lamu.rate import Annealed
+from lamu.tabular.peers import peer, quiet
 
 ADAM = algorithms.adam(Annealed(1e-2))  # a point, the measure of the others
 POINTS = ("adam", "deep_ensemble")  # have no temperature
@@ -65,6 +68,33 @@ def learn(name, words, widths, likelihood, measures, chosen, strange=None):
     return posterior, x[test]
 
 
+def main_job(name="diabetes"):
+    """Mixes the candidates of a table, as `lamu fit` does, beside the models of scikit-learn with their defaults."""
+    x, y = lamu.data.load(name)
+    train, test = lamu.data.split(len(y), test_size=0.2, seed=0)
+    levels = (0,) * x.shape[1]  # no column is of words
+    print(f"\n{name}: what `lamu fit {name}` does, beside scikit-learn's models; {len(test)} rows to test\n")
+    print(f"{'':14}{'RMSE':>10}{'in 90 %':>10}{'NLL':>16}{'NLL less ours':>18}{'seconds':>9}")
+    ours = None
+    for title in ("fit_table", "linear", "boosting", "forest"):
+        start = time.perf_counter()
+        if title == "fit_table":
+            found = lamu.fit_table(x[train], y[train], lamu.likelihoods.Gaussian())
+            ours = pred = found.posterior.predict(x[test])
+        else:
+            with quiet():
+                pred = peer(title, "regression", x[train], y[train], x[test], levels)
+        nll = scores.with_error(scores.nll, pred, y[test])
+        less = scores.difference(scores.nll, pred, ours, y[test])
+        apart = "-" if pred is ours else f"{less.value:+.3f} ± {less.error:.3f}"
+        print(
+            f"{title:14}{scores.rmse(pred, y[test]):10.3f}{scores.coverage(pred, y[test]):10.3f}"
+            f"{f'{nll.value:.3f} ± {nll.error:.3f}':>16}{apart:>18}{time.perf_counter() - start:9.1f}"
+        )
+    kept = ", ".join(f"{weight:.2f} {name}" for name, weight in found.weights.items() if weight > 0)
+    print(f"\nfit_table mixes {kept}")
+
+
 def scrambled(images):
     """Returns the images with their pixels in another order, the same for all: as bright, and no digits."""
     return images[:, np.random.default_rng(0).permutation(images.shape[1])]
@@ -86,6 +116,7 @@ if __name__ == "__main__":
     print("NLL: negative log predictive density of test rows, nats a row, ± its standard error; lower is better.")
     print("T: the temperature; where it is not 1, training rows chose it. Seconds are mostly those of compilation.")
     print("strange: how often the entropy of a scrambled image is above that of a real one; 1 is always.")
+    main_job()
     learn(
         "digits",
         "images of 8 by 8 pixels, ten classes",

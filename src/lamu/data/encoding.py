@@ -112,7 +112,7 @@ class Encoding:
             units=units,
             beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
             joint=None if described.get("joint") is None else Joint.of(described["joint"]),
-            dates=tuple(_date(*each) for each in described.get("dates", ())),
+            dates=tuple(_date(*each) for each in described.get("date_columns", ())),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Encoding:
             "units": [list(each) for each in self.units],
             "beside": [list(each) for each in self.beside],
             "joint": None if self.joint is None else self.joint.describe(),
-            "dates": [[each.name, each.origin, each.times, each.day_first] for each in self.dates],
+            "date_columns": [[each.name, each.origin, each.times, each.day_first] for each in self.dates],
         }
 
     @property
