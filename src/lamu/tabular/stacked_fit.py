@@ -25,7 +25,7 @@ from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
 from lamu.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.model import Model
-from lamu.networks import Columns, TableNetwork
+from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.supports import value_of
@@ -40,6 +40,7 @@ __all__ = ["StackedFit", "fit_table"]
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STRETCHES, _BATCH, _RATE = 15, 128, 0.01
 _FEWEST_STEPS, _MOST_STEPS, _ROWS_A_STEP = 990, 3000, 1.5
+_KERNEL_ROWS = 20_000  # beyond them networks learn what a kernel on few landmarks does not
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
 _JUDGES = 20_000  # rows whose held-out predictions say how wide the noise is
@@ -131,27 +132,35 @@ def fit_table(
     likelihood, means = _scaled(likelihood, np.asarray(rows.y))
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
-    small, large = candidates_for(varying=means is not None)
     full = rows.full().padded(rows_padded(count))
+    kernel = _kernel(columns, rows, likelihood) if count <= _KERNEL_ROWS else None
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
+    small, large = candidates_for(varying=means is not None, kernels=kernel is not None)
     constant = constant_of(likelihood, full)
-    read, training = network, full
+    flat, training = replace(network, widths=(), kernel=kernel), full
+    hidden, hidden_training = network, full
     if count * (columns.smooth_width + columns.piece_count) <= _ENCODED:
-        encoded, readings = columns.encode(full.x)
-        read, training = replace(network, columns=encoded), replace(full, x=readings)
+        flat, readings = flat.encode(full.x)
+        training = replace(full, x=readings)
+        hidden, readings = network.encode(full.x)
+        hidden_training = replace(full, x=readings)
     found: list[_Found] = []
-    for own, candidates in ((replace(read, widths=()), small), (read, large)):
-        found += _fitted(own, likelihood, candidates, training, parts, steps, seed, means, constant)
+    for own, batch, candidates in ((flat, training, small), (hidden, hidden_training, large)):
+        found += _fitted(own, likelihood, candidates, batch, parts, steps, seed, means, constant)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
     weights = np.where(kept, weights, 0.0) / weights[kept].sum()
     nll = -np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1).mean()
     best = found[int(np.argmax(weights))]
+    if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
+        network = replace(network, kernel=kernel)
     posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
     if means is not None and isinstance(likelihood, Scaled):
         members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
-        factor = _noise_factor(Model(read, likelihood), members, training, parts, weights[weights > 0])
+        read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
+        batch = training if network.kernel is not None else hidden_training
+        factor = _noise_factor(Model(read, likelihood), members, batch, parts, weights[weights > 0])
         wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
         posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
     return StackedFit(
@@ -162,6 +171,14 @@ def fit_table(
         folds,
         steps,
     )
+
+
+def _kernel(columns: Columns, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
+    """Returns the features of a kernel, with the length-scale that suits the targets."""
+    smooth = np.asarray(columns.read(jnp.asarray(rows.x, jnp.result_type(float)))[0])
+    y = np.asarray(value_of(rows.y), float).reshape(rows.count, -1)
+    targets = (y == np.unique(y)[None]).astype(float) if likelihood.support.has_classes else y
+    return KernelFeatures.of(smooth, targets)
 
 
 @dataclass(frozen=True)
