@@ -11,9 +11,10 @@ import lamu
 from lamu.families import Ensemble, Point
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork
 from lamu.predictives import Sampled
-from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for
+from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
+from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import order_of, rows_padded
 
 RANDOM = np.random.default_rng(0)
@@ -196,6 +197,35 @@ def test_noise_narrows_by_what_averaging_over_folds_gains():
     wild = noise_factor(10 * own, deviations, y, fold, np.ones(1))
     held = np.sqrt(np.mean((y - 10 * own[0, fold, np.arange(rows)]) ** 2) / 1.25)
     assert wild == pytest.approx(np.sqrt(0.8) * min(held, 4.0), abs=0.15)
+
+
+def test_logits_are_as_large_as_held_out_rows_say():
+    random = np.random.default_rng(2)
+    rows, folds = 4000, 5
+    f = 2.0 * random.normal(size=(1, 1, rows, 3))
+    y = (f[0, 0] + random.gumbel(size=(rows, 3))).argmax(axis=1)
+    fold, agreed = np.arange(rows) % folds, np.repeat(f, folds, axis=1)
+    # Members that agree, and are right: the factor is one, and the inverse of whatever they are multiplied by.
+    assert logit_factor(agreed, y, fold, np.ones(1)) == pytest.approx(1.0, abs=0.06)
+    assert logit_factor(agreed / 2, y, fold, np.ones(1)) == pytest.approx(2.0, abs=0.15)
+    assert logit_factor(np.concatenate([agreed, agreed]) * 2, y, fold, np.full(2, 0.5)) == pytest.approx(0.5, abs=0.03)
+    # Held-out rows judge their own member alone: the others know the answer here.
+    told = np.full((1, folds, rows, 3), -20.0)
+    told[:, :, np.arange(rows), y] = 20.0
+    told[:, fold, np.arange(rows)] = f[0]
+    assert logit_factor(told, y, fold, np.ones(1)) < 2.0
+    # Members that differ: averaging adds doubt, which goes again.
+    apart = agreed + random.normal(size=agreed.shape)
+    single, every = logit_factor(apart[:, :1], y, 0 * fold, np.ones(1)), logit_factor(apart, y, fold, np.ones(1))
+    assert single + 0.05 < every < 1.5 * single
+
+
+def test_sharpened_members_have_sharper_outputs():
+    network, x = TableNetwork(COLUMNS, (5,)), jnp.asarray(X, jnp.float32)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(jax.random.key(0), x, 2)[0])
+    sharper = sharpened({"network": params}, 1.5)["network"]
+    f = network.apply(params, {}, x, None, False)[0]
+    np.testing.assert_allclose(network.apply(sharper, {}, x, None, False)[0], 1.5 * f, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.stress

@@ -17,7 +17,7 @@ from lamu.networks import TableNetwork
 from lamu.priors import Normal
 from lamu.typing import Params
 
-__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for"]
+__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "sharpened"]
 
 _INTERCEPT = 10.0  # a prior that is hardly felt
 _OUTPUTS = ("linear/kernel", "additive/kernel", "features/kernel", "head/kernel")
@@ -125,3 +125,19 @@ def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...],
         return small, NETWORKS
     with_noise = lambda each: replace(each, name=f"{each.name}, varying noise", varying=True)
     return (*small, *map(with_noise, small)), tuple(map(with_noise, NETWORKS))
+
+
+def sharpened(members: Params, factor: float) -> Params:
+    """Returns members whose outputs are multiplied by a factor: their last weights and their intercept are.
+
+    Args:
+        members: parameters of a model of a `TableNetwork`, with any leading axes.
+        factor: of all outputs.
+
+    Examples:
+        >>> from lamu.tabular.candidates import sharpened
+        >>> sharpened({"network": {"linear": {"kernel": 1.0, "bias": 2.0}, "hidden": {"bias": 3.0}}}, 2.0)
+        {'network': {'linear': {'kernel': 2.0, 'bias': 4.0}, 'hidden': {'bias': 3.0}}}
+    """
+    leaf = lambda name, weight: weight * factor if name in (*_OUTPUTS, "linear/bias") else weight
+    return {**members, "network": tree.map_with_path(leaf, members["network"])}

@@ -23,15 +23,16 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
-from lamu.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.model import Model
 from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.supports import value_of
-from lamu.tabular.candidates import Candidate, candidates_for
+from lamu.tabular.candidates import Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
+from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import Members, Path, order_of, rows_padded, train
 from lamu.typing import Params
 
@@ -55,7 +56,8 @@ class StackedFit:
         posterior: the mixture.
         weights: the weight of each candidate by its name; they sum to one.
         nll: each candidate's negative log density of the rows that its members have not seen, in nats a row.
-        stacked_nll: that of the mixture, at weights that were chosen by the same rows.
+        stacked_nll: that of the mixture, at weights that were chosen by the same rows, before the factor of the noise
+            or of the logits.
         folds: how many there were.
         steps: the steps of every member.
 
@@ -87,10 +89,13 @@ def fit_table(
 ) -> StackedFit:
     r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
 
-    The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, and
-    networks of two layers of 64 beside both, under priors of two scales; each with a noise that depends on the row
-    where the likelihood is `Gaussian()` (then `HeteroscedasticGaussian()`, in which a constant noise is a special
-    case). All members of an architecture take `steps` gradients of 128 rows in one compiled program.
+    The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, a
+    Gaussian process on the features of a kernel under priors of two scales (20,000 rows at most), a network of two
+    layers of 64 beside the linear path, and such networks that read the pieces, too, beside the additive path, under
+    priors of two scales. Where the likelihood is `Gaussian()`, it becomes `HeteroscedasticGaussian()`: the candidates
+    without hidden layers come with a constant noise and with one that depends on the row, the networks with the latter.
+    All members of an architecture take `steps` gradients of 128 rows in one compiled program. At last one factor, by
+    held-out rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -108,7 +113,8 @@ def fit_table(
         ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, or data that the likelihood
             refuses.
 
-    Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Gorishniy, Rubachev & Babenko (2022), for the
+    Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Guo, Pleiss, Sun & Weinberger (2017), for one
+    temperature; Williams & Seeger (2001), for the kernel; Gorishniy, Rubachev & Babenko (2022), for the
     encoding; Krogh & Vedelsby (1995), for ensembles over folds.
 
     Examples:
@@ -156,13 +162,18 @@ def fit_table(
     if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
         network = replace(network, kernel=kernel)
     posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
+    read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
+    batch = training if network.kernel is not None else hidden_training
+    members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
     if means is not None and isinstance(likelihood, Scaled):
-        members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
-        read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
-        batch = training if network.kernel is not None else hidden_training
-        factor = _noise_factor(Model(read, likelihood), members, batch, parts, weights[weights > 0])
+        factor = _noise_factor(_Judged.of(Model(read, likelihood), members, batch, parts, weights), likelihood)
         wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
         posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
+    elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
+        judged = _Judged.of(Model(read, likelihood), members, batch, parts, weights)
+        factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights)
+        belief: Any = posterior.belief
+        posterior = replace(posterior, belief=replace(belief, stacked=Point(sharpened(members, factor))))
     return StackedFit(
         posterior,
         {each.candidate.name: float(weight) for each, weight in zip(found, weights, strict=True)},
@@ -262,25 +273,41 @@ def _mixture(
     return Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
 
 
-def _noise_factor(
-    model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
-) -> float:
-    """Returns the factor of the noise of a mixture, by the rows of each fold, 20,000 in all at most."""
-    parts = [part[: _JUDGES // len(parts)] for part in parts]
-    rows = np.concatenate(parts)
-    fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    x, y = batch.x[rows], np.asarray(batch.y, float)[rows]
-    outputs = jax.jit(lambda members: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members))(members)
-    mean = jax.vmap(lambda f: model.likelihood.mean({}, f))(outputs)
-    deviation = jax.vmap(lambda f: model.likelihood.variance({}, f))(outputs) ** 0.5
-    shape = (len(weights), len(parts), len(rows), -1)
-    return noise_factor(
-        np.asarray(mean, float).reshape(shape),
-        np.asarray(deviation, float).reshape(shape),
-        y.reshape(len(rows), -1),
-        fold,
-        weights,
-    )
+@dataclass(frozen=True)
+class _Judged:
+    """The rows of every fold, 20,000 in all at most, as all members see them.
+
+    Attributes:
+        outputs: of every member, `[candidates, folds, rows, outputs]`.
+        y: the targets, `[rows, ...]`.
+        fold: of every row, `[rows]`.
+        weights: of the candidates that have one.
+    """
+
+    outputs: np.ndarray
+    y: np.ndarray
+    fold: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(
+        cls, model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
+    ) -> _Judged:
+        parts = [part[: _JUDGES // len(parts)] for part in parts]
+        rows = np.concatenate(parts)
+        fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        x, weights = batch.x[rows], weights[weights > 0]
+        outputs = jax.jit(lambda members: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members))(members)
+        shape = (len(weights), len(parts), len(rows), -1)
+        return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights)
+
+
+def _noise_factor(judged: _Judged, likelihood: Likelihood) -> float:
+    """Returns the factor of the noise of a mixture."""
+    outputs, y = jnp.asarray(judged.outputs), np.asarray(judged.y, float)
+    each = jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5)))
+    mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
+    return noise_factor(mean, deviation, y.reshape(len(y), -1), judged.fold, judged.weights)
 
 
 def _completed(params: Params, like: Params, folds: int) -> Params:
