@@ -111,8 +111,8 @@ def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...],
     """Returns the candidates without and with hidden layers.
 
     Args:
-        varying: whether the likelihood has a noise that may depend on the row; then the small ones come with and
-            without it, and networks with it.
+        varying: whether the likelihood has a noise that may depend on the row; then linear and additive ones come
+            with and without it, kernels and networks with it.
         kernels: whether there are features of a kernel.
 
     Examples:
@@ -124,7 +124,7 @@ def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...],
     if not varying:
         return small, NETWORKS
     with_noise = lambda each: replace(each, name=f"{each.name}, varying noise", varying=True)
-    return (*small, *map(with_noise, small)), tuple(map(with_noise, NETWORKS))
+    return (*ADDITIVE, *map(with_noise, small)), tuple(map(with_noise, NETWORKS))
 
 
 def sharpened(members: Params, factor: float) -> Params:

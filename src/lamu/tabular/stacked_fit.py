@@ -40,7 +40,7 @@ __all__ = ["StackedFit", "fit_table"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STRETCHES, _BATCH, _RATE = 15, 128, 0.01
-_FEWEST_STEPS, _MOST_STEPS, _ROWS_A_STEP = 990, 3000, 1.5
+_STEPS, _ROWS_A_STEP = (990, 1500, 2250, 3000), 1.5  # few lengths, so that tables share compiled programs
 _KERNEL_ROWS = 20_000  # beyond them networks learn what a kernel on few landmarks does not
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
@@ -92,8 +92,8 @@ def fit_table(
     The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, a
     Gaussian process on the features of a kernel under priors of two scales (20,000 rows at most), a network of two
     layers of 64 beside the linear path, and such networks that read the pieces, too, beside the additive path, under
-    priors of two scales. Where the likelihood is `Gaussian()`, it becomes `HeteroscedasticGaussian()`: the candidates
-    without hidden layers come with a constant noise and with one that depends on the row, the networks with the latter.
+    priors of two scales. Where the likelihood is `Gaussian()`, it becomes `HeteroscedasticGaussian()`: linear and
+    additive candidates come with a constant noise and with one that depends on the row, the others with the latter.
     All members of an architecture take `steps` gradients of 128 rows in one compiled program. At last one factor, by
     held-out rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
 
@@ -103,7 +103,8 @@ def fit_table(
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
-        steps: of every member, a multiple of fifteen; None for two for three rows, 990 at least and 3,000 at most.
+        steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
+            990, 1,500, 2,250 and 3,000.
         seed: of folds, starts and orders.
 
     Returns:
@@ -131,7 +132,7 @@ def fit_table(
     if folds < 2 or folds > count:
         raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")
     if steps is None:
-        steps = int(np.clip(count / _ROWS_A_STEP, _FEWEST_STEPS, _MOST_STEPS))
+        steps = next((steps for steps in _STEPS if steps * _ROWS_A_STEP >= count), _STEPS[-1])
     if steps < _STRETCHES:
         raise ValueError(f"steps={steps!r} are too few to stop at the best of {_STRETCHES} places; give more")
     steps -= steps % _STRETCHES
@@ -139,13 +140,14 @@ def fit_table(
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
     full = rows.full().padded(rows_padded(count))
-    kernel = _kernel(columns, rows, likelihood) if count <= _KERNEL_ROWS else None
+    ahead = count * (columns.smooth_width + columns.piece_count) <= _ENCODED
+    kernel = _kernel(columns, rows, likelihood) if ahead and count <= _KERNEL_ROWS else None
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
     small, large = candidates_for(varying=means is not None, kernels=kernel is not None)
     constant = constant_of(likelihood, full)
     flat, training = replace(network, widths=(), kernel=kernel), full
     hidden, hidden_training = network, full
-    if count * (columns.smooth_width + columns.piece_count) <= _ENCODED:
+    if ahead:
         flat, readings = flat.encode(full.x)
         training = replace(full, x=readings)
         hidden, readings = network.encode(full.x)
