@@ -66,7 +66,8 @@ def logit_factor(outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: 
     excess = lambda second: _entropy(members(first * second).mean(axis=0)) - doubt
     if excess(1.0) <= 0 or excess(_MOST) >= 0:
         return first if excess(1.0) <= 0 else first * _MOST
-    return first * float(brentq(excess, 1.0, _MOST, xtol=1e-3))
+    second: Any = brentq(excess, 1.0, _MOST, xtol=1e-3)
+    return first * float(second)
 
 
 def _log_softmax(f: np.ndarray) -> np.ndarray:
