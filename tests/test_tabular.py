@@ -14,8 +14,9 @@ from lamu.predictives import Sampled
 from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
+from lamu.tabular.stacked_fit import _stopped
 from lamu.tabular.temperature import logit_factor
-from lamu.tabular.training import order_of, rows_padded
+from lamu.tabular.training import Path, order_of, rows_padded
 
 RANDOM = np.random.default_rng(0)
 X = np.column_stack(
@@ -218,6 +219,17 @@ def test_logits_are_as_large_as_held_out_rows_say():
     apart = agreed + random.normal(size=agreed.shape)
     single, every = logit_factor(apart[:, :1], y, 0 * fold, np.ones(1)), logit_factor(apart, y, fold, np.ones(1))
     assert single + 0.05 < every < 1.5 * single
+
+
+def test_a_candidate_stops_where_it_serves_the_mixture():
+    # After the second stretch every row but one is likelier; the linear candidate covers the one that is missed.
+    density = np.array([[[-1.0] * 10, [-0.5] * 9 + [-30.0]], [[-1.0] * 10, [-0.5] * 10]])
+    path = Path({"a": jnp.arange(4.0).reshape(2, 2)}, density)
+    parts, company = [np.arange(0, 20, 2), np.arange(1, 20, 2)], np.full(20, -2.0)
+    alone, beside = (_stopped(ADDITIVE[0], path, 0, parts, each) for each in (None, company))
+    np.testing.assert_array_equal(alone.params["a"], [0.0, 2.0])
+    np.testing.assert_array_equal(beside.params["a"], [1.0, 3.0])
+    assert beside.log_density[18] == -30.0  # what is stacked is the candidate's own density
 
 
 def test_sharpened_members_have_sharper_outputs():

@@ -45,6 +45,7 @@ _KERNEL_ROWS = 20_000  # beyond them networks learn what a kernel on few landmar
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
 _JUDGES = 20_000  # rows whose held-out predictions say how wide the noise is
+_COMPANY = 0.1  # the weight of the linear candidate beside one whose stretch is chosen
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -154,7 +155,8 @@ def fit_table(
         hidden_training = replace(full, x=readings)
     found: list[_Found] = []
     for own, batch, candidates in ((flat, training, small), (hidden, hidden_training, large)):
-        found += _fitted(own, likelihood, candidates, batch, parts, steps, seed, means, constant)
+        company = found[0].log_density if found else None
+        found += _fitted(own, likelihood, candidates, batch, parts, steps, seed, means, constant, company)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
@@ -219,8 +221,12 @@ def _fitted(
     seed: int,
     means: int | None,
     constant: tuple[Any, Params],
+    company: np.ndarray | None,
 ) -> list[_Found]:
-    """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say."""
+    """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say.
+
+    Args are those of `fit_table`, and `company`: the held-out log density of the linear candidate.
+    """
     model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
     starts = [_started(model.init(jax.random.key(seed + k), batch)[0], constant) for k in range(folds)]
     size = min(_BATCH, max(count // 4, 1))
@@ -241,7 +247,7 @@ def _fitted(
         for k in range(folds)
     ]
     path = train(model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), batch, _STRETCHES, _RATE)
-    return [_stopped(candidate, path, c * folds, parts) for c, candidate in enumerate(candidates)]
+    return [_stopped(candidate, path, c * folds, parts, company) for c, candidate in enumerate(candidates)]
 
 
 def _started(params: Params, constant: tuple[Any, Params]) -> Params:
@@ -251,13 +257,22 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     return {"network": {**params["network"], "linear": linear}, "likelihood": dispersions}
 
 
-def _stopped(candidate: Candidate, path: Path, first: int, parts: Sequence[np.ndarray]) -> _Found:
-    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
+def _stopped(
+    candidate: Candidate, path: Path, first: int, parts: Sequence[np.ndarray], company: np.ndarray | None
+) -> _Found:
+    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen.
+
+    It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with a tenth of the
+    weight, it is judged as it is used.
+    """
     folds = len(parts)
     found = np.zeros((path.log_density.shape[1], sum(map(len, parts))))
     for k, part in enumerate(parts):
         found[:, part] = path.log_density[first + k, :, : len(part)]
-    best = int(np.argmax(np.nan_to_num(found.mean(axis=1), nan=-np.inf, neginf=-np.inf)))
+    judged = found
+    if company is not None:
+        judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
+    best = int(np.argmax(np.nan_to_num(judged.mean(axis=1), nan=-np.inf, neginf=-np.inf)))
     params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
     return _Found(candidate, params, found[best])
 
