@@ -45,7 +45,7 @@ _KERNEL_ROWS = 20_000  # beyond them networks learn what a kernel on few landmar
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
 _JUDGES = 20_000  # rows whose held-out predictions say how wide the noise is
-_COMPANY = 0.1  # the weight of the linear candidate beside one whose stretch is chosen
+_COMPANY = 0.3  # the weight of the linear candidate beside one whose stretch is chosen
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -262,7 +262,7 @@ def _stopped(
 ) -> _Found:
     """Returns a candidate at the stretch after which its members predict the rows best that they have not seen.
 
-    It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with a tenth of the
+    It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
     weight, it is judged as it is used.
     """
     folds = len(parts)
