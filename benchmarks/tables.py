@@ -8,7 +8,8 @@ error over splits, the coverage of the 90 % intervals of a number, and the secon
 `python -m benchmarks.tables 3` takes the first three splits, `--quick` two splits of the six smaller tables,
 `--development` the development splits, `--keep FILE` adds each split to a file of JSON lines as it comes and goes on
 from there, and further words are names of tables. Judged split 100 is left out: its test rows were seen while lengths,
-cuts and the width of the noise were chosen.
+cuts and the width of the noise were chosen; split 110 stands in for it. Peers give counts a mass; where `lamu fit`
+chose a continuous likelihood for them, ours is a density, which the block says.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from benchmarks.splits import DEVELOPMENT, JUDGED, paired
 from benchmarks.table_peers import PEERS, TREES, peer_scores
 from benchmarks.table_sets import KINDS, QUICK, table
 
-FRESH = JUDGED[1:]
+FRESH = (*JUDGED[1:], 110)
+CONTINUOUS = ("gaussian", "student_t")
 
 
-def ours(path: Path, seed: int, place: Path) -> tuple[dict[str, float], float, bool]:
-    """Returns the scores and the seconds of the command, and whether its intervals stay where the targets are."""
+def ours(path: Path, seed: int, place: Path) -> tuple[dict[str, float], float, dict[str, Any]]:
+    """Returns the scores and the seconds of the command, its likelihood, and whether intervals stay above zero."""
     import pandas as pd
 
     out, start = place / f"run{seed}", time.perf_counter()
@@ -44,7 +46,9 @@ def ours(path: Path, seed: int, place: Path) -> tuple[dict[str, float], float, b
     seconds = time.perf_counter() - start
     predictions = pd.read_csv(out / "predictions.csv")
     inside = "lower" not in predictions or bool((predictions["lower"] >= 0).all())
-    return json.loads((out / "metrics.json").read_text())["scores"], seconds, inside
+    likelihood = json.loads((out / "config.json").read_text())["likelihood"]
+    told = {"inside": inside, "likelihood": likelihood}
+    return json.loads((out / "metrics.json").read_text())["scores"], seconds, told
 
 
 def scored(name: str, seed: int) -> dict[str, Any]:
@@ -54,8 +58,9 @@ def scored(name: str, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "table.csv"
         frame.to_csv(path, index=False)
-        scores, seconds, inside = ours(path, seed, Path(place))
-    found = {"table": name, "seed": seed, "rows": len(frame), "columns": x.shape[1], "inside": inside}
+        scores, seconds, told = ours(path, seed, Path(place))
+    found = {"table": name, "seed": seed, "rows": len(frame), "columns": x.shape[1], **told}
+    found["positive"] = kind == "counts" or (kind == "regression" and bool((y > 0).all()))
     found |= {"coverage": scores.get("coverage"), "nll": {"lamu fit": scores["nll"]}, "seconds": {"lamu fit": seconds}}
     train, test = (np.asarray(rows) for rows in lamu.data.split(y, 0.2, seed, stratify=kind == "classes"))
     for peer in PEERS:
@@ -71,15 +76,18 @@ def summarise(name: str, runs: list[dict[str, Any]]) -> tuple[bool, bool]:
     print(f"{name} ({about}): lamu fit {mine.mean():.4f}", end="")
     if runs[0]["coverage"] is not None:
         print(f", coverage {np.mean([run['coverage'] for run in runs]):.3f}", end="")
-    if kind == "counts":
-        print(", intervals in the support" if all(run["inside"] for run in runs) else ", intervals leave", end="")
+    if any(run["positive"] for run in runs):
+        below = sum(not run["inside"] for run in runs)
+        print(", intervals in the support" if not below else f", intervals below zero in {below} splits", end="")
+    if kind == "counts" and any(run["likelihood"] in CONTINUOUS for run in runs):
+        print(", a density and not a mass in some splits", end="")
     print(f", {np.mean([run['seconds']['lamu fit'] for run in runs]):.1f} s a split")
     worst, means = -np.inf, {}
     for peer in PEERS:
         theirs = np.array([run["nll"][peer] for run in runs])
         means[peer], difference = theirs.mean(), mine - theirs
         error = difference.std(ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.inf
-        worst = max(worst, difference.mean() / error)
+        worst = max(worst, difference.mean() / error if error > 0 else np.inf * (difference.mean() > 0 or -1))
         cost = np.mean([run["seconds"][peer] for run in runs])
         print(f"    {peer:10} {theirs.mean():8.4f}   ours less theirs {paired(mine, theirs)}, {cost:.1f} s")
     return bool(mine.mean() < min(means[tree] for tree in TREES)), bool(worst > 2.0)
@@ -105,9 +113,11 @@ def main() -> None:
     outcomes = [summarise(name, [runs[name, seed] for seed in seeds]) for name in names]
     print(f"below the better of forest and boosting on {sum(ahead for ahead, _ in outcomes)} of {len(names)} tables")
     print(f"above the best of all by more than two paired errors on {sum(behind for _, behind in outcomes)}")
-    covered = [np.mean([runs[name, seed]["coverage"] for seed in seeds]) for name in names if KINDS[name] != "classes"]
-    if covered:
-        print(f"90 % intervals cover {np.mean(covered):.3f} on average, {min(covered):.3f} to {max(covered):.3f}")
+    for kind in ("regression", "counts"):
+        covered = [np.mean([runs[name, seed]["coverage"] for seed in seeds]) for name in names if KINDS[name] == kind]
+        if covered:
+            print(f"90 % intervals, {kind}: cover {np.mean(covered):.3f} on average,", end=" ")
+            print(f"{min(covered):.3f} to {max(covered):.3f}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ import pytest
 
 import lamu
 from lamu.families import Ensemble, Point
-from lamu.networks import Columns, EncodedColumns, TableNetwork
+from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork
 from lamu.predictives import Sampled
-from lamu.tabular.candidates import ADDITIVE, NETWORKS, Candidate, candidates_for
+from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
-from lamu.tabular.training import order_of, rows_padded
+from lamu.tabular.stacked_fit import _stopped
+from lamu.tabular.temperature import logit_factor
+from lamu.tabular.training import Path, order_of, rows_padded
 
 RANDOM = np.random.default_rng(0)
 X = np.column_stack(
@@ -69,13 +71,54 @@ def test_columns_refuse_what_does_not_fit():
         COLUMNS.read(jnp.ones((2, 3)))
 
 
-@pytest.mark.parametrize("candidate", [*ADDITIVE, *NETWORKS], ids=lambda each: each.name)
+def test_inner_products_of_kernel_features_are_the_kernel():
+    z = RANDOM.normal(size=(40, 3))
+    kernel = KernelFeatures.of(z, np.sin(2 * z[:, :1]))
+    features = np.asarray(kernel.read(jnp.asarray(z, jnp.float32)))
+    np.testing.assert_allclose(features.mean(axis=0), 0.0, atol=1e-4)
+    r = np.sqrt(3) * np.linalg.norm(z[:, None] - z[None], axis=-1) / float(kernel.length)
+    whole = features + np.asarray(kernel.centre)
+    np.testing.assert_allclose(whole @ whole.T, (1 + r) * np.exp(-r), atol=2e-3)
+    # A new row between landmarks has features between theirs, and a far one is like none of them.
+    far = np.asarray(kernel.read(jnp.full((1, 3), 1e3, jnp.float32))) + np.asarray(kernel.centre)
+    np.testing.assert_allclose(far, 0.0, atol=1e-3)
+    slope = jax.grad(lambda row: kernel.read(row[None]).sum())(jnp.asarray(z[0], jnp.float32))
+    assert np.isfinite(slope).all()
+
+
+def test_length_of_a_kernel_follows_the_targets():
+    z = np.random.default_rng(3).uniform(-1, 1, size=(300, 1))
+    fast, slow = KernelFeatures.of(z, np.sin(25 * z)), KernelFeatures.of(z, z**3)
+    assert float(fast.length) <= float(slow.length) / 4
+    with pytest.raises(ValueError, match="one row of targets"):
+        KernelFeatures.of(z, z[:, 0])
+
+
+def test_kernel_features_are_read_ahead_as_they_are_read():
+    x = jnp.asarray(X, jnp.float32)
+    kernel = KernelFeatures.of(np.asarray(COLUMNS.read(x)[0]), X[:, :1], features=7)
+    network = TableNetwork(COLUMNS, (5,), kernel=kernel)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(jax.random.key(0), x, 2)[0])
+    assert params["features"]["kernel"].shape == (7, 2)
+    ahead, readings = network.encode(x)
+    assert jax.tree.map(jnp.shape, ahead.init(jax.random.key(0), readings, 2)[0]) == jax.tree.map(jnp.shape, params)
+    f = network.apply(params, {}, x, None, False)[0]
+    np.testing.assert_allclose(ahead.apply(params, {}, readings, None, False)[0], f, atol=1e-5)
+    without = {**params, "features": {"kernel": jnp.zeros_like(params["features"]["kernel"])}}
+    difference = f - network.apply(without, {}, x, None, False)[0]
+    np.testing.assert_allclose(difference[:, 0], 0.1 * readings[:, -7:].sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("candidate", [*ADDITIVE, *KERNELS, *NETWORKS], ids=lambda each: each.name)
 def test_parts_that_a_candidate_lacks_stay_at_zero(candidate):
-    network = TableNetwork(COLUMNS, (5, 4))
+    kernel = KernelFeatures.of(np.asarray(COLUMNS.read(jnp.asarray(X, jnp.float32))[0]), X[:, :1], features=7)
+    network = TableNetwork(COLUMNS, (5, 4), kernel=kernel)
     params = network.init(jax.random.key(0), jnp.asarray(X, jnp.float32), 2)[0]
     gates = candidate.gates(network, params, means=1)
     candidate.prior(network).check(params)
     assert bool(gates["additive"]["kernel"].any()) == (candidate.additive > 0)
+    assert bool(gates["features"]["kernel"][:, 0].all()) == (candidate.kernel > 0)
+    assert not np.any(gates["features"]["kernel"][:, 1])
     assert bool(gates["head"]["kernel"][:, 0].all()) == (candidate.hidden > 0)
     assert bool(gates["hidden"]["pieces"].all()) == candidate.pieces
     # The noise is its own intercept unless it may vary, and that is free.
@@ -157,6 +200,46 @@ def test_noise_narrows_by_what_averaging_over_folds_gains():
     assert wild == pytest.approx(np.sqrt(0.8) * min(held, 4.0), abs=0.15)
 
 
+def test_logits_are_as_large_as_held_out_rows_say():
+    random = np.random.default_rng(2)
+    rows, folds = 4000, 5
+    f = 2.0 * random.normal(size=(1, 1, rows, 3))
+    y = (f[0, 0] + random.gumbel(size=(rows, 3))).argmax(axis=1)
+    fold, agreed = np.arange(rows) % folds, np.repeat(f, folds, axis=1)
+    # Members that agree, and are right: the factor is one, and the inverse of whatever they are multiplied by.
+    assert logit_factor(agreed, y, fold, np.ones(1)) == pytest.approx(1.0, abs=0.06)
+    assert logit_factor(agreed / 2, y, fold, np.ones(1)) == pytest.approx(2.0, abs=0.15)
+    assert logit_factor(np.concatenate([agreed, agreed]) * 2, y, fold, np.full(2, 0.5)) == pytest.approx(0.5, abs=0.03)
+    # Held-out rows judge their own member alone: the others know the answer here.
+    told = np.full((1, folds, rows, 3), -20.0)
+    told[:, :, np.arange(rows), y] = 20.0
+    told[:, fold, np.arange(rows)] = f[0]
+    assert logit_factor(told, y, fold, np.ones(1)) < 2.0
+    # Members that differ: averaging adds doubt, which goes again.
+    apart = agreed + random.normal(size=agreed.shape)
+    single, every = logit_factor(apart[:, :1], y, 0 * fold, np.ones(1)), logit_factor(apart, y, fold, np.ones(1))
+    assert single + 0.05 < every < 1.5 * single
+
+
+def test_a_candidate_stops_where_it_serves_the_mixture():
+    # After the second stretch every row but one is likelier; the linear candidate covers the one that is missed.
+    density = np.array([[[-1.0] * 10, [-0.5] * 9 + [-30.0]], [[-1.0] * 10, [-0.5] * 10]])
+    path = Path({"a": jnp.arange(4.0).reshape(2, 2)}, density)
+    parts, company = [np.arange(0, 20, 2), np.arange(1, 20, 2)], np.full(20, -2.0)
+    alone, beside = (_stopped(ADDITIVE[0], path, 0, parts, each) for each in (None, company))
+    np.testing.assert_array_equal(alone.params["a"], [0.0, 2.0])
+    np.testing.assert_array_equal(beside.params["a"], [1.0, 3.0])
+    assert beside.log_density[18] == -30.0  # what is stacked is the candidate's own density
+
+
+def test_sharpened_members_have_sharper_outputs():
+    network, x = TableNetwork(COLUMNS, (5,)), jnp.asarray(X, jnp.float32)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(jax.random.key(0), x, 2)[0])
+    sharper = sharpened({"network": params}, 1.5)["network"]
+    f = network.apply(params, {}, x, None, False)[0]
+    np.testing.assert_allclose(network.apply(sharper, {}, x, None, False)[0], 1.5 * f, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.stress
 def test_intervals_of_a_stack_cover_new_rows_as_often_as_they_say():
     x = RANDOM.normal(size=(1200, 2))
@@ -169,8 +252,9 @@ def test_intervals_of_a_stack_cover_new_rows_as_often_as_they_say():
 
 
 def test_noise_may_vary_only_where_there_is_one():
-    assert all(not each.varying for group in candidates_for(False) for each in group)
-    assert [each.varying for each in candidates_for(True)[0]] == [False, False, True, True]
+    assert all(not each.varying for group in candidates_for(False, kernels=True) for each in group)
+    assert [each.varying for each in candidates_for(True, kernels=False)[0]] == [False, False, True, True]
+    assert [each.kernel > 0 for each in candidates_for(True, kernels=True)[0]] == [False] * 4 + [True] * 2
     assert Candidate("linear").scales(TableNetwork(COLUMNS, ()))["additive/kernel"] == 0.0
 
 

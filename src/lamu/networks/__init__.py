@@ -14,6 +14,7 @@ from lamu.networks.filter_response import FilterResponse
 from lamu.networks.group_norm import GroupNorm
 from lamu.networks.gru import GRU
 from lamu.networks.interface import Network, Normaliser
+from lamu.networks.kernel_features import KernelFeatures
 from lamu.networks.linen import Linen
 from lamu.networks.low_rank_adapter import LowRankAdapter
 from lamu.networks.lstm import LSTM
@@ -53,6 +54,7 @@ __all__ = [
     "GaussianDropout",
     "GroupNorm",
     "InputNoise",
+    "KernelFeatures",
     "LastStep",
     "Linear",
     "Linen",

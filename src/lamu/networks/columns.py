@@ -175,6 +175,7 @@ class EncodedColumns:
         smooth_width: how many smooth readings there are.
         piece_count: how many pieces there are.
         numbers_with_pieces: how many columns are cut.
+        feature_count: how many features of a kernel stand behind them.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -187,14 +188,16 @@ class EncodedColumns:
     smooth_width: int = static()
     piece_count: int = static()
     numbers_with_pieces: int = static()
+    feature_count: int = static(default=0)
 
     def read(self, x: Array) -> tuple[Array, Array]:
         """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
 
         Args:
-            x: both side by side.
+            x: both side by side, and the features of a kernel behind them.
         """
-        return x[:, : self.smooth_width], x[:, self.smooth_width :]
+        behind = self.smooth_width + self.piece_count
+        return x[:, : self.smooth_width], x[:, self.smooth_width : behind]
 
 
 def _scaling(values: np.ndarray) -> tuple[float, float, float]:

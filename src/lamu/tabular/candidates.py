@@ -7,7 +7,7 @@ A candidate is the network with some of its parts at zero. The scale of a hidden
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,10 +17,10 @@ from lamu.networks import TableNetwork
 from lamu.priors import Normal
 from lamu.typing import Params
 
-__all__ = ["ADDITIVE", "NETWORKS", "Candidate", "candidates_for"]
+__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "sharpened"]
 
 _INTERCEPT = 10.0  # a prior that is hardly felt
-_OUTPUTS = ("linear/kernel", "additive/kernel", "head/kernel")
+_OUTPUTS = ("linear/kernel", "additive/kernel", "features/kernel", "head/kernel")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Candidate:
         pieces: whether the perceptron reads the piecewise-linear encoding beside the smooth one.
         varying: whether the noise of a regression depends on the row.
         linear: the scale of the linear path.
+        kernel: the scale of the features of a kernel, a Gaussian process's deviation; zero leaves them out.
 
     Examples:
         >>> from lamu.tabular.candidates import Candidate
@@ -47,6 +48,7 @@ class Candidate:
     pieces: bool = False
     varying: bool = False
     linear: float = 1.0
+    kernel: float = 0.0
 
     def scales(self, network: TableNetwork) -> dict[str, float]:
         """Returns the scale of the prior of each part of a network, by path pattern; zero for a part left out.
@@ -55,6 +57,8 @@ class Candidate:
             network: the network.
         """
         scales = {"linear/kernel": self.linear, "linear/bias": _INTERCEPT, "additive/kernel": self.additive}
+        if network.feature_count:
+            scales["features/kernel"] = self.kernel
         if not network.widths:
             return scales
         g, count = self.hidden, max(network.columns.smooth_width, 1)
@@ -95,6 +99,7 @@ class Candidate:
 
 
 ADDITIVE = (Candidate("linear"), Candidate("additive", additive=0.3))
+KERNELS = (Candidate("kernel", kernel=2.0), Candidate("wide-prior kernel", kernel=8.0))
 NETWORKS = (
     Candidate("network", hidden=3.0),
     Candidate("additive network", additive=1.0, hidden=1.4, pieces=True),
@@ -102,21 +107,37 @@ NETWORKS = (
 )
 
 
-def candidates_for(varying: bool) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     """Returns the candidates without and with hidden layers.
 
     Args:
-        varying: whether the likelihood has a noise that may depend on the row; then the small ones come with and
-            without it, and networks with it.
+        varying: whether the likelihood has a noise that may depend on the row; then linear and additive ones come
+            with and without it, kernels and networks with it.
+        kernels: whether there are features of a kernel.
 
     Examples:
         >>> from lamu.tabular.candidates import candidates_for
-        >>> [len(group) for group in candidates_for(varying=False)]
-        [2, 3]
+        >>> [len(group) for group in candidates_for(varying=False, kernels=True)]
+        [4, 3]
     """
+    small = ADDITIVE + KERNELS * kernels
     if not varying:
-        return ADDITIVE, NETWORKS
-    with_noise = lambda each: Candidate(
-        f"{each.name}, varying noise", each.additive, each.hidden, each.pieces, True, each.linear
-    )
-    return (*ADDITIVE, *map(with_noise, ADDITIVE)), tuple(map(with_noise, NETWORKS))
+        return small, NETWORKS
+    with_noise = lambda each: replace(each, name=f"{each.name}, varying noise", varying=True)
+    return (*ADDITIVE, *map(with_noise, small)), tuple(map(with_noise, NETWORKS))
+
+
+def sharpened(members: Params, factor: float) -> Params:
+    """Returns members whose outputs are multiplied by a factor: their last weights and their intercept are.
+
+    Args:
+        members: parameters of a model of a `TableNetwork`, with any leading axes.
+        factor: of all outputs.
+
+    Examples:
+        >>> from lamu.tabular.candidates import sharpened
+        >>> sharpened({"network": {"linear": {"kernel": 1.0, "bias": 2.0}, "hidden": {"bias": 3.0}}}, 2.0)
+        {'network': {'linear': {'kernel': 2.0, 'bias': 4.0}, 'hidden': {'bias': 3.0}}}
+    """
+    leaf = lambda name, weight: weight * factor if name in (*_OUTPUTS, "linear/bias") else weight
+    return {**members, "network": tree.map_with_path(leaf, members["network"])}

@@ -51,7 +51,7 @@ def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int]
 
     Args:
         name: one of `PEERS`: a linear model (logistic, or Poisson's), histogram gradient boosting, a random forest, or
-            the mean or the frequencies.
+            the mean or the frequencies; or "mlp", its multilayer perceptron.
         kind: "regression", "counts", "binary" or "classes".
         x: the training inputs, numbers and codes of categories, `[N, D]`.
         y: the training targets, `[N]`.
@@ -120,7 +120,7 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.
 
 def _pipeline(name: str, kind: str, levels: Sequence[int]) -> Any:
     """Numbers standardised, codes of categories as columns of zeros and ones, and a model with its defaults."""
-    from sklearn import dummy, ensemble, linear_model
+    from sklearn import dummy, ensemble, linear_model, neural_network
     from sklearn.compose import make_column_transformer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -132,12 +132,14 @@ def _pipeline(name: str, kind: str, levels: Sequence[int]) -> Any:
     loss = "poisson" if kind == "counts" else "squared_error"
     classes = {
         "linear": linear_model.LogisticRegression(),
+        "mlp": neural_network.MLPClassifier(random_state=0),
         "boosting": ensemble.HistGradientBoostingClassifier(random_state=0),
         "forest": ensemble.RandomForestClassifier(random_state=0),
         "constant": dummy.DummyClassifier(),
     }
     numbers = {
         "linear": linear_model.PoissonRegressor() if kind == "counts" else linear_model.BayesianRidge(),
+        "mlp": neural_network.MLPRegressor(random_state=0),
         "boosting": ensemble.HistGradientBoostingRegressor(random_state=0, loss=loss),
         "forest": ensemble.RandomForestRegressor(random_state=0),
         "constant": dummy.DummyRegressor(),

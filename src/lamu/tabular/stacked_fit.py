@@ -24,15 +24,16 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
-from lamu.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.model import Model
-from lamu.networks import Columns, TableNetwork
+from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.supports import value_of
-from lamu.tabular.candidates import Candidate, candidates_for
+from lamu.tabular.candidates import Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
+from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
 from lamu.typing import Params
 
@@ -40,12 +41,14 @@ __all__ = ["StackedFit", "fit_table"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STRETCHES, _BATCH, _RATE = 15, 128, 0.01
-_FEWEST_STEPS, _MOST_STEPS, _ROWS_A_STEP = 990, 3000, 1.5
+_STEPS, _ROWS_A_STEP = (990, 1500, 2250, 3000), 1.5  # few lengths, so that tables share compiled programs
+_KERNEL_ROWS = 20_000  # beyond them networks learn what a kernel on few landmarks does not
 _ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
 _NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
-_JUDGES = 20_000  # rows of all folds together that stop members, weigh candidates and say how wide the noise is
+_JUDGES = 20_000  # rows of all folds together that stop members, weigh candidates and set the last factor
 _PASSES = 2  # over the rows of a fold, at least
 _LARGE = 2**17  # rows from which a step takes twice as many
+_COMPANY = 0.3  # the weight of the linear candidate beside one whose stretch is chosen
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -57,7 +60,8 @@ class StackedFit:
         posterior: the mixture.
         weights: the weight of each candidate by its name; they sum to one.
         nll: each candidate's negative log density of the rows that its members have not seen, in nats a row.
-        stacked_nll: that of the mixture, at weights that were chosen by the same rows.
+        stacked_nll: that of the mixture, at weights that were chosen by the same rows, before the factor of the noise
+            or of the logits.
         folds: how many there were.
         steps: the steps of every member.
 
@@ -89,12 +93,15 @@ def fit_table(
 ) -> StackedFit:
     r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
 
-    The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, and
-    networks of two layers of 64 beside both, under priors of two scales; each with a noise that depends on the row
-    where the likelihood is `Gaussian()` (then `HeteroscedasticGaussian()`, in which a constant noise is a special
-    case). All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one
-    compiled program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that
-    memory grows by the rows alone: a copy of them, and the numbers of those of every step.
+    The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, a
+    Gaussian process on the features of a kernel under priors of two scales (20,000 rows at most), a network of two
+    layers of 64 beside the linear path, and such networks that read the pieces, too, beside the additive path, under
+    priors of two scales. Where the likelihood is `Gaussian()`, it becomes `HeteroscedasticGaussian()`: linear and
+    additive candidates come with a constant noise and with one that depends on the row, the others with the latter.
+    All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one compiled
+    program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that memory
+    grows by the rows alone: a copy of them, and the numbers of those of every step. At last one factor, by held-out
+    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -102,8 +109,8 @@ def fit_table(
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
-        steps: of every member, a multiple of fifteen; None for two for three rows, 990 at least and 3,000 at most, and
-            more where two passes over the rows of a fold need more.
+        steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
+            990, 1,500, 2,250 and 3,000, and more where two passes over the rows of a fold need more.
         seed: of folds, starts and orders.
 
     Returns:
@@ -113,7 +120,8 @@ def fit_table(
         ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, data that the likelihood
             refuses, or more of them than `lamu.memory.limit()` has room for.
 
-    Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Gorishniy, Rubachev & Babenko (2022), for the
+    Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Guo, Pleiss, Sun & Weinberger (2017), for one
+    temperature; Williams & Seeger (2001), for the kernel; Gorishniy, Rubachev & Babenko (2022), for the
     encoding; Krogh & Vedelsby (1995), for ensembles over folds.
 
     Examples:
@@ -138,31 +146,46 @@ def fit_table(
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
     judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
-    small, large = candidates_for(varying=means is not None)
     _require_room(rows, folds, steps)
     full = rows.full().padded(rows_padded(count))
+    numbers = count * (columns.smooth_width + columns.piece_count)
+    ahead = numbers <= _ENCODED and numbers * full.mask.dtype.itemsize <= memory.limit() // 2
+    kernel = _kernel(columns, rows, likelihood) if ahead and count <= _KERNEL_ROWS else None
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
+    small, large = candidates_for(varying=means is not None, kernels=kernel is not None)
     constant = constant_of(likelihood, full)
-    read, training = network, full
-    readings = count * (columns.smooth_width + columns.piece_count)
-    if readings <= _ENCODED and readings * full.mask.dtype.itemsize <= memory.limit() // 2:
-        encoded, readings = columns.encode(full.x)
-        read, training = replace(network, columns=encoded), replace(full, x=readings)
+    flat, training = replace(network, widths=(), kernel=kernel), full
+    hidden, hidden_training = network, full
+    if ahead:
+        flat, readings = flat.encode(full.x)
+        training = replace(full, x=readings)
+        hidden, readings = network.encode(full.x)
+        hidden_training = replace(full, x=readings)
     found: list[_Found] = []
-    for own, candidates in ((replace(read, widths=()), small), (read, large)):
-        found += _fitted(own, likelihood, candidates, training, parts, judges, steps, seed, means, constant)
+    for own, batch, candidates in ((flat, training, small), (hidden, hidden_training, large)):
+        company = found[0].log_density if found else None
+        found += _fitted(own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant, company)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
     weights = np.where(kept, weights, 0.0) / weights[kept].sum()
     nll = -np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1).mean()
     best = found[int(np.argmax(weights))]
+    if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
+        network = replace(network, kernel=kernel)
     posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
+    read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
+    batch = training if network.kernel is not None else hidden_training
+    members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
     if means is not None and isinstance(likelihood, Scaled):
-        members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
-        factor = _noise_factor(Model(read, likelihood), members, training, judges, weights[weights > 0])
+        factor = _noise_factor(_Judged.of(Model(read, likelihood), members, batch, judges, weights), likelihood)
         wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
         posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
+    elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
+        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
+        factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights)
+        belief: Any = posterior.belief
+        posterior = replace(posterior, belief=replace(belief, stacked=Point(sharpened(members, factor))))
     return StackedFit(
         posterior,
         {each.candidate.name: float(weight) for each, weight in zip(found, weights, strict=True)},
@@ -171,6 +194,14 @@ def fit_table(
         folds,
         steps,
     )
+
+
+def _kernel(columns: Columns, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
+    """Returns the features of a kernel, with the length-scale that suits the targets."""
+    smooth = np.asarray(columns.read(jnp.asarray(rows.x, jnp.result_type(float)))[0])
+    y = np.asarray(value_of(rows.y), float).reshape(rows.count, -1)
+    targets = (y == np.unique(y)[None]).astype(float) if likelihood.support.has_classes else y
+    return KernelFeatures.of(smooth, targets)
 
 
 @dataclass(frozen=True)
@@ -199,8 +230,12 @@ def _fitted(
     seed: int,
     means: int | None,
     constant: tuple[Any, Params],
+    company: np.ndarray | None,
 ) -> list[_Found]:
-    """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say."""
+    """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say.
+
+    Args are those of `fit_table`, and `company`: the held-out log density of the linear candidate.
+    """
     model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
     starts = [_started(model.init(jax.random.key(seed + k), batch)[0], constant) for k in range(folds)]
     size = _batch_of(count)
@@ -223,7 +258,8 @@ def _fitted(
         for k in range(folds)
     ]
     path = train(model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), rows, batch, _STRETCHES, _RATE)
-    return [_stopped(candidate, path, c * folds, [*map(len, judges)]) for c, candidate in enumerate(candidates)]
+    counts = [*map(len, judges)]
+    return [_stopped(candidate, path, c * folds, counts, company) for c, candidate in enumerate(candidates)]
 
 
 def _require_room(rows: Arrays, folds: int, steps: int) -> None:
@@ -234,10 +270,10 @@ def _require_room(rows: Arrays, folds: int, steps: int) -> None:
 
 
 def _steps_for(count: int, folds: int) -> int:
-    """Returns the default length: two steps for three rows within bounds, and two passes over the rows of a fold."""
+    """Returns the default length: two steps for three rows or more, and two passes over the rows of a fold."""
     passes = _PASSES * count * (folds - 1) / folds / _batch_of(count)
-    steps = max(float(np.clip(count / _ROWS_A_STEP, _FEWEST_STEPS, _MOST_STEPS)), passes)
-    return int(steps)
+    steps = next((steps for steps in _STEPS if steps * _ROWS_A_STEP >= count), _STEPS[-1])
+    return max(steps, int(passes))
 
 
 def _batch_of(count: int) -> int:
@@ -269,11 +305,18 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     return {"network": {**params["network"], "linear": linear}, "likelihood": dispersions}
 
 
-def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int]) -> _Found:
-    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
+def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int], company: np.ndarray | None) -> _Found:
+    """Returns a candidate at the stretch after which its members predict the rows best that they have not seen.
+
+    It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
+    weight, it is judged as it is used.
+    """
     folds = len(judges)
     found = np.concatenate([path.log_density[first + k, :, :count] for k, count in enumerate(judges)], axis=1)
-    best = int(np.argmax(np.nan_to_num(found.mean(axis=1), nan=-np.inf, neginf=-np.inf)))
+    judged = found
+    if company is not None:
+        judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
+    best = int(np.argmax(np.nan_to_num(judged.mean(axis=1), nan=-np.inf, neginf=-np.inf)))
     params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
     return _Found(candidate, params, found[best])
 
@@ -291,26 +334,42 @@ def _mixture(
     return Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
 
 
-def _noise_factor(
-    model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
-) -> float:
-    """Returns the factor of the noise of a mixture, by the rows of each fold that judge."""
-    rows = np.concatenate(parts)
-    fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    x, y = batch.x[rows], np.asarray(batch.y, float)[rows]
-    # Rows are arguments, since XLA would fold what it makes of constants.
-    each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
-    outputs = jax.jit(each)(members, x)
-    mean = jax.vmap(lambda f: model.likelihood.mean({}, f))(outputs)
-    deviation = jax.vmap(lambda f: model.likelihood.variance({}, f))(outputs) ** 0.5
-    shape = (len(weights), len(parts), len(rows), -1)
-    return noise_factor(
-        np.asarray(mean, float).reshape(shape),
-        np.asarray(deviation, float).reshape(shape),
-        y.reshape(len(rows), -1),
-        fold,
-        weights,
-    )
+@dataclass(frozen=True)
+class _Judged:
+    """The rows of every fold that judge, as all members see them.
+
+    Attributes:
+        outputs: of every member, `[candidates, folds, rows, outputs]`.
+        y: the targets, `[rows, ...]`.
+        fold: of every row, `[rows]`.
+        weights: of the candidates that have one.
+    """
+
+    outputs: np.ndarray
+    y: np.ndarray
+    fold: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(
+        cls, model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
+    ) -> _Judged:
+        rows = np.concatenate(parts)
+        fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        x, weights = batch.x[rows], weights[weights > 0]
+        # Rows are arguments, since XLA would fold what it makes of constants.
+        each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
+        outputs = jax.jit(each)(members, x)
+        shape = (len(weights), len(parts), len(rows), -1)
+        return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights)
+
+
+def _noise_factor(judged: _Judged, likelihood: Likelihood) -> float:
+    """Returns the factor of the noise of a mixture."""
+    outputs, y = jnp.asarray(judged.outputs), np.asarray(judged.y, float)
+    each = jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5)))
+    mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
+    return noise_factor(mean, deviation, y.reshape(len(y), -1), judged.fold, judged.weights)
 
 
 def _completed(params: Params, like: Params, folds: int) -> Params:

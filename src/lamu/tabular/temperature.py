@@ -1,0 +1,79 @@
+r"""The factor of the logits of a mixture over folds, by its held-out rows.
+
+Priors, early stopping and averages along a run leave a member's probabilities less certain than they may be, and the
+mean over folds is less certain than each member. All logits are multiplied by \(\beta = \beta_0 e\),
+
+\[ \beta_0 = \arg\max_\beta \; \sum_i \log \sum_c w_c\, p^\beta_{c k(i)}(y_i \mid x_i)
+   - \tfrac12 \Big(\frac{\log \beta}{s}\Big)^2, \qquad
+   H\Big[\tfrac1K \sum_k p^{\beta_0 e}_k\Big] = \tfrac1K \sum_k H\big[p_k^{\beta_0}\big], \quad
+   p_k = \sum_c w_c\, p_{ck} \]
+
+where \(p^\beta\) is the softmax of \(\beta\) times the logits, k(i) the fold of row i, and H the mean entropy over
+rows: \(\beta_0\) suits members that have not seen a row, and e takes off what averaging over folds adds to their doubt.
+
+Source: Guo, Pleiss, Sun & Weinberger (2017), for one temperature.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["logit_factor"]
+
+_SPREAD = 0.5  # s
+_LOWEST, _HIGHEST = 0.4, 4.0  # of the first factor
+_MOST = 1.5  # of the second
+
+
+def logit_factor(outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray) -> float:
+    r"""Returns \(\beta\).
+
+    Args:
+        outputs: logits of every member, `[candidates, folds, N, classes]`; one is the log odds of the second of two.
+        y: the classes, `[N]`.
+        fold: the fold of every row, `[N]`.
+        weights: of the candidates, which sum to one.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.tabular.temperature import logit_factor
+        >>> y = np.arange(1000) % 10 > 0  # nine in ten, where members say three in four
+        >>> outputs = np.full((1, 2, 1000, 1), np.log(3.0))
+        >>> round(logit_factor(outputs, y, np.arange(1000) % 2, np.ones(1)), 1)
+        2.0
+    """
+    from scipy.optimize import brentq, minimize_scalar
+
+    if outputs.shape[-1] == 1:
+        outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=-1)
+    rows, log_weights = np.arange(len(y)), np.log(weights)
+    held = outputs[:, fold, rows]
+
+    def loss(log_factor: float) -> float:
+        own = _log_softmax(held * np.exp(log_factor))[:, rows, y.astype(int)]
+        return (log_factor / _SPREAD) ** 2 / 2 - float(np.logaddexp.reduce(own + log_weights[:, None], axis=0).sum())
+
+    bounds = float(np.log(_LOWEST)), float(np.log(_HIGHEST))
+    best: Any = minimize_scalar(loss, bounds=bounds, method="bounded")
+    first = float(np.exp(best.x))
+
+    def members(factor: float) -> np.ndarray:
+        return np.einsum("c,ckni->kni", weights, np.exp(_log_softmax(outputs * factor)))
+
+    doubt = _entropy(members(first))
+    excess = lambda second: _entropy(members(first * second).mean(axis=0)) - doubt
+    if excess(1.0) <= 0 or excess(_MOST) >= 0:
+        return first if excess(1.0) <= 0 else first * _MOST
+    second: Any = brentq(excess, 1.0, _MOST, xtol=1e-3)
+    return first * float(second)
+
+
+def _log_softmax(f: np.ndarray) -> np.ndarray:
+    f = f - f.max(axis=-1, keepdims=True)
+    return f - np.log(np.exp(f).sum(axis=-1, keepdims=True))
+
+
+def _entropy(p: np.ndarray) -> float:
+    return float(-np.mean(np.sum(p * np.log(np.maximum(p, 1e-300)), axis=-1)))
