@@ -58,6 +58,8 @@ def test_rows_are_judged_by_models_that_have_not_seen_them() -> None:
         (NUMBERS, RANDOM.beta(4 / (1 + np.exp(-F)), 4 / (1 + np.exp(F))), "shares", "beta"),
         (NUMBERS, F + 0.5 * RANDOM.standard_t(2.5, ROWS), "numbers with heavy tails", "student_t"),
         (NUMBERS, F + 0.5 * RANDOM.normal(size=ROWS), "numbers", None),
+        # Skewed about a line, and Gaussian about the curve.
+        (NUMBERS, 1.0 + 8.0 * (X[:, 0] > 1.0) * X[:, 0] ** 2 + 0.1 * np.abs(np.sin(9 * X[:, 1])), "numbers", None),
         (NUMBERS, np.round(100 + 10 * F + 5 * RANDOM.normal(size=ROWS)), "large counts", None),
         (GRADES, np.digitize(F + RANDOM.logistic(size=ROWS), [-1.0, 0.3, 1.5]), "whole-numbered classes", "ordinal"),
         (GRADES, np.array([2, 0, 3, 1])[np.digitize(F, [-1.0, 0.0, 1.0])], "classes", None),

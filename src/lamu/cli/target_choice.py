@@ -15,6 +15,7 @@ __all__ = ["Chosen", "candidates", "choose", "told_beside"]
 _MOST_ROWS = 2000
 _FEWEST_ROWS = 30
 _SKEWED, _HEAVY = 0.5, 2.0  # of residuals: what a Gaussian has not
+_TREES, _HALF = 60, 0.5  # trees enough that every row is unseen by some; of the variance that least squares leaves
 _LARGE = 5  # counts from here on that are not skewed are nearly Gaussian
 _ORDERED = 4  # classes from which whole-numbered labels may have an order that matters
 _KNOWN = 10  # rows from which the mean of a class says where it lies
@@ -38,9 +39,10 @@ class Chosen:
 def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]]:
     """Returns what the target is, and the few likelihoods that suit it, the task's own first.
 
-    Gates that cost nothing come first: a target whose residuals, by least squares, are as symmetric and as light in
-    their tails as normal ones keeps its Gaussian, and whole-numbered classes whose fitted means, by least squares of
-    the numbers, do not rise with them have no order.
+    Gates that cost little come first: a target whose residuals, by least squares, are as symmetric and as light in
+    their tails as normal ones keeps its Gaussian; so do numbers of which a forest leaves less than half of the variance
+    that least squares leaves, since their skew and their tails are mostly what a line misses; and whole-numbered
+    classes whose fitted means, by least squares of the numbers, do not rise with them have no order.
 
     Args:
         encoding: what the columns and the target are.
@@ -70,11 +72,14 @@ def candidates(encoding: Encoding, x: Any, y: Any) -> tuple[str, tuple[str, ...]
         if y.min() >= _LARGE and skew < _SKEWED:
             return "large counts", ("gaussian",)
         return "counts", (*few, "zero_inflated_poisson") if (y == 0).any() else few
+    kind, few = "numbers", ("gaussian",)
     if y.min() > 0 and y.max() < 1:
-        return "shares", ("gaussian", "beta")
-    if y.min() > 0 and skew > _SKEWED:
-        return "positive numbers", ("gaussian", "gamma", "weibull")
-    return ("numbers with heavy tails", ("gaussian", "student_t")) if excess > _HEAVY else ("numbers", ("gaussian",))
+        kind, few = "shares", ("gaussian", "beta")
+    elif y.min() > 0 and skew > _SKEWED:
+        kind, few = "positive numbers", ("gaussian", "gamma", "weibull")
+    elif excess > _HEAVY:
+        kind, few = "numbers with heavy tails", ("gaussian", "student_t")
+    return ("numbers", ("gaussian",)) if len(few) > 1 and _bent(x, y) else (kind, few)
 
 
 def choose(encoding: Encoding, x: Any, y: Any, seed: int) -> Chosen:
@@ -161,6 +166,16 @@ def _shape(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         return 0.0, 0.0
     z = residual / deviation
     return float(np.mean(z**3)), float(np.mean(z**4) - 3.0)
+
+
+def _bent(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether a forest, of rows that its trees have not seen, explains so much more than a line that a line misleads."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    rows = np.random.default_rng(0).permutation(len(y))[:_MOST_ROWS]
+    x, y = x[rows], y[rows]
+    forest = RandomForestRegressor(_TREES, min_samples_leaf=3, oob_score=True, random_state=0).fit(x, y)
+    return bool(np.var(y - forest.oob_prediction_) < _HALF * np.var(y - _fitted(x, y)))
 
 
 def _columns(x: np.ndarray, encoding: Encoding) -> np.ndarray:
