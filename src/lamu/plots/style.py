@@ -17,6 +17,7 @@ __all__ = [
     "head",
     "likely_range",
     "literal",
+    "panels",
     "shortened",
     "tidy",
 ]
@@ -40,6 +41,28 @@ def canvas(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), dpi=200, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def panels(picture: str, axes: Any, count: int) -> Any:
+    """Returns the axes given for a picture of several panels, as a flat array.
+
+    Args:
+        picture: the function that draws, for the error.
+        axes: a sequence or an array of matplotlib's axes.
+        count: how many panels there are.
+
+    Raises:
+        ValueError: for another number of axes.
+
+    Examples:
+        >>> from lamu.plots.style import canvas, panels
+        >>> len(panels("coverage", canvas(4.0, 3.0).subplots(1, 2), 2))
+        2
+    """
+    given = np.ravel(np.asarray(axes, dtype=object))
+    if len(given) != count:
+        raise ValueError(f"{picture} draws on {count} axes, and {len(given)} are given; give {count} or none")
+    return given
 
 
 def tidy(axes: Any) -> None:
