@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax.scipy.stats import norm
 from lamu import Sensitivity, plots, scores
 from lamu.density import LogDensity
 from lamu.families import Draws
-from lamu.plots.style import canvas, likely_range, literal
+from lamu.plots.style import ACCENT, INK, canvas, likely_range, literal, save_adaptive
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.supports import Classes, Real, TwoClasses
@@ -203,6 +204,20 @@ def test_pictures_of_several_panels_draw_on_the_axes_that_are_given(name) -> Non
 def test_every_picture_takes_axes() -> None:
     for name in plots.__all__:
         assert "axes" in inspect.signature(getattr(plots, name)).parameters, name
+
+
+def test_an_adaptive_picture_has_no_colour_of_one_theme_alone(tmp_path) -> None:
+    axes = plots.coverage(normal(9, 1.0), np.arange(9.0))
+    save_adaptive(axes[0].figure, tmp_path / "found.svg")
+    source = (tmp_path / "found.svg").read_text()
+    ElementTree.fromstring(source)
+    style, _, body = source.partition("</style>")
+    for colour in (INK, ACCENT, "#ffffff"):
+        assert colour in style
+        assert colour not in body
+        assert f"var(--lamu-{colour[1:]})" in body
+    with pytest.raises(ValueError, match=r"is no \.svg file, the only kind that adapts; name it found\.svg"):
+        save_adaptive(axes[0].figure, tmp_path / "found.png")
 
 
 # The course of a run, abstention and comparisons

@@ -3,6 +3,8 @@
 Every function takes matplotlib's axes, or makes a figure where none are given, and returns the axes that it drew on:
 `axes.figure.savefig(path)` writes the picture. A picture of several panels takes and returns an array of axes, one a
 panel: `axes[0].figure.savefig(path)`.
+
+`lamu.plots.style.save_adaptive(axes.figure, "picture.svg")` writes a picture for light and dark pages.
 """
 
 from lamu.plots.abstention import risk_coverage
