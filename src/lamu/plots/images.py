@@ -39,7 +39,10 @@ def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None, 
     arrays = {name: _images(name, np.asarray(array, float), shape) for name, array in images.items()}
     largest = max(float(np.nanmax(array, initial=0.0)) for array in arrays.values()) or 1.0
     count = max(len(array) for array in arrays.values())
-    axes = canvas(1.5 + 0.55 * count, 0.6 * len(arrays)).subplots(len(arrays), 1) if axes is None else axes
+    if axes is None:
+        figure = canvas(1.5 + 0.55 * count, 0.6 * len(arrays))
+        figure.get_layout_engine().set(w_pad=0.12)  # the names stand outside what the layout measures
+        axes = figure.subplots(len(arrays), 1)
     axes = panels("image_rows", axes, len(arrays))
     for each, (name, array) in zip(axes, arrays.items(), strict=True):
         _draw(each, array, count, largest)
