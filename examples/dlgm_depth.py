@@ -32,4 +32,4 @@ for layers in ((10,), (10, 5)):
     name = " + ".join(str(width) for width in layers)
     print(f"{name:10} latents: bound {bound}, log p(y) {density} nats an image")
     new[name] = latent.generate(posterior, 16, jax.random.key(0))["y"]
-lamu.plots.image_rows(new, shape=(8, 8)).savefig(folder / "dlgm_depth.png")
+lamu.plots.image_rows(new, shape=(8, 8))[0].figure.savefig(folder / "dlgm_depth.png")

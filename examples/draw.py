@@ -46,4 +46,4 @@ for name, short in (("DRAW", "step"), ("DRAW with attention", "attention")):
     network, weights = posterior.model.networks[0].network, posterior.mean["network"]["decode"]
     canvases = jax.vmap(lambda z, network=network, weights=weights: network.canvases(weights, z, 64))(z)
     rows |= {f"{short} {t + 1}": jax.nn.sigmoid(canvases[:, t]) for t in range(STEPS)}
-lamu.plots.image_rows(rows, shape=(8, 8)).savefig(folder / "draw.png")
+lamu.plots.image_rows(rows, shape=(8, 8))[0].figure.savefig(folder / "draw.png")

@@ -91,7 +91,7 @@ def main(picture: str | None) -> None:
         assert min(report("Pima, logistic", found, nats, moved, slice(None))) > 0.9
         print("most influential rows of Pima:", *found.order[:5])
         if picture is not None:
-            plots.influence(found).savefig(picture)
+            plots.influence(found)[0].figure.savefig(picture)
     else:
         print("LAMU_DATA names no folder with rdatasets/pima_tr.csv; set it to where the data are")
     found, nats, moved, rows = diabetes()

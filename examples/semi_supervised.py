@@ -42,4 +42,4 @@ print(f"M2, and 1,300 digits without one: {errors(posterior.local({'y': pixels[t
 shown = np.array([test[labels[test] == c][0] for c in (2, 3, 4, 6, 9)])
 rows = {"y": pixels[shown], "c": labels[shown].astype(float)}
 swept = analogies(posterior, rows, jax.random.key(0))["y"]
-lamu.plots.analogies(pixels[shown], swept, shape=(8, 8)).savefig(folder / "semi_supervised.png")
+lamu.plots.analogies(pixels[shown], swept, shape=(8, 8))[0].figure.savefig(folder / "semi_supervised.png")

@@ -54,4 +54,4 @@ rows = {
     "filled, a draw": draws[-1],
     "new images": latent.generate(posterior, 12, jax.random.key(3))["y"],
 }
-lamu.plots.image_rows(rows, shape=(8, 8)).savefig(folder / "vae_images.png")
+lamu.plots.image_rows(rows, shape=(8, 8))[0].figure.savefig(folder / "vae_images.png")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,34 @@ for end, number in zip(ends, (3, 4)):
     os.dup2(end, number)
 os.execv(sys.argv[3], sys.argv[3:])
 """
+
+
+# Of every element with visible text of its own: its tag, its colour, and the colour behind it.
+COLOURS_OF_TEXT = """
+[...document.querySelectorAll("body *")]
+  .filter((each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()))
+  .filter((each) => each.tagName !== "style" && each.checkVisibility())
+  .map((each) => {
+    const style = getComputedStyle(each), clear = "rgba(0, 0, 0, 0)";
+    let behind = each;
+    while (behind.parentElement && getComputedStyle(behind).backgroundColor === clear) behind = behind.parentElement;
+    const ground = getComputedStyle(behind).backgroundColor;
+    return [each.tagName, each instanceof SVGElement ? style.fill : style.color,
+            ground === clear ? getComputedStyle(document.body).backgroundColor : ground];
+  })
+"""
+
+
+def contrast(colour: str, other: str) -> float:
+    """The ratio of the luminances of two colours, as WCAG 2 defines it."""
+
+    def luminance(text: str) -> float:
+        parts = [int(each) / 255 for each in re.findall(r"\d+", text)[:3]]
+        linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
+        return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(colour), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 def chromium() -> str:
@@ -96,9 +125,9 @@ class Browser:
         """Sets the size of the page in pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def theme(self, name: str) -> None:
-        """Prefers "light" or "dark"."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+    def theme(self, name: str, media: str = "screen") -> None:
+        """Prefers "light" or "dark", on a screen or in print."""
+        self.call("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": name}])
 
     def open(self, address: str) -> None:
         """Goes to an address."""

@@ -21,7 +21,7 @@ from lamu.playground.planes import contours
 from lamu.playground.runs import Run, _step
 from lamu.playground.server import Playground, open_server
 from lamu.playground.targets import play_targets
-from tests.browser import Browser
+from tests.browser import Browser, contrast
 
 CORRELATED = np.array([[1.0, 0.9], [0.9, 1.0]])  # the covariance of the target "gaussian"
 RULES = [name for name, offer in offers().items() if offer.group == "Learning rules"]
@@ -212,19 +212,6 @@ def test_a_port_in_use_is_one_sentence(capsys) -> None:
     )
     assert main(["play", "--port", "70000"]) == 2
     assert "--port 70000 is none" in capsys.readouterr().err
-
-
-def contrast(colour: str, other: str) -> float:
-    """The ratio of the luminances of two colours, as WCAG 2 defines it."""
-
-    def luminance(text: str) -> float:
-        parts = np.array([int(each) for each in re.findall(r"\d+", text)[:3]]) / 255
-        return float(
-            np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
-        )
-
-    low, high = sorted((luminance(colour), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_a_browser_shows_it_and_follows_the_keyboard(port, tmp_path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +14,10 @@ import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
-from lamu import plots, scores
+from lamu import Sensitivity, plots, scores
 from lamu.density import LogDensity
 from lamu.families import Draws
-from lamu.plots.style import canvas, likely_range, literal
+from lamu.plots.style import ACCENT, INK, canvas, likely_range, literal, save_adaptive
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.supports import Classes, Real, TwoClasses
@@ -38,7 +40,7 @@ def line(axes, label: str) -> np.ndarray:
 
 def test_the_curve_is_the_coverage_of_central_intervals() -> None:
     y = RANDOM.normal(size=400)
-    left, right = plots.coverage(normal(400, 0.7), y).axes
+    left, right = plots.coverage(normal(400, 0.7), y)
     curve = line(left, "observed")
     for level, held in curve[::12]:
         end = 0.7 * norm.ppf(0.5 + level / 2)
@@ -52,8 +54,7 @@ def test_the_curve_is_the_coverage_of_central_intervals() -> None:
 def test_the_points_are_the_reliability_and_the_bars_count_rows() -> None:
     p = RANDOM.uniform(size=300)
     y = (RANDOM.uniform(size=300) < p**3).astype(int)
-    figure = plots.reliability(binary(p), y, event="rain")
-    upper, lower = figure.axes
+    upper, lower = plots.reliability(binary(p), y, event="rain")
     found = scores.reliability(binary(p), y)
     points = np.concatenate([np.asarray(each.get_offsets()) for each in upper.collections])
     np.testing.assert_allclose(points[np.argsort(points[:, 0])], np.stack([found.said, found.happened], axis=1))
@@ -70,12 +71,12 @@ def test_the_points_are_the_reliability_and_the_bars_count_rows() -> None:
 def test_extreme_tables_are_drawn() -> None:
     """One row, one bin, probabilities at their ends, more classes than two, several outputs."""
     for p, y in (([1.0], [1]), ([0.0, 0.0], [0, 1]), ([0.5], [0])):
-        assert len(plots.reliability(binary(p), np.array(y)).axes) == 2
+        assert len(plots.reliability(binary(p), np.array(y))) == 2
     sharp = SimpleNamespace(support=Classes(4), mean=np.eye(4)[[0, 1, 2, 3, 0]])
-    plots.reliability(sharp, np.array([0, 1, 2, 3, 1])).canvas.draw()
+    plots.reliability(sharp, np.array([0, 1, 2, 3, 1]))[0].figure.canvas.draw()
     pair = SimpleNamespace(support=Real(), mean=jnp.zeros((3, 2)), cdf=norm.cdf)
-    plots.coverage(pair, np.zeros((3, 2))).canvas.draw()
-    plots.coverage(normal(1, 1.0), np.zeros(1)).canvas.draw()
+    plots.coverage(pair, np.zeros((3, 2)))[0].figure.canvas.draw()
+    plots.coverage(normal(1, 1.0), np.zeros(1))[0].figure.canvas.draw()
 
 
 def test_the_range_holds_nine_of_ten_calibrated_tables() -> None:
@@ -97,7 +98,7 @@ def test_no_global_state_is_touched() -> None:
         "import sys, matplotlib\nbefore = matplotlib.rcParams.copy()\nimport numpy as np\n"
         "from types import SimpleNamespace\nfrom lamu import plots, supports\nassert 'lamu.plots' in sys.modules\n"
         "pred = SimpleNamespace(support=supports.TwoClasses(), mean=np.array([0.2, 0.9]))\n"
-        "plots.reliability(pred, np.array([0, 1])).canvas.draw()\n"
+        "plots.reliability(pred, np.array([0, 1]))[0].figure.canvas.draw()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\nassert matplotlib.rcParams.copy() == before\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -162,6 +163,63 @@ def test_planes_refuse_what_they_cannot_show(make, words) -> None:
         make()
 
 
+def test_a_point_and_a_posterior_have_a_boundary_each() -> None:
+    shifted = SimpleNamespace(predict=lambda x: Sloped().predict(x - np.array([0.5, 0.0], x.dtype)))
+    axes = plots.decision_boundary(Sloped(), PLANE, [0, 1], point=shifted)
+    lines = [each for each in axes.collections if type(each).__name__ == "QuadContourSet"]
+    places = [np.concatenate([path.vertices for path in each.get_paths()])[:, 0].mean() for each in lines]
+    np.testing.assert_allclose(places, (0.0, 0.5), atol=1e-2)
+    solid, dashed = (each.get_linestyle()[0][1] for each in lines)
+    assert solid is None
+    assert dashed is not None
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["posterior", "point"]
+    with pytest.raises(ValueError, match="the point predicts 3 classes and the posterior 2"):
+        plots.decision_boundary(Sloped(), PLANE, [0, 1], point=Sloped(3))
+
+
+SENSITIVITY = Sensitivity(np.array([0.1, 0.5]), np.zeros((2, 1)), np.array([0.2, 0.4]), np.array([0.3, 1.0]))
+PANELS = {
+    "coverage": (2, lambda axes: plots.coverage(normal(9, 1.0), np.arange(9.0), axes)),
+    "reliability": (2, lambda axes: plots.reliability(binary([0.2, 0.9]), np.array([0, 1]), axes=axes)),
+    "influence": (2, lambda axes: plots.influence(SENSITIVITY, axes=axes)),
+    "image_rows": (3, lambda axes: plots.image_rows(dict.fromkeys("abc", np.ones((1, 2, 2))), axes=axes)),
+    "analogies": (2, lambda axes: plots.analogies(np.ones((2, 2, 2)), np.ones((2, 3, 2, 2)), axes=axes)),
+}
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_pictures_of_several_panels_draw_on_the_axes_that_are_given(name) -> None:
+    count, draw = PANELS[name]
+    figure = canvas(6.0, 6.0)
+    mine = figure.subplots(count, 1)
+    found = draw(list(mine))
+    assert [id(each) for each in found] == [id(each) for each in mine]
+    assert all(each.has_data() for each in mine)
+    assert len(figure.axes) == count
+    assert len(draw(None)) == count
+    with pytest.raises(ValueError, match=f"{name if name != 'analogies' else 'image_rows'} draws on {count} axes"):
+        draw(canvas(1.0, 1.0).subplots(1, 4))
+
+
+def test_every_picture_takes_axes() -> None:
+    for name in plots.__all__:
+        assert "axes" in inspect.signature(getattr(plots, name)).parameters, name
+
+
+def test_an_adaptive_picture_has_no_colour_of_one_theme_alone(tmp_path) -> None:
+    axes = plots.coverage(normal(9, 1.0), np.arange(9.0))
+    save_adaptive(axes[0].figure, tmp_path / "found.svg")
+    source = (tmp_path / "found.svg").read_text()
+    ElementTree.fromstring(source)
+    style, _, body = source.partition("</style>")
+    for colour in (INK, ACCENT, "#ffffff"):
+        assert colour in style
+        assert colour not in body
+        assert f"var(--lamu-{colour[1:]})" in body
+    with pytest.raises(ValueError, match=r"is no \.svg file, the only kind that adapts; name it found\.svg"):
+        save_adaptive(axes[0].figure, tmp_path / "found.png")
+
+
 # The course of a run, abstention and comparisons
 
 
@@ -215,13 +273,13 @@ def test_names_are_no_formulas() -> None:
 def test_rows_of_images_share_a_scale_and_mark_what_is_missing() -> None:
     images = np.zeros((2, 3, 4))
     images[0, 0, 0], images[1, 2, 3] = 2.0, np.nan
-    figure = plots.image_rows({"one": images, "two": np.ones((1, 12))}, shape=(3, 4))
-    first, second = (np.asarray(axes.images[0].get_array()) for axes in figure.axes)
+    panels = plots.image_rows({"one": images, "two": np.ones((1, 12))}, shape=(3, 4))
+    first, second = (np.asarray(axes.images[0].get_array()) for axes in panels)
     assert first.shape == (3, 9, 4)
     np.testing.assert_allclose(first[0, 0, :3], 0.0, atol=0.01)  # the largest value is black
     np.testing.assert_allclose(second[0, 0, :3], 0.5, atol=0.01)
     assert len(set(first[2, 8, :3].round(3))) > 1  # a missing pixel is tinted
-    assert [axes.get_ylabel() for axes in figure.axes] == ["one", "two"]
+    assert [axes.get_ylabel() for axes in panels] == ["one", "two"]
     with pytest.raises(ValueError, match="one has the shape"):
         plots.image_rows({"one": np.zeros((2, 5))}, shape=(3, 4))
     with pytest.raises(ValueError, match="images is empty"):
@@ -325,9 +383,9 @@ def test_a_map_in_space_has_three_axes() -> None:
 
 def test_analogies_stand_beside_what_they_are_of() -> None:
     images, swept = np.ones((2, 6)), np.zeros((2, 3, 6))
-    figure = plots.analogies(images, swept, shape=(2, 3), names=["a", "b", "c"])
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["given", "a", "b", "c"]
-    assert figure.axes[1].images[0].get_array().shape[:2] == (2, 4 * 4 - 1)
+    axes = plots.analogies(images, swept, shape=(2, 3), names=["a", "b", "c"])
+    assert [label.get_text() for label in axes[0].get_xticklabels()] == ["given", "a", "b", "c"]
+    assert axes[1].images[0].get_array().shape[:2] == (2, 4 * 4 - 1)
     with pytest.raises(ValueError, match="for 2 images"):
         plots.analogies(images, swept[:1], shape=(2, 3))
     with pytest.raises(ValueError, match="2 names for 3 classes"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import shutil
-import subprocess
 import warnings
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +28,7 @@ from lamu.report.figures import picture
 from lamu.report.markup import element, table, text
 from lamu.scores import Estimate
 from lamu.tabular.peers import peer
+from tests.browser import COLOURS_OF_TEXT, Browser, contrast
 from tests.command_line import TASKS, fit_each_task, runner
 
 RANDOM = np.random.default_rng(0)
@@ -214,6 +215,35 @@ def test_advice_follows_what_was_found() -> None:
     assert "calibrate them" not in noise(50)  # as large as chance makes it
 
 
+def test_a_point_estimate_does_not_say_that_more_rows_would_not_help() -> None:
+    found = " ".join(advice({"nll": Estimate(1.0, 0.1)}, {}, 0.9, True, 0.0, 500, WORDS))
+    assert "more rows would hardly" not in found
+    assert "The posterior is one point" in found
+    assert "--algorithm laplace" in found
+
+
+class Point(Linear):
+    slopes = jnp.array([2.0])
+
+
+def test_the_report_of_equally_uncertain_rows_does_not_rank_them() -> None:
+    encoding = Encoding("y", "regression", (), ("a", "b"))
+    x = RANDOM.normal(size=(60, 2))
+    y = 2 * x[:, 0] + RANDOM.normal(size=60)
+    posterior, test = Point(Gaussian(1.0)), np.arange(40, 60)
+    pred = posterior.predict(x[test])
+    scores = estimates(score_rows(pred, y[test], encoding))
+    run = replace(
+        nasty_run(), posterior=posterior, pred=pred, predictions=columns(pred, test, y[test], encoding), x=x,
+        encoding=encoding, y_test=y[test], scores={"adam": scores, "constant": scores},
+    )  # fmt: skip
+    shown = assert_self_contained(fit_report(run)).text
+    assert "equally uncertain about all rows" in shown
+    for words in ("Risk against coverage", "largest uncertainty", "Bands hold"):
+        assert words not in shown
+    assert "largest uncertainty" in Page(fit_report(nasty_run())).text
+
+
 def test_the_report_of_a_comparison_has_every_row() -> None:
     row = lambda name, value: {
         "algorithm": name, "scores": {"nll": value}, "standard_errors": {"nll": 0.1}, "evidence": None, "steps": None,
@@ -250,20 +280,95 @@ def test_compare_writes_a_report_beside_its_table(capsys, tmp_path, monkeypatch)
     assert "give FILE.html" in lamu(*words, "--report", "found.pdf").err
 
 
+@pytest.fixture(scope="module")
+def pages(fitted, tmp_path_factory) -> list[str]:
+    nasty = tmp_path_factory.mktemp("nasty") / "report.html"
+    nasty.write_text(fit_report(nasty_run()), encoding="utf-8")
+    return [path.resolve().as_uri() for path in (*(fitted / task / "report.html" for task in TASKS), nasty)]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+def opened(browser: Browser, address: str) -> None:
+    browser.open("about:blank")
+    browser.open(address)
+    browser.wait(f"location.href === {json.dumps(address)} && document.readyState === 'complete'")
+
+
 @pytest.mark.stress
-@pytest.mark.parametrize("width", [390, 1100])
-def test_a_browser_shows_it_without_complaint(fitted, tmp_path, width) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("not run: no chromium")
-    (tmp_path / "nasty.html").write_text(fit_report(nasty_run()), encoding="utf-8")
-    for path in (*(fitted / task / "report.html" for task in TASKS), tmp_path / "nasty.html"):
-        words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-                 "--enable-logging=stderr", f"--window-size={width},2000", f"--screenshot={tmp_path / 'page.png'}",
-                 path.resolve().as_uri()]  # fmt: skip
-        ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-        assert "CONSOLE" not in ran.stderr
-        assert (tmp_path / "page.png").stat().st_size > 10_000
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_browser_shows_it_without_complaint_and_legibly(browser, pages, theme) -> None:
+    browser.resize(1100, 1000)
+    for address in pages:
+        browser.theme(theme)
+        opened(browser, address)
+        seen = browser.ask(COLOURS_OF_TEXT)
+        assert {"H1", "P", "TD", "DT", "FIGCAPTION", "text"} <= {tag for tag, *_ in seen}
+        for tag, ink, ground in seen:
+            assert contrast(ink, ground) >= 4.5, (address, tag, ink, ground)
+        paper = browser.ask("getComputedStyle(document.body).backgroundColor")
+        assert (contrast(paper, "rgb(0, 0, 0)") < 2) == (theme == "dark")
+    assert browser.complaints == []
+
+
+@pytest.mark.stress
+def test_it_fits_a_phone(browser, pages) -> None:
+    browser.theme("light")
+    browser.resize(390, 800)
+    for address in pages:
+        opened(browser, address)
+        assert browser.ask("innerWidth") == 390
+        assert browser.ask("document.documentElement.scrollWidth") <= 390, address
+        # What is wider scrolls in its own frame, and a keyboard reaches the frame.
+        unreached = (
+            "[...document.querySelectorAll('body *')].filter((each) => each.scrollWidth > each.clientWidth + 1 &&"
+            "  ['auto', 'scroll'].includes(getComputedStyle(each).overflowX) && each.tabIndex < 0).length"
+        )
+        assert browser.ask(unreached) == 0, address
+        # Text of a picture stays as large as a caption's.
+        small = "Math.min(...[...document.querySelectorAll('svg text')].map((e) => e.getBoundingClientRect().height))"
+        assert browser.ask(small) >= 7, address
+
+
+@pytest.mark.stress
+def test_the_keyboard_reaches_every_link_and_frame(browser, pages) -> None:
+    browser.theme("light")
+    browser.resize(1100, 1000)
+    for address in pages:
+        opened(browser, address)
+        places = "[...document.querySelectorAll('a[href], [tabindex]')]"
+        reached = []
+        for _ in range(browser.ask(f"{places}.length")):
+            browser.press("Tab")
+            reached.append(browser.ask(f"{places}.indexOf(document.activeElement)"))
+            assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid", address
+            left = browser.ask("document.activeElement.getBoundingClientRect().left")
+            assert left >= 0, "what has the focus is outside the page"
+        assert reached == list(range(len(reached)))
+        browser.ask("document.querySelector('.skip').focus()")
+        browser.press("Enter", "\r")
+        browser.wait("location.hash === '#content'")
+        browser.press("Tab")  # goes on in the content, not in the table of contents
+        assert browser.ask("document.querySelector('main').contains(document.activeElement)")
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_prints_dark_on_white(browser, pages, theme) -> None:
+    browser.theme(theme, media="print")
+    browser.resize(718, 1000)  # a sheet of A4 within margins of 1 cm
+    for address in pages:
+        opened(browser, address)
+        assert browser.ask("document.documentElement.scrollWidth") <= 718, address
+        assert browser.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
+        for tag, ink, ground in browser.ask(COLOURS_OF_TEXT):
+            assert ground == "rgb(255, 255, 255)"
+            assert contrast(ink, ground) >= 4.5, (address, tag, ink)
+        assert base64.b64decode(browser.call("Page.printToPDF")["data"]).startswith(b"%PDF")
 
 
 def test_baselines_are_fitted_beside_the_work_and_do_not_warn() -> None:

@@ -22,6 +22,7 @@ from lamu.networks import Linear
 from lamu.predictives import Deferred, Mixture, Sampled
 from lamu.record import record
 from lamu.scores.proper_scores import crps_of_rows
+from lamu.scores.sampling import estimate
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
@@ -398,3 +399,18 @@ def test_reliability_counts_every_row_once() -> None:
         scores.reliability(binary(CHANCES), BITS, bins=0)
     with pytest.raises(ValueError, match=r"reliability is for classes|ece is for classes"):
         scores.reliability(normal(np.zeros(2), 1.0), np.zeros(2))
+
+
+def test_the_error_of_a_score_that_is_not_finite_is_nan() -> None:
+    """A prediction may hold a target impossible, or its mean may not be finite; warnings are errors in tests."""
+    for rows in (np.array([1.0, np.inf, 2.0]), np.array([np.nan, 1.0]), np.array([np.inf, -np.inf, 1.0])):
+        for score in (scores.nll, scores.rmse):
+            found = estimate(score, rows)
+            assert not np.isfinite(found.value)
+            assert np.isnan(found.error)
+    assert estimate(scores.nll, np.array([1.0, np.inf])).value == np.inf
+    assert "inf" in str(estimate(scores.nll, np.array([1.0, np.inf])))
+    lost, good = (SimpleNamespace(support=Real(), mean=np.array(mean)) for mean in ([np.inf, 0.0], [0.0, 1.0]))
+    found = scores.difference(scores.rmse, lost, good, np.array([0.0, 1.0]))
+    assert (found.value, np.isnan(found.error)) == (np.inf, True)
+    assert np.isnan(scores.difference(scores.rmse, lost, lost, np.array([0.0, 1.0])).value)

@@ -169,11 +169,10 @@ def test_rows_that_were_not_fitted_have_no_influence() -> None:
 
 def test_the_picture_names_the_most_influential_rows() -> None:
     found = lamu.sensitivity(fitted("regression", np.arange(30)), (X, Y))
-    figure = plots.influence(found, rows=4)
-    left, right = figure.axes
+    left, right = plots.influence(found, rows=4)
     assert [label.get_text() for label in right.get_yticklabels()] == [f"row {i}" for i in found.order[:4]]
     np.testing.assert_allclose([bar.get_width() for bar in right.patches], found.belief[found.order[:4]])
     points = np.asarray(left.collections[0].get_offsets())
     np.testing.assert_allclose(points, np.column_stack([found.leverage, found.residual]))
     numbers = lamu.sensitivity(fitted("numbers", np.arange(9)), {"y": Y[:9]})
-    assert len(plots.influence(numbers, names=list("abcdefghi"), rows=2).axes) == 1
+    assert len(plots.influence(numbers, names=list("abcdefghi"), rows=2)) == 1

@@ -30,4 +30,4 @@ def draw():
         "one draw": draws[-1],
         "new images": latent.generate(posterior, 12, jax.random.key(3))["y"],
     }
-    return lamu.plots.image_rows(rows, shape=(8, 8))
+    return lamu.plots.image_rows(rows, shape=(8, 8))[0].figure

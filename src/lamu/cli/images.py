@@ -232,7 +232,8 @@ def _picture(posterior: Posterior, shown: np.ndarray, shape: tuple[int, ...]) ->
         "filled in": _filled(posterior, lower, 50)["X"],
         "new": generate(posterior, len(shown), keys[1])["y"],
     }
-    return plots.image_rows({name: np.clip(part, 0, 1) for name, part in rows.items()}, shape=(shape[0], shape[1]))
+    clipped = {name: np.clip(part, 0, 1) for name, part in rows.items()}
+    return plots.image_rows(clipped, shape=(shape[0], shape[1]))[0].figure
 
 
 def _settings(settings: Sequence[str]) -> dict[str, int]:

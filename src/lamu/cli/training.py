@@ -260,9 +260,9 @@ def picture(pred: Any, y: Any, encoding: Encoding) -> Any:
     # At its first use on a machine matplotlib says that it looks for fonts, which is nobody's concern here.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     if encoding.task == "regression":
-        return plots.coverage(pred, y)
+        return plots.coverage(pred, y)[0].figure
     event = literal(shortened(f"{encoding.target} = {encoding.labels[1]}", 40)) if encoding.task == "binary" else None
-    return plots.reliability(pred, y, event=event)
+    return plots.reliability(pred, y, event=event)[0].figure
 
 
 def _precision(posterior: Any) -> str | None:

@@ -1,7 +1,10 @@
 """Pictures of how far a prediction can be trusted, drawn without any global state (those of chains, by ArviZ, apart).
 
-A function returns a figure, or, where it takes axes, the axes that it drew on. Both are matplotlib's own:
-`figure.savefig(path)` and `axes.figure.savefig(path)` write them.
+Every function takes matplotlib's axes, or makes a figure where none are given, and returns the axes that it drew on:
+`axes.figure.savefig(path)` writes the picture. A picture of several panels takes and returns an array of axes, one a
+panel: `axes[0].figure.savefig(path)`.
+
+`lamu.plots.style.save_adaptive(axes.figure, "picture.svg")` writes a picture for light and dark pages.
 """
 
 from lamu.plots.abstention import risk_coverage

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from lamu import scores
-from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, MARGIN, PALE, canvas, head, likely_range, tidy
+from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, MARGIN, PALE, canvas, head, likely_range, panels, tidy
 
 __all__ = ["reliability"]
 
 
-def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None) -> Any:
+def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None, axes: Any = None) -> Any:
     r"""Draws a reliability diagram with the number of rows in each bin below it.
 
     A point is a bin: the mean probability against the frequency. The pale bar behind it is where the frequency would
@@ -24,12 +24,13 @@ def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None) -> 
         y: labels, `[N]`.
         bins: how many bins of equal width.
         event: what the probability of a binary target is of, for the axes; "y = 1" where none is given.
+        axes: two of matplotlib's axes, for the diagram and the numbers of rows; those of a new figure where None.
 
     Returns:
-        A `matplotlib.figure.Figure`.
+        The two axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: if the prediction is of a regression, or the shapes differ.
+        ValueError: if the prediction is of a regression, the shapes differ, or other than two axes are given.
 
     Examples:
         >>> import numpy as np
@@ -37,15 +38,16 @@ def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None) -> 
         >>> from lamu.supports import TwoClasses
         >>> from lamu import plots
         >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.array([0.1, 0.1, 0.8, 0.8]))
-        >>> len(plots.reliability(pred, np.array([0, 0, 1, 0])).axes)
+        >>> len(plots.reliability(pred, np.array([0, 0, 1, 0])))
         2
     """
     found = scores.reliability(pred, y, bins)
     binary = np.ndim(pred.mean) == 1
     what = event or "y = 1"
     start = 0.0 if binary else _start(found)
-    figure = canvas(4.2, 4.9)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    if axes is None:
+        axes = canvas(4.2, 4.9).subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    upper, lower = axes = panels("reliability", axes, 2)
     upper.plot((start, 1), (start, 1), color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     low, high = likely_range(found.said, found.count)
     width = 0.34 * (found.edges[1] - found.edges[0])
@@ -60,14 +62,15 @@ def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None) -> 
             )  # fmt: skip
     floor = min(start, float(np.min(found.happened)), float(np.min(low)))
     upper.set(xlim=(start - MARGIN, 1 + MARGIN), ylim=(floor - MARGIN, 1 + MARGIN))
+    lower.set_xlim(upper.get_xlim())
     upper.set_ylabel(f"frequency of {what}" if binary else "fraction that is right")
     head(upper, "Reliability", f"ECE {scores.with_error(scores.ece, pred, y)}")
     upper.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK, handletextpad=0.6, borderaxespad=0.2)
     _draw_counts(lower, found)
     lower.set_xlabel(f"predicted probability of {what}" if binary else "predicted probability of the chosen class")
-    for axes in (upper, lower):
-        tidy(axes)
-    return figure
+    for each in axes:
+        tidy(each)
+    return axes
 
 
 def _start(found: scores.Reliability) -> float:

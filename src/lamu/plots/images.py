@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lamu.plots.style import INK, PALE, canvas
+from lamu.plots.style import INK, PALE, canvas, panels
 
 __all__ = ["image_rows"]
 
 
-def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None) -> Any:
+def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None, axes: Any = None) -> Any:
     """Draws images side by side, one row of them for each name, from white at zero to black at the largest value.
 
     All rows have one scale. NaN, a missing pixel, is tinted.
@@ -20,18 +20,18 @@ def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None) 
     Args:
         images: by name `[count, height, width]`, or `[count, pixels]` with a shape.
         shape: height and width of images that are vectors.
+        axes: as many of matplotlib's axes as there are names; those of a new figure where None.
 
     Returns:
-        A `matplotlib.figure.Figure`.
+        The axes, one a name, in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for nothing to draw, or images that have not the shape.
+        ValueError: for nothing to draw, images that have not the shape, or another number of axes.
 
     Examples:
         >>> import numpy as np
         >>> from lamu import plots
-        >>> figure = plots.image_rows({"input": np.eye(4)[None], "sample": np.zeros((3, 16))}, shape=(4, 4))
-        >>> len(figure.axes)
+        >>> len(plots.image_rows({"input": np.eye(4)[None], "sample": np.zeros((3, 16))}, shape=(4, 4)))
         2
     """
     if not images:
@@ -39,12 +39,15 @@ def image_rows(images: Mapping[str, Any], shape: tuple[int, int] | None = None) 
     arrays = {name: _images(name, np.asarray(array, float), shape) for name, array in images.items()}
     largest = max(float(np.nanmax(array, initial=0.0)) for array in arrays.values()) or 1.0
     count = max(len(array) for array in arrays.values())
-    figure = canvas(1.5 + 0.55 * count, 0.6 * len(arrays))
-    panels = figure.subplots(len(arrays), 1, squeeze=False)[:, 0]
-    for axes, (name, array) in zip(panels, arrays.items(), strict=True):
-        _draw(axes, array, count, largest)
-        axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9, color=INK)
-    return figure
+    if axes is None:
+        figure = canvas(1.5 + 0.55 * count, 0.6 * len(arrays))
+        figure.get_layout_engine().set(w_pad=0.12)  # the names stand outside what the layout measures
+        axes = figure.subplots(len(arrays), 1)
+    axes = panels("image_rows", axes, len(arrays))
+    for each, (name, array) in zip(axes, arrays.items(), strict=True):
+        _draw(each, array, count, largest)
+        each.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9, color=INK)
+    return axes
 
 
 def _images(name: str, array: np.ndarray, shape: tuple[int, int] | None) -> np.ndarray:

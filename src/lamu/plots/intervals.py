@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, PALE, canvas, head, likely_range, tidy
+from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, PALE, canvas, head, likely_range, panels, tidy
 from lamu.scores.validation import target
 
 __all__ = ["coverage"]
@@ -16,7 +16,7 @@ LEVELS = np.linspace(0.02, 0.98, 49)
 BINS = 10
 
 
-def coverage(pred: Any, y: Any) -> Any:
+def coverage(pred: Any, y: Any, axes: Any = None) -> Any:
     r"""Draws the coverage of central intervals against their level, beside the histogram of the targets' ranks.
 
     The rank of a target is \(F(y)\), its place in its own predictive distribution (the probability integral
@@ -28,12 +28,13 @@ def coverage(pred: Any, y: Any) -> Any:
     Args:
         pred: a prediction of a regression, with `cdf`.
         y: targets, `[N]` or `[N, K]`; several outputs are pooled.
+        axes: two of matplotlib's axes, for the curve and the histogram; those of a new figure where None.
 
     Returns:
-        A `matplotlib.figure.Figure`.
+        The two axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: if the prediction is of classes, or the shapes differ.
+        ValueError: if the prediction is of classes, the shapes differ, or other than two axes are given.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -42,19 +43,19 @@ def coverage(pred: Any, y: Any) -> Any:
         >>> from lamu.supports import Real
         >>> from lamu import plots
         >>> pred = SimpleNamespace(support=Real(), mean=jnp.zeros(3), cdf=norm.cdf)
-        >>> len(plots.coverage(pred, jnp.array([-1.0, 0.2, 0.9])).axes)
+        >>> len(plots.coverage(pred, jnp.array([-1.0, 0.2, 0.9])))
         2
     """
     y = target("coverage", pred, y, has_classes=False)
     rank = np.asarray(pred.cdf(jnp.asarray(y, jnp.asarray(pred.mean).dtype)), float).ravel()
     rows = len(y)
-    figure = canvas(6.8, 3.5)
-    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    axes = canvas(6.8, 3.5).subplots(1, 2, width_ratios=(1.15, 1)) if axes is None else panels("coverage", axes, 2)
+    left, right = axes
     _draw_curve(left, rank, rows)
     _draw_ranks(right, rank, rows)
-    for axes in (left, right):
-        tidy(axes)
-    return figure
+    for each in axes:
+        tidy(each)
+    return axes
 
 
 def _draw_curve(axes: Any, rank: np.ndarray, rows: int) -> None:

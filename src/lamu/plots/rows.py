@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lamu.plots.style import ACCENT, GREY, INK, PALE, canvas, head, tidy
+from lamu.plots.style import ACCENT, GREY, INK, PALE, canvas, head, panels, tidy
 
 __all__ = ["influence"]
 
 
-def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10) -> Any:
+def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes: Any = None) -> Any:
     r"""Draws the most influential rows, and where they lie in leverage and residual.
 
     A row moves the belief where its inputs are unusual (leverage) and its target is far from its prediction (Pearson
@@ -23,18 +23,20 @@ def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10) -> An
         of: what `lamu.sensitivity` returned.
         names: names of the rows, `[N]`; "row 0" and so on where None.
         rows: how many are shown by name.
+        axes: two of matplotlib's axes, for the points and the bars, or the one of a picture of bars alone; those of a
+            new figure where None.
 
     Returns:
-        A `matplotlib.figure.Figure`.
+        The axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for names of another number than the rows.
+        ValueError: for names of another number than the rows, or another number of axes.
 
     Examples:
         >>> import numpy as np
         >>> from lamu import Sensitivity, plots
         >>> of = Sensitivity(np.array([0.1, 0.5]), np.zeros((2, 1)), np.array([0.2, 0.4]), np.array([0.3, 1.0]))
-        >>> len(plots.influence(of).axes)
+        >>> len(plots.influence(of))
         2
     """
     count = len(of.belief)
@@ -44,14 +46,14 @@ def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10) -> An
     top = of.order[: max(1, rows)]
     height = max(2.6, 0.9 + 0.24 * len(top))
     if np.all(np.isnan(of.leverage)):
-        figure = canvas(3.8, height)
-        _draw_bars(figure.subplots(), of, top, named)
-        return figure
-    figure = canvas(7.2, height)
-    left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    _draw_plane(left, of, top, named)
-    _draw_bars(right, of, top, named)
-    return figure
+        axes = panels("influence", canvas(3.8, height).subplots() if axes is None else axes, 1)
+    else:
+        if axes is None:
+            axes = canvas(7.2, height).subplots(1, 2, width_ratios=(1.2, 1))
+        axes = panels("influence", axes, 2)
+        _draw_plane(axes[0], of, top, named)
+    _draw_bars(axes[-1], of, top, named)
+    return axes
 
 
 def _draw_plane(axes: Any, of: Any, top: np.ndarray, named: Sequence[str]) -> None:

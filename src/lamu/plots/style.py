@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +20,21 @@ __all__ = [
     "head",
     "likely_range",
     "literal",
+    "panels",
+    "save_adaptive",
     "shortened",
     "tidy",
 ]
 
 INK, GREY, PALE, ACCENT = "#1f2933", "#8a94a0", "#e1e6eb", "#1b6ca8"
+_DARK = {
+    INK: "#e4e8ec",
+    GREY: "#9eabb8",
+    PALE: "#303a45",
+    ACCENT: "#6fb7ee",
+    "#ffffff": "#14191f",
+    "#000000": "#e4e8ec",
+}
 MARGIN = 0.04
 IN_RANGE = "90 % range if calibrated"
 
@@ -40,6 +53,28 @@ def canvas(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), dpi=200, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def panels(picture: str, axes: Any, count: int) -> Any:
+    """Returns the axes given for a picture of several panels, as a flat array.
+
+    Args:
+        picture: the function that draws, for the error.
+        axes: a sequence or an array of matplotlib's axes.
+        count: how many panels there are.
+
+    Raises:
+        ValueError: for another number of axes.
+
+    Examples:
+        >>> from lamu.plots.style import canvas, panels
+        >>> len(panels("coverage", canvas(4.0, 3.0).subplots(1, 2), 2))
+        2
+    """
+    given = np.ravel(np.asarray(axes, dtype=object))
+    if len(given) != count:
+        raise ValueError(f"{picture} draws on {count} axes, and {len(given)} are given; give {count} or none")
+    return given
 
 
 def tidy(axes: Any) -> None:
@@ -83,6 +118,47 @@ def likely_range(probability: Any, count: Any, level: float = 0.9) -> tuple[Any,
     probability, count = np.clip(np.asarray(probability, float), 0.0, 1.0), np.asarray(count)
     lower, upper = (binom.ppf(q, count, probability) / count for q in ((1 - level) / 2, (1 + level) / 2))
     return np.maximum(lower, 0.0), upper
+
+
+def save_adaptive(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a figure as SVG that is light or dark as its reader's browser prefers.
+
+    The colours of this package's pictures become those of a dark page where the reader prefers one; colours of
+    classes and of images stay.
+
+    Args:
+        figure: matplotlib's, for instance `axes.figure`.
+        path: the file, which ends in `.svg`.
+
+    Raises:
+        ValueError: for a file of another kind.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from lamu.plots.style import canvas, save_adaptive
+        >>> path = Path(tempfile.mkdtemp()) / "empty.svg"
+        >>> save_adaptive(canvas(2.0, 1.0), path)
+        >>> "prefers-color-scheme: dark" in path.read_text()
+        True
+    """
+    path = Path(path)
+    if path.suffix != ".svg":
+        raise ValueError(f"path={str(path)!r} is no .svg file, the only kind that adapts; name it {path.stem}.svg")
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    svg = file.getvalue()
+    names = {colour: f"--lamu-{colour[1:]}" for colour in _DARK}
+    for colour, name in names.items():
+        svg = svg.replace(colour, f"var({name})")
+    light, dark = ("; ".join(f"{names[c]}: {to(c)}" for c in _DARK) for to in (str, _DARK.__getitem__))
+    # Matplotlib leaves out a fill that is black.
+    style = (
+        f"<style>svg {{ {light}; fill: var(--lamu-000000) }} "
+        f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
+    )
+    start = svg.index(">", svg.index("<svg")) + 1
+    path.write_text(f"{svg[:start]}{style}{svg[start:]}", encoding="utf-8")
 
 
 def literal(text: Any) -> str:

@@ -14,6 +14,7 @@ __all__ = ["advice", "epistemic_share"]
 _SURE = 2.0  # standard errors
 _FEW_TEST_ROWS = 100
 _LARGE_SHARE = 0.25
+_NONE = 1e-9  # a share that is rounding
 _BINS = 15  # of lamu.scores.ece
 
 
@@ -72,7 +73,12 @@ def advice(
             f"The probabilities are off by {ece.value:.2f} on average: calibrate them (lamu.calibration), or let "
             "training rows choose the temperature by leaving --temperature out."
         )
-    if epistemic_share > _LARGE_SHARE:
+    if epistemic_share <= _NONE:
+        found.append(
+            "The posterior is one point, so this report cannot tell whether more rows would help: fit a posterior "
+            f"with a spread (lamu fit {words['data']} --target {words['target']} --algorithm laplace --out laplace)."
+        )
+    elif epistemic_share > _LARGE_SHARE:
         found.append(
             f"{100 * epistemic_share:.0f} % of the predictive uncertainty is about the weights: more rows like these "
             "would reduce it."

@@ -14,6 +14,7 @@ __all__ = ["picture"]
 
 _COLOURS = {INK: "--ink", GREY: "--grey", PALE: "--pale", ACCENT: "--accent", "#ffffff": "--paper", "#000000": "--ink"}
 _PIXELS = 96  # of the page, an inch
+_WIDTH_ON_A_PHONE = 384  # page.css shrinks a figure to three quarters there, of this width to a phone of 320 pixels
 _NO_METADATA: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -53,4 +54,6 @@ def picture(name: str, figure: Any, alternative: str, caption: Any = "") -> Mark
     svg = svg.replace("LABEL", label, 1)
     below = element("figcaption", caption) if caption else ""
     width = round(figure.get_size_inches()[0] * _PIXELS)
-    return element("figure", Markup(svg.strip()), below, style=f"--width: {width}px")
+    # One that is wider than a phone scrolls there, and a keyboard must reach what scrolls.
+    reached = {"tabindex": "0"} if width > _WIDTH_ON_A_PHONE else {}
+    return element("figure", Markup(svg.strip()), below, style=f"--width: {width}px", **reached)

@@ -24,6 +24,7 @@ _ROWS = 8  # of a table of rows
 _MOST_EFFECTS = 8
 _MOST_FEATURES = 4  # that are shown of a row
 _SURE = 2.0  # standard errors
+_ROUNDING = 1e-5  # of float32, relative
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,20 @@ def _calibrated(run: Run) -> list[Any]:
         paragraph(says),
         picture("calibration", run.calibration, shown, "Points or curves inside the pale range are as calibrated "
                 "predictions would be."),
+        *_risk(run),
+    ]  # fmt: skip
+
+
+def _ranks_rows(run: Run) -> bool:
+    """Returns whether some rows are more uncertain than others, beyond rounding."""
+    total = np.asarray(run.pred.total, float)
+    return bool(np.ptp(total) > _ROUNDING * np.abs(total).max())
+
+
+def _risk(run: Run) -> list[Any]:
+    if not _ranks_rows(run):
+        return [paragraph("The prediction is equally uncertain about all rows, so it cannot say which to refer.")]
+    return [
         paragraph("If the most uncertain rows are referred to an expert, the rows that are kept have this error:"),
         picture(
             "risk", risk_coverage(run.pred, run.y_test).figure, "error of the rows kept against their share",
@@ -231,7 +246,7 @@ def _rows(run: Run, found: Sequence[Effect]) -> list[Any]:
     named = [effect.name for effect in found[:_MOST_FEATURES]] or list(run.encoding.columns[:_MOST_FEATURES])
     return [
         paragraph("Rows are counted from 0 in the data. The features shown are those of the largest effect."),
-        _table_of_rows("Predicted with the largest uncertainty", run, uncertain, named),
+        *([_table_of_rows("Predicted with the largest uncertainty", run, uncertain, named)] * _ranks_rows(run)),
         _table_of_rows("Targets that the prediction held least probable", run, worst, named),
     ]
 
@@ -278,11 +293,12 @@ def _effects(run: Run, found: Sequence[Effect]) -> list[Any]:
     ]
     rest = len(found) - len(shown)
     more = f" The {rest} features of smaller effect are not shown." if rest > 0 else ""
+    bands = " Bands hold 90 % of the belief about the mean." if any(each.deviation.any() for each in shown) else ""
     named = " The first picture names the curves." if len(shown) > 1 and len(shown[0].curves) > 1 else ""
     return [
         paragraph(
             "The mean prediction of some training rows in which one feature is set to each value and the others stay "
-            f"as they are, the largest change first. Bands hold 90 % of the belief about the mean.{named}{more}"
+            f"as they are, the largest change first.{bands}{named}{more}"
         ),
         element("div", join(pictures), class_="panels"),
         paragraph("These are effects on the prediction, not causes of the target.", class_="aside"),

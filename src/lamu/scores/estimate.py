@@ -13,7 +13,7 @@ class Estimate:
 
     Attributes:
         value: the estimate.
-        error: its standard error, in the same units; NaN where one row says nothing about the others.
+        error: its standard error, in the same units; NaN for one row, and where the score of a row is not finite.
 
     Examples:
         >>> from lamu.scores import Estimate

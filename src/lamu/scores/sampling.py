@@ -46,7 +46,7 @@ def with_error(score: Callable[..., float], pred: Any, y: Any, **options: Any) -
 
     Returns:
         The score and its standard error: of a mean, by the delta method (`rmse`), or by a bootstrap with a fixed seed
-        (`ece`). Of one row the error is NaN.
+        (`ece`). Of one row the error is NaN, and so it is where the score of a row is not finite.
 
     Raises:
         ValueError: if the score is none of this package, and for what the score refuses.
@@ -156,13 +156,16 @@ class _Form:
 
 
 def _mean(rows: np.ndarray) -> tuple[float, np.ndarray]:
-    n, value = len(rows), float(np.mean(rows))
+    n = len(rows)
+    if not np.isfinite(rows).all():  # a target that the prediction holds impossible, or a mean that is not finite
+        return float(sum(rows.tolist())) / n, np.full(1, np.nan)
+    value = float(np.mean(rows))
     return value, (rows - value) / np.sqrt(n * (n - 1)) if n > 1 else np.full(1, np.nan)
 
 
 def _root_mean(rows: np.ndarray) -> tuple[float, np.ndarray]:
     mean, deviations = _mean(rows)
-    root = float(np.sqrt(mean))
+    root = mean**0.5 if mean >= 0.0 else float("nan")
     return root, deviations / (2.0 * root) if root > 0.0 else deviations
 
 
