@@ -29,6 +29,7 @@ from lamu.model import Model
 from lamu.networks import Columns, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for
 from lamu.tabular.constant import constant_of
@@ -36,7 +37,7 @@ from lamu.tabular.noise import noise_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
 from lamu.typing import Params
 
-__all__ = ["StackedFit", "fit_table"]
+__all__ = ["StackedFit", "fit_table", "plan_of"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STRETCHES, _BATCH, _RATE = 15, 128, 0.01
@@ -86,6 +87,7 @@ def fit_table(
     folds: int | None = None,
     steps: int | None = None,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> StackedFit:
     r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
 
@@ -105,6 +107,7 @@ def fit_table(
         steps: of every member, a multiple of fifteen; None for two for three rows, 990 at least and 3,000 at most, and
             more where two passes over the rows of a fold need more.
         seed: of folds, starts and orders.
+        progress: whether to show progress; where None, if standard error is a terminal.
 
     Returns:
         The posterior, the candidates' weights and their held-out scores.
@@ -149,8 +152,9 @@ def fit_table(
         encoded, readings = columns.encode(full.x)
         read, training = replace(network, columns=encoded), replace(full, x=readings)
     found: list[_Found] = []
-    for own, candidates in ((replace(read, widths=()), small), (read, large)):
-        found += _fitted(own, likelihood, candidates, training, parts, judges, steps, seed, means, constant)
+    for own, candidates, kind in ((replace(read, widths=()), small, "additive models"), (read, large, "networks")):
+        with Progress(steps, progress, f"{len(candidates) * folds} {kind}") as bar:
+            found += _fitted(own, likelihood, candidates, training, parts, judges, steps, seed, means, constant, bar)
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
@@ -170,6 +174,34 @@ def fit_table(
         float(nll),
         folds,
         steps,
+    )
+
+
+def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
+    """Returns a sentence: how many fits `fit_table` makes by default, and how long each is.
+
+    Args:
+        likelihood: p(y | f).
+        count: the rows.
+        folds: how many folds there are.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.tabular.stacked_fit import plan_of
+        >>> plan_of(lamu.likelihoods.Bernoulli(), count=300, folds=5)
+        '25 fits of 990 steps each: 2 linear and additive models and 3 networks, over 5 folds'
+    """
+    small, large = (len(group) for group in candidates_for(varying=_varies(likelihood)))
+    steps = _steps_for(count, folds)
+    fits, steps = (small + large) * folds, steps - steps % _STRETCHES
+    kinds = f"{small} linear and additive models and {large} networks"
+    return f"{fits} fits of {steps:,} steps each: {kinds}, over {folds} folds"
+
+
+def _varies(likelihood: Likelihood) -> bool:
+    """Whether candidates are of a noise that may depend on the row."""
+    return isinstance(likelihood, HeteroscedasticGaussian) or (
+        isinstance(likelihood, Gaussian) and likelihood == Gaussian()
     )
 
 
@@ -199,6 +231,7 @@ def _fitted(
     seed: int,
     means: int | None,
     constant: tuple[Any, Params],
+    bar: Progress,
 ) -> list[_Found]:
     """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say."""
     model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
@@ -222,7 +255,8 @@ def _fitted(
         for candidate in candidates
         for k in range(folds)
     ]
-    path = train(model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), rows, batch, _STRETCHES, _RATE)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    path = train(model, stacked, rows, batch, _STRETCHES, _RATE, bar.update)
     return [_stopped(candidate, path, c * folds, [*map(len, judges)]) for c, candidate in enumerate(candidates)]
 
 
@@ -326,11 +360,9 @@ def _scaled(likelihood: Likelihood, y: np.ndarray) -> tuple[Likelihood, int | No
 
     A Gaussian of learned noise is the heteroscedastic one whose second output may not depend on the row.
     """
-    means = None
-    if isinstance(likelihood, Gaussian) and likelihood == Gaussian():
+    means = Gaussian().outputs(y) if _varies(likelihood) else None
+    if isinstance(likelihood, Gaussian) and means is not None:
         likelihood = HeteroscedasticGaussian()
-    if isinstance(likelihood, HeteroscedasticGaussian):
-        means = Gaussian().outputs(y)
     if not likelihood.support.affine:
         return likelihood, means
     deviation = y.std(axis=0)
