@@ -286,6 +286,8 @@ def _fit(
                 data, out, model, setting or (), epochs, batch_size, seed, test_size, samples, as_json, force, resume
             )
         return
+    if sys.stderr.isatty() and not as_json:
+        print(f"reading {data}", file=sys.stderr)  # before JAX is imported, which takes seconds
     from lamu.cli.request import Request
     from lamu.cli.training import train
     from lamu.memory import within
