@@ -5,8 +5,8 @@
     python -m benchmarks.graphs rows         `svi` on ten million rows from a memory map, and its peak memory
 
 A sweep of `vmp` beside an iteration: scikit-learn's time is that of a run of many iterations less that of a run of one.
-OMP_NUM_THREADS=1 keeps scikit-learn's linear algebra to one thread, without which its time was up to thirty times as long
-on a machine that other work shares. It does not bind XLA, which may use all cores.
+OMP_NUM_THREADS=1 keeps scikit-learn's linear algebra to one thread, without which it took up to thirty times as long on
+a machine that other work shares. It does not bind XLA, which may use all cores.
 
 Topics need the Associated Press documents, `text/ap2246.npz` below the folder `LAMU_DATA`.
 """

@@ -96,6 +96,15 @@ def test_algorithms_of_graphs_point_to_one_of_networks(lamu, name):
     )
 
 
+def test_a_memory_that_is_too_small_names_the_option(lamu):
+    short = ("--epochs", "1", "--temperature", "1", "--folds", "0", "--no-report")
+    ran = lamu("fit", "iris", "--algorithm", "sgd", *short, "--max-memory", "1kB", "--out", "run")
+    assert ran.code == 2
+    assert "or give --max-memory '" in ran.err
+    assert "max_memory=" not in ran.err
+    assert_refused(lamu("fit", "iris", "--max-memory", "much", "--out", "run"), "--max-memory 'much' is no size")
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("task", ["classes", "regression"])
 @pytest.mark.parametrize("name", recipes())

@@ -8,7 +8,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import polars
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
@@ -84,6 +86,13 @@ def test_columns_of_a_frame_are_known_by_their_names():
     assert regressor.feature_names_in_.tolist() == ["near", "far"]
     with pytest.raises(ValueError, match="feature names"):
         regressor.predict(frame[["far", "near"]])
+    # A frame of polars is the same table.
+    columns = polars.DataFrame({name: frame[name].to_numpy() for name in frame})
+    of_polars = clone(regressor).fit(columns, y)
+    assert of_polars.feature_names_in_.tolist() == ["near", "far"]
+    np.testing.assert_array_equal(of_polars.predict(columns), regressor.predict(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        of_polars.predict(columns[["far", "near"]])
 
 
 def test_what_was_learned_comes_back_bit_for_bit(tmp_path):

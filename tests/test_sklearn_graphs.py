@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.decomposition import FactorAnalysis as ClassicFactors
 from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.estimator_checks import check_estimator
 
-from lamu.sklearn import FactorAnalysis, GaussianMixture, TopicModel
+import lamu
+from lamu.sklearn import FactorAnalysis, GaussianMixture, TopicModel, load
 
 RANDOM = np.random.default_rng(0)
 CENTRES, SPREADS = (
@@ -158,6 +162,12 @@ def test_factors_fill_what_is_missing() -> None:
     filled = factors.mean_ + z.to_numpy() @ factors.components_
     gone = frame.isna().to_numpy() & ~frame.isna().all(axis=1).to_numpy()[:, None]
     assert np.sqrt(np.mean(((filled - x) / x.std(0))[gone] ** 2)) < 0.3
+    # The same rows as a frame of polars, out as one too; a missing number is NaN there.
+    columns = polars.DataFrame({name: frame[name].to_numpy() for name in frame})
+    of_polars = clone(factors).set_output(transform="polars").fit_transform(columns)
+    assert isinstance(of_polars, polars.DataFrame)
+    assert of_polars.columns == list(z.columns)
+    np.testing.assert_array_equal(of_polars.to_numpy(), z.to_numpy())
     again = pickle.loads(pickle.dumps(factors))
     assert (again.transform(frame).to_numpy() == z.to_numpy()).all()
 
@@ -193,3 +203,41 @@ def test_counts_of_words_may_be_sparse_or_weights() -> None:
     assert dense.transform(np.zeros((1, 6))) == pytest.approx(np.full((1, 2), 0.5))  # no word: the prior
     with pytest.raises(ValueError, match=r"Negative values .* counts of words"):
         TopicModel(2).fit(-counts)
+
+
+FACES = {
+    "diag": lambda: GaussianMixture(2, covariance_type="diag", random_state=0, max_iter=20),
+    "full": lambda: GaussianMixture(2, random_state=0, max_iter=20),
+    "factors": lambda: FactorAnalysis(2, random_state=0, max_iter=20),
+    "topics": lambda: TopicModel(2, random_state=0, max_iter=20),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, np.float64) for name in FACES] + [("diag", np.float32), ("full", np.float32)]
+)
+def test_what_a_face_learned_comes_back_bit_for_bit_without_pickle(name, dtype, tmp_path) -> None:
+    x = np.asarray(documents(), dtype) if name == "topics" else np.asarray(lamu.data.load("iris")[0][::3], dtype)
+    frame = pd.DataFrame(x, columns=[f"c{i}" for i in range(x.shape[1])])
+    face = FACES[name]().fit(frame)
+    again = load(face.save(tmp_path / "face"))
+    assert type(again) is type(face)
+    assert again.get_params() == face.get_params()
+    learned = [key for key in vars(face) if key.endswith("_") and key != "posterior_"]
+    assert {"n_iter_", "lower_bound_", "dtype_", "feature_names_in_"} <= set(learned)
+    for key in learned:
+        np.testing.assert_array_equal(
+            getattr(again, key), getattr(face, key), strict=isinstance(getattr(face, key), np.ndarray)
+        )
+    ask = (lambda each: each.predict_proba(frame)) if name in ("diag", "full") else (lambda each: each.transform(frame))
+    np.testing.assert_array_equal(ask(again), ask(face), strict=True)
+    assert again.score(frame) == face.score(frame)
+    if name in ("diag", "full"):
+        np.testing.assert_array_equal(again.sample(5)[0], face.sample(5)[0])
+
+
+def test_a_face_with_a_generator_is_saved_without_it(tmp_path) -> None:
+    face = FactorAnalysis(1, max_iter=5, random_state=np.random.RandomState(0))
+    with pytest.raises(NotFittedError):
+        face.save(tmp_path / "face")
+    assert load(face.fit(np.asarray(lamu.data.load("iris")[0], float)).save(tmp_path / "face")).random_state is None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from lamu.data import DataError, Encoding, sources, table
@@ -240,6 +241,34 @@ def test_parquet_says_what_csv_says(tmp_path):
     np.testing.assert_array_equal(table.match(tmp_path / "table.parquet", left.encoding).x, left.x)
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(PETS.encode()))
     assert table.read(tmp_path / "table.csv.gz", "target").encoding == left.encoding
+
+
+@pytest.mark.parametrize("kind", ["arrow", "feather", "stream.arrow"])
+def test_arrow_says_what_csv_says(tmp_path, kind):
+    frame = pd.read_csv(csv_file(tmp_path, PETS), skipinitialspace=True)
+    frame.index = pd.Index([7, 9, 2, 4, 8, 1])
+    content, path = pa.Table.from_pandas(frame), tmp_path / f"table.{kind}"
+    writer = pa.ipc.new_stream if kind == "stream.arrow" else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as file, writer(file, content.schema) as out:
+        for batch in content.to_batches(max_chunksize=4):
+            out.write_batch(batch)
+    left, right = table.read(tmp_path / "table.csv", "target"), table.read(path, "target")
+    assert left.encoding == right.encoding
+    np.testing.assert_array_equal(left.x, right.x)
+    np.testing.assert_array_equal(table.match(path, left.encoding).x, left.x)
+
+
+def test_arrow_files_that_are_refused(tmp_path):
+    path = tmp_path / "table.arrow"
+    pd.DataFrame({"a": [1.0, 2.0], "y": [1.0, 3.0]}).to_feather(path)
+    path.write_bytes(path.read_bytes()[:90])
+    with pytest.raises(DataError, match=r"table\.arrow' is no whole Arrow file \("):
+        table.read(path, "y")
+    twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, twice.schema) as out:
+        out.write_table(twice)
+    with pytest.raises(DataError, match="more than one column 'a'"):
+        table.read(path, "a")
 
 
 def test_parquet_columns_of_many_types(tmp_path):

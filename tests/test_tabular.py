@@ -14,7 +14,7 @@ from lamu.predictives import Sampled
 from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
-from lamu.tabular.stacked_fit import _stopped
+from lamu.tabular.stacked_fit import _stopped, plan_of
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import Path, order_of, rows_padded
 
@@ -172,6 +172,29 @@ def test_stack_is_near_the_noise_of_a_line_and_saves(tmp_path):
     before, after = found.posterior.predict(x_new), lamu.load(folder).predict(x_new)
     np.testing.assert_array_equal(before.mean, after.mean)
     np.testing.assert_allclose(before.mean, x_new @ [1.0, -2.0] + 50.0, atol=0.5)
+
+
+def test_progress_names_the_fits_and_counts_their_steps(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", "120")
+    y = (X[:, 0] > 0).astype(np.int32)
+    likelihood = lamu.likelihoods.Bernoulli()
+    options = {"folds": 2, "steps": 30}
+    lamu.fit_table(X, y, likelihood, **options)
+    assert capsys.readouterr().err == ""  # no terminal
+    lamu.fit_table(X, y, likelihood, **options, progress=True)
+    shown = capsys.readouterr().err
+    assert "8 smaller models" in shown
+    assert "6 networks" in shown
+    assert "30/30" in shown
+
+
+def test_the_plan_is_what_is_fitted():
+    found = lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), folds=2, steps=15)
+    plan = plan_of(lamu.likelihoods.Gaussian(), 300, folds=2)
+    assert plan.startswith(f"{2 * len(found.nll)} fits of 990 steps each: 6 linear, additive and kernel models")
+    # A noise that may depend on the row is nothing of other targets.
+    assert plan_of(lamu.likelihoods.Bernoulli(), 300, folds=2).startswith("14 fits of 990 steps each: 4 linear")
 
 
 def test_held_rows_do_not_teach():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,10 @@ _DEBUG = "--debug"
 _FLAG = ""  # in the help: a flag takes no value, and Typer would write <bool>
 _OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 _Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="A .csv, .parquet or .npz file (X and y), or the name of a bundled set.")
+    str,
+    typer.Argument(
+        metavar="DATA", help="A .csv, .parquet, .arrow or .npz file (X and y), or the name of a bundled set."
+    ),
 ]
 _Temperature = Annotated[
     float | None,
@@ -142,7 +146,7 @@ def _sentence(error: Exception) -> str | None:
     if wrong_usage is not None:
         return " ".join(wrong_usage().split()) + _value(error)
     if isinstance(error, ValueError | TypeError | OSError | RuntimeError) and _is_deliberate(error):
-        return str(error)
+        return _in_options(str(error))
     # A path of the command, of which only the system knows what is wrong.
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.errno in _OF_PATHS:
         return f"{_shortened(error.filename)!r} is no path here ({str(error.strerror).lower()}); give another"
@@ -150,6 +154,11 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, ImportError) and error.name is None and _is_deliberate(error):
         return str(error)
     return None
+
+
+def _in_options(sentence: str) -> str:
+    """Returns a sentence that names the argument of Python, with the option of the command line in its place."""
+    return re.sub(r"\bmax_memory=(['\"])(.*?)\1", r"--max-memory \1\2\1", sentence)
 
 
 def _shortened(path: str) -> str:
@@ -277,6 +286,8 @@ def _fit(
                 data, out, model, setting or (), epochs, batch_size, seed, test_size, samples, as_json, force, resume
             )
         return
+    if sys.stderr.isatty() and not as_json:
+        print(f"reading {data}", file=sys.stderr)  # before JAX is imported, which takes seconds
     from lamu.cli.request import Request
     from lamu.cli.training import train
     from lamu.memory import within

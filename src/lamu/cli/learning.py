@@ -15,6 +15,7 @@ from lamu.model import Model
 from lamu.prior_scale import fit_prior_scale
 from lamu.protocol import Algorithm
 from lamu.tabular import fit_table
+from lamu.tabular.stacked_fit import plan_of
 
 __all__ = ["Candidates", "Learned", "Runs", "way_of"]
 
@@ -55,12 +56,14 @@ class Candidates:
         encoding: what the columns and the target are.
         likelihood: its name; None for the task's own.
         folds: how many folds.
+        rows: the training rows.
     """
 
     request: Request
     encoding: Encoding
     likelihood: str | None
     folds: int
+    rows: int
 
     name: str = "fit_table"
     loop: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +71,7 @@ class Candidates:
     @property
     def plan(self) -> str:
         """What is said before the fit."""
-        return f"linear, additive and network candidates over {self.folds} folds, one program an architecture"
+        return plan_of(likelihood_for(self.encoding, self.likelihood), self.rows, self.folds)
 
     @property
     def ran(self) -> str:
@@ -82,11 +85,17 @@ class Candidates:
             x: the training inputs.
             y: the training targets.
             seed: of everything random.
-            options: of runs in the loop, of which there are none.
+            options: of runs in the loop, of which `progress` counts here.
         """
-        del options
-        likelihood = likelihood_for(self.encoding, self.likelihood)
-        found = fit_table(x, y, likelihood, levels=self.encoding.cardinalities, folds=self.request.folds, seed=seed)
+        found = fit_table(
+            x,
+            y,
+            likelihood_for(self.encoding, self.likelihood),
+            levels=self.encoding.cardinalities,
+            folds=self.request.folds,
+            seed=seed,
+            progress=options.get("progress"),
+        )
         held_out = {name: nll + self.encoding.log_unit for name, nll in found.nll.items()}
         kept = sorted(((weight, name) for name, weight in found.weights.items() if weight > 0), reverse=True)
         parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in kept)
@@ -172,7 +181,7 @@ def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool
     request = runs.request
     said = (request.epochs, request.batch_size, request.temperature)
     if default and all(each is None for each in said) and request.folds != 0 and not encoding.beside:
-        return Candidates(request, encoding, likelihood, request.folds or folds_for(runs.rows))
+        return Candidates(request, encoding, likelihood, request.folds or folds_for(runs.rows), runs.rows)
     return runs
 
 

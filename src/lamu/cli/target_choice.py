@@ -169,7 +169,7 @@ def _shape(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _bent(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether a forest, of rows that its trees have not seen, explains so much more than a line that a line misleads."""
+    """Whether a forest explains, of rows that its trees have not seen, far more than a line."""
     from sklearn.ensemble import RandomForestRegressor
 
     rows = np.random.default_rng(0).permutation(len(y))[:_MOST_ROWS]

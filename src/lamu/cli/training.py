@@ -120,7 +120,8 @@ def train(
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
-            learned = way.learn(x, y, request.seed, {"checkpoint": place, "resume": resume})
+            options = {"checkpoint": place, "resume": resume, "progress": False if as_json else None}
+            learned = way.learn(x, y, request.seed, options)
         seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds - seconds_compiled
         y_test, posterior = test.y, learned.posterior
         pred = predicted(posterior, table, test_rows, **request.prediction())
@@ -213,6 +214,7 @@ def train(
     show_scores(f"{len(test_rows)} test rows", found)
     if noise > 0.0:
         show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
+    show_line(f"{time.perf_counter() - begun:.1f} s in all, with reading, scores{' and report' if report else ''}")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
 
 

@@ -1,4 +1,4 @@
-"""Where tables come from: a CSV, Parquet or .npz file, or a bundled set, each opened as one frame of named columns."""
+"""Where tables come from: CSV, Parquet, Arrow and .npz files and bundled sets, opened as frames of named columns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["MISSING", "Source", "open_source"]
 
 # The words that mean a missing value. "None" is not among them: it is a level of more than one questionnaire.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
-TYPES = (".csv", ".csv.gz", ".parquet", ".npz")
+TYPES = (".csv", ".csv.gz", ".parquet", ".arrow", ".feather", ".npz")
 SEPARATORS = ",;\t|"  # that are found without being told
 _UNUSUAL = ":^~/ "
 _LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
-KNOWN = "a .csv, .parquet or .npz file"
+KNOWN = "a .csv, .parquet, .arrow, .feather or .npz file"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def open_source(data: str | os.PathLike[str], text: Collection[str] = (), separa
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{str(path)!r} is empty; give a file with a header and rows")
-        source = _npz(path) if kind == ".npz" else _parquet(path) if kind == ".parquet" else _csv(path, text, separator)
+        readers = {".npz": _npz, ".parquet": _parquet, ".arrow": _arrow, ".feather": _arrow}
+        source = readers[kind](path) if kind in readers else _csv(path, text, separator)
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read ({error.strerror or error}); check its permissions") from error
     return Source(source.name, _cleaned(source.frame), source.target, source.notes)
@@ -222,7 +223,6 @@ def _no_short_rows(name: str, path: Path, separator: str, width: int) -> None:
 
 
 def _parquet(path: Path) -> Source:
-    import pandas as pd
     import pyarrow
     import pyarrow.parquet
 
@@ -234,15 +234,48 @@ def _parquet(path: Path) -> Source:
         with pyarrow.parquet.ParquetFile(path) as file:
             header = [str(column) for column in file.schema_arrow.names]
             _no_column_twice(name, header)
-            described = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
             read = {column: _parquet_column(file, column) for column in _kept(header)}
-            rows = file.metadata.num_rows
+            schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, ValueError) as error:
         why = " ".join(str(error).split()).rstrip(".")[:120]
         raise DataError(f"{name} is no whole Parquet file ({why}); write it again") from error
+    return Source(name, _with_categories(read, schema, rows), None)
+
+
+def _arrow(path: Path) -> Source:
+    """Reads a file or a stream of Arrow's IPC format, of which Feather's second version is one."""
+    import pyarrow
+
+    name = repr(str(path))
+    try:
+        with pyarrow.OSFile(str(path)) as file:
+            try:
+                content = pyarrow.ipc.open_file(file).read_all()
+            except pyarrow.ArrowInvalid:  # no footer: a stream
+                file.seek(0)
+                content = pyarrow.ipc.open_stream(file).read_all()
+            header = [str(column) for column in content.schema.names]
+            _no_column_twice(name, header)
+            read = {column: content.column(column).to_pandas() for column in _kept(header)}
+            source = Source(name, _with_categories(read, content.schema, content.num_rows), None)
+    except (pyarrow.ArrowException, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        why = " ".join(str(error).split()).rstrip(".")[:120]
+        raise DataError(
+            f"{name} is no whole Arrow file ({why}); write it again, for instance with to_feather"
+        ) from error
+    return source
+
+
+def _with_categories(read: dict[str, Any], schema: Any, rows: int) -> Any:
+    """Returns columns as a frame, those as categories that pandas has written as such."""
+    import pandas as pd
+
+    described = (schema.pandas_metadata or {}).get("columns", ())
     categories = {column["field_name"] for column in described if column.get("pandas_type") == "categorical"}
     read = {column: values.astype("category") if column in categories else values for column, values in read.items()}
-    return Source(name, pd.DataFrame(read, index=pd.RangeIndex(rows), copy=False), None)
+    return pd.DataFrame(read, index=pd.RangeIndex(rows), copy=False)
 
 
 def _kept(header: list[str]) -> list[str]:

@@ -150,8 +150,8 @@ def read(
     make it classes, unless a whole number stands in one row only; everything else is regression.
 
     Args:
-        data: a .csv (or .csv.gz) file with a header, a .parquet file, an .npz file with `X` and `y`, or a name of
-            `lamu.data.names()`.
+        data: a .csv (or .csv.gz) file with a header, a .parquet, .arrow or .feather file, an .npz file with `X` and
+            `y`, or a name of `lamu.data.names()`.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
         impute: whether missing features are filled: numbers by draws given the rest of their row, or by the median

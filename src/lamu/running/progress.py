@@ -15,6 +15,7 @@ class Progress:
     Args:
         total: the steps of the run, or None where nobody knows.
         show: True, False, or None to ask the terminal.
+        what: what the bar is called.
 
     Examples:
         >>> from lamu.running.progress import Progress
@@ -22,8 +23,8 @@ class Progress:
         ...     bar.update(5, loss=0.3)
     """
 
-    def __init__(self, total: int | None, show: bool | None) -> None:
-        self._total = total
+    def __init__(self, total: int | None, show: bool | None, what: str = "fitting") -> None:
+        self._total, self._what = total, what
         self._show = sys.stderr.isatty() if show is None else show
         self._bar: Any = None
         self._task: Any = None
@@ -36,10 +37,10 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (
-                TextColumn("fitting"),
+                TextColumn(self._what),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("steps  loss {task.fields[loss]}  {task.fields[speed]}"),
+                TextColumn("steps  {task.fields[loss]}{task.fields[speed]}"),
                 TimeRemainingColumn(),
             )
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
@@ -47,12 +48,13 @@ class Progress:
             self._task = self._bar.add_task("fit", total=self._total, loss="", speed="")
         return self
 
-    def update(self, done: int, loss: float) -> None:
-        """Moves the bar to `done` steps."""
+    def update(self, done: int, loss: float | None = None) -> None:
+        """Moves the bar to `done` steps, of the loss that is given."""
         if self._bar is not None:
             speed = self._bar.tasks[0].speed
             words = f"{speed:,.0f} steps/s" if speed else ""
-            self._bar.update(self._task, completed=done, loss=f"{loss:.4f}", speed=words)
+            shown = "" if loss is None else f"loss {loss:.4f}  "
+            self._bar.update(self._task, completed=done, loss=shown, speed=words)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Takes the bar away."""

@@ -1,11 +1,9 @@
-"""What the estimators share: their parameters, how they learn, and how they are saved."""
+"""What the estimators share: their parameters, how they learn, and what of them is saved."""
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +12,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from lamu import store
 from lamu.data.spelling import nearest
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
@@ -25,17 +22,16 @@ from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.priors import LearnedNormal
-from lamu.record import encode
 from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.repeated_rows import distinct
+from lamu.sklearn.saved import Saved
 
 __all__ = ["BayesianEstimator"]
 
 _PRECISIONS = (np.float64, np.float32)
-_LEARNED = ("classes_", "dtype_", "feature_names_in_", "n_features_in_")
 
 
-class BayesianEstimator(Pickled, BaseEstimator):
+class BayesianEstimator(Pickled, Saved, BaseEstimator):
     """The base of the estimators: parameters, fit and prediction.
 
     Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
@@ -102,29 +98,9 @@ class BayesianEstimator(Pickled, BaseEstimator):
         self.dtype_ = X.dtype
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes what was learned as a folder of JSON and plain arrays, without pickle.
-
-        Args:
-            path: the folder to make.
-
-        Returns:
-            Its path. `lamu.sklearn.load` reads it.
-
-        Raises:
-            FileExistsError: if there is something at `path`.
-            sklearn.exceptions.NotFittedError: before `fit`.
-        """
-        check_is_fitted(self)
-        arrays: dict[str, np.ndarray] = {}
-        learned = {name: _plain(getattr(self, name)) for name in _LEARNED if hasattr(self, name)}
-        content = {
-            "estimator": type(self).__name__,
-            "samples": self.samples,
-            "learned": encode(learned, arrays, "learned"),
-            "posterior": encode(self.posterior_, arrays, "posterior"),
-        }
-        return store.write(path, content, arrays)
+    @property
+    def _saved_parameters(self) -> dict[str, Any]:
+        return {"samples": self.samples}
 
     def _chosen(self, task: str, default: str, classes: int = 0) -> Likelihood:
         """Returns the likelihood that was asked for, by name or as an object, or the default one."""
@@ -154,10 +130,3 @@ class BayesianEstimator(Pickled, BaseEstimator):
         X = np.asarray(validate_data(self, X, dtype=_PRECISIONS, reset=False), self.dtype_)
         with jax.enable_x64(self.dtype_ == np.float64):
             return jax.tree.map(np.asarray, ask(self.posterior_.predict(X, samples=self.samples)))
-
-
-def _plain(value: Any) -> Any:
-    """Returns a learned attribute as what a file holds: lists of words in the place of arrays of objects."""
-    if isinstance(value, np.dtype):
-        return value.name
-    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value

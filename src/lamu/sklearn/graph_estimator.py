@@ -15,13 +15,14 @@ from lamu.algorithms import vmp
 from lamu.graphs import Graph
 from lamu.loop import fit
 from lamu.sklearn.pickled import Pickled
+from lamu.sklearn.saved import Saved
 
 __all__ = ["GraphEstimator", "StandardisedEstimator"]
 
 _PRECISIONS = (np.float64, np.float32)
 
 
-class GraphEstimator(Pickled, BaseEstimator):
+class GraphEstimator(Pickled, Saved, BaseEstimator):
     """The base of the faces of graphs: what they are fitted by, and in which precision.
 
     Attributes:
@@ -45,6 +46,14 @@ class GraphEstimator(Pickled, BaseEstimator):
             self.lower_bound_ = float(np.asarray(fitted.posterior.evidence))
         self.n_iter_ = len(fitted.history["loss"])
         self.dtype_ = dtype
+
+    @property
+    def _saved_parameters(self) -> dict[str, Any]:
+        """All of them; a generator of random numbers is none that a file holds."""
+        plain = bool | int | float | str | None
+        of_numpy = lambda value: value.item() if isinstance(value, np.generic) else value
+        named = {name: of_numpy(value) for name, value in self.get_params(deep=False).items()}
+        return {name: value for name, value in named.items() if isinstance(value, plain)}
 
     def _shared(self, name: str) -> Any:
         """Returns the posterior mean of a variable that all rows share, as NumPy arrays."""

@@ -29,6 +29,7 @@ from lamu.model import Model
 from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
@@ -37,7 +38,7 @@ from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
 from lamu.typing import Params
 
-__all__ = ["StackedFit", "fit_table"]
+__all__ = ["StackedFit", "fit_table", "plan_of"]
 
 _WIDTHS, _ACTIVATION = (64, 64), "silu"
 _STRETCHES, _BATCH, _RATE = 15, 128, 0.01
@@ -90,6 +91,7 @@ def fit_table(
     folds: int | None = None,
     steps: int | None = None,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> StackedFit:
     r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
 
@@ -112,6 +114,7 @@ def fit_table(
         steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
             990, 1,500, 2,250 and 3,000, and more where two passes over the rows of a fold need more.
         seed: of folds, starts and orders.
+        progress: whether to show progress; where None, if standard error is a terminal.
 
     Returns:
         The posterior, the candidates' weights and their held-out scores.
@@ -162,9 +165,13 @@ def fit_table(
         hidden, readings = network.encode(full.x)
         hidden_training = replace(full, x=readings)
     found: list[_Found] = []
-    for own, batch, candidates in ((flat, training, small), (hidden, hidden_training, large)):
+    groups = (flat, training, small, "smaller models"), (hidden, hidden_training, large, "networks")
+    for own, batch, candidates, kind in groups:
         company = found[0].log_density if found else None
-        found += _fitted(own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant, company)
+        with Progress(steps, progress, f"{len(candidates) * folds} {kind}") as bar:
+            found += _fitted(
+                own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant, company, bar
+            )
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
@@ -204,6 +211,35 @@ def _kernel(columns: Columns, rows: Arrays, likelihood: Likelihood) -> KernelFea
     return KernelFeatures.of(smooth, targets)
 
 
+def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
+    """Returns a sentence: how many fits `fit_table` makes by default, and how long each is.
+
+    Args:
+        likelihood: p(y | f).
+        count: the rows.
+        folds: how many folds there are.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.tabular.stacked_fit import plan_of
+        >>> plan_of(lamu.likelihoods.Bernoulli(), count=300, folds=5)
+        '35 fits of 990 steps each: 4 linear, additive and kernel models and 3 networks, over 5 folds'
+    """
+    groups = candidates_for(varying=_varies(likelihood), kernels=count <= _KERNEL_ROWS)
+    small, large = map(len, groups)
+    steps = _steps_for(count, folds)
+    fits, steps = (small + large) * folds, steps - steps % _STRETCHES
+    kinds = f"{small} linear, additive and kernel models and {large} networks"
+    return f"{fits} fits of {steps:,} steps each: {kinds}, over {folds} folds"
+
+
+def _varies(likelihood: Likelihood) -> bool:
+    """Whether candidates are of a noise that may depend on the row."""
+    return isinstance(likelihood, HeteroscedasticGaussian) or (
+        isinstance(likelihood, Gaussian) and likelihood == Gaussian()
+    )
+
+
 @dataclass(frozen=True)
 class _Found:
     """A candidate after training.
@@ -231,10 +267,11 @@ def _fitted(
     means: int | None,
     constant: tuple[Any, Params],
     company: np.ndarray | None,
+    bar: Progress,
 ) -> list[_Found]:
     """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say.
 
-    Args are those of `fit_table`, and `company`: the held-out log density of the linear candidate.
+    Args are those of `fit_table`, `company`, the held-out log density of the linear candidate, and `bar`, the progress.
     """
     model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
     starts = [_started(model.init(jax.random.key(seed + k), batch)[0], constant) for k in range(folds)]
@@ -257,7 +294,8 @@ def _fitted(
         for candidate in candidates
         for k in range(folds)
     ]
-    path = train(model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), rows, batch, _STRETCHES, _RATE)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    path = train(model, stacked, rows, batch, _STRETCHES, _RATE, bar.update)
     counts = [*map(len, judges)]
     return [_stopped(candidate, path, c * folds, counts, company) for c, candidate in enumerate(candidates)]
 
@@ -385,11 +423,9 @@ def _scaled(likelihood: Likelihood, y: np.ndarray) -> tuple[Likelihood, int | No
 
     A Gaussian of learned noise is the heteroscedastic one whose second output may not depend on the row.
     """
-    means = None
-    if isinstance(likelihood, Gaussian) and likelihood == Gaussian():
+    means = Gaussian().outputs(y) if _varies(likelihood) else None
+    if isinstance(likelihood, Gaussian) and means is not None:
         likelihood = HeteroscedasticGaussian()
-    if isinstance(likelihood, HeteroscedasticGaussian):
-        means = Gaussian().outputs(y)
     if not likelihood.support.affine:
         return likelihood, means
     deviation = y.std(axis=0)

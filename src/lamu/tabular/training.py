@@ -6,13 +6,15 @@ Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
 
 by Adam under a rate that rises and falls. The run is cut into stretches, and the candidate's estimate after each is the
 average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better than its
-last point, and the best stretch is where the candidate stops. Candidates differ in arrays alone (the gates that hold
-some weights at zero, and the scales of the prior), so that one program serves all; minibatches are chosen beforehand.
-Those of a fold are the same for all candidates, which therefore gather and encode their rows once.
+last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates differ in
+arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program serves all;
+minibatches are chosen beforehand. Those of a fold are the same for all candidates, which therefore gather and encode
+their rows once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -84,7 +86,15 @@ class _Length:
     rate: float = static()
 
 
-def train(model: Model, members: Members, rows: FoldRows, batch: Batch, stretches: int, rate: float) -> Path:
+def train(
+    model: Model,
+    members: Members,
+    rows: FoldRows,
+    batch: Batch,
+    stretches: int,
+    rate: float,
+    callback: Callable[[int], Any] = lambda steps: None,
+) -> Path:
     """Returns the path of every member.
 
     Args:
@@ -94,25 +104,46 @@ def train(model: Model, members: Members, rows: FoldRows, batch: Batch, stretche
         batch: all rows.
         stretches: how many, a divisor of the steps.
         rate: the largest learning rate.
+        callback: called after every stretch with the steps done.
     """
-    length = _Length(rows.order.shape[1], stretches, rate)
-    params, log_density = _train(length, model, members, rows, batch)
+    steps = rows.order.shape[1]
+    length, each = _Length(steps, stretches, rate), steps // stretches
+    order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
+    carry, path = _start(length, members), []
+    for done in range(each, steps + 1, each):
+        here = replace(rows, order=jnp.asarray(order[:, done - each : done]))
+        carry, found = jax.block_until_ready(_stretch(length, model, members, here, batch, carry))
+        path.append(found)
+        callback(done)
+    params, log_density = jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *path)
     return Path(params, np.asarray(log_density, float))
 
 
+def _optimiser(length: _Length) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_onecycle_schedule(length.steps, length.rate, pct_start=_WARMUP))
+
+
+def _gated(params: Params, gates: Params) -> Params:
+    return {**params, "network": jax.tree.map(jnp.multiply, params["network"], gates)}
+
+
 @partial(jax.jit, static_argnums=0)
-def _train(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch) -> Any:
-    schedule = optax.cosine_onecycle_schedule(length.steps, length.rate, pct_start=_WARMUP)
-    optimiser = optax.adam(schedule)
+def _start(length: _Length, members: Members) -> Any:
+    start = _gated(members.params, members.gates)
+    return start, jax.vmap(_optimiser(length).init)(start)
+
+
+@partial(jax.jit, static_argnums=0)
+def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: Any) -> Any:
+    optimiser = _optimiser(length)
     each = length.steps // length.stretches
 
     folds = rows.data_size.shape[0]
 
-    def member(fold: FoldRows, own: Members) -> Any:
+    def member(fold: FoldRows, own: Members, carry: Any) -> Any:
         objective = Objective(replace(model, prior=own.prior), fold.data_size)
 
-        def gated(params: Params) -> Params:
-            return {**params, "network": jax.tree.map(jnp.multiply, params["network"], own.gates)}
+        gated = lambda params: _gated(params, own.gates)
 
         def loss(params: Params, rows: Array) -> Array:
             return objective.mean_loss(gated(params), _taken(batch, rows), {}, train=True)[0]
@@ -125,19 +156,14 @@ def _train(length: _Length, model: Model, members: Members, rows: FoldRows, batc
             params = jax.tree.map(jnp.add, params, updates)
             return (params, state, jax.tree.map(jnp.add, total, params)), None
 
-        def stretch(carry: Any, rows: Array) -> Any:
-            params, state = carry
-            zero = jax.tree.map(jnp.zeros_like, params)
-            (params, state, total), _ = jax.lax.scan(step, (params, state, zero), rows)
-            average = gated(jax.tree.map(lambda leaf: leaf / each, total))
-            return (params, state), (average, model.log_likelihood(average, {}, _taken(batch, fold.held))[0])
+        params, state = carry
+        zero = jax.tree.map(jnp.zeros_like, params)
+        (params, state, total), _ = jax.lax.scan(step, (params, state, zero), fold.order)
+        average = gated(jax.tree.map(lambda leaf: leaf / each, total))
+        return (params, state), (average, model.log_likelihood(average, {}, _taken(batch, fold.held))[0])
 
-        start = gated(own.params)
-        order = fold.order.reshape(length.stretches, each, fold.order.shape[1])
-        return jax.lax.scan(stretch, (start, optimiser.init(start)), order)[1]
-
-    by_candidate = jax.tree.map(lambda leaf: leaf.reshape(-1, folds, *leaf.shape[1:]), members)
-    found = jax.vmap(jax.vmap(member), in_axes=(None, 0))(rows, by_candidate)
+    by_candidate = lambda tree: jax.tree.map(lambda leaf: leaf.reshape(-1, folds, *leaf.shape[1:]), tree)
+    found = jax.vmap(jax.vmap(member), in_axes=(None, 0, 0))(rows, by_candidate(members), by_candidate(carry))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
 
