@@ -16,7 +16,7 @@ from typing import Any
 from lamu import plots
 from lamu.cli.compile_time import compile_time
 from lamu.cli.compiled_programs import compiled_folder
-from lamu.cli.defaults import default_algorithm, default_folds, default_settings, likelihood_for, model_for
+from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
@@ -83,8 +83,8 @@ def train(
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
-    if request.likelihood is not None:
-        likelihood_for(encoding, request.likelihood)  # refuses what does not suit, before anything is printed
+    if request.likelihood is not None or not encoding.beside:
+        model_for(encoding, x, y, request.likelihood, algorithm)  # refuses what does not suit, first of all
     refuse_unwritable(out)
     with (
         compile_time() as compiling,
