@@ -143,7 +143,7 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(lamu, tmp_path, monke
 
     monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", interrupted)
     ran = lamu("fit", "diabetes", "--out", "run", *QUICK)
-    assert (ran.code, ran.out.count("\n")) == (130, 1)  # the number of fits alone
+    assert (ran.code, ran.out.count("\n")) == (130, 2)  # what was read, and the number of fits
     assert ran.err == "lamu: interrupted, and nothing was written\n"
     assert list(tmp_path.iterdir()) == []
 
