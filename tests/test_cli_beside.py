@@ -28,6 +28,7 @@ def lamu(capsys, tmp_path, monkeypatch):
     return runner(capsys, tmp_path, monkeypatch)
 
 
+@pytest.mark.stress
 def test_successes_of_trials(lamu) -> None:
     SEEDS.to_csv("seeds.csv", index=False)
     ran = lamu("fit", "seeds.csv", "--target", "grown", "--trials", "sown", *FIT)

@@ -57,6 +57,7 @@ def test_holes_are_filled_block_by_block(fitted, lamu, tmp_path, monkeypatch) ->
     assert np.std(filled["X"][1:, 4:]) > 0.01
 
 
+@pytest.mark.stress
 def test_grey_values_keep_their_units(lamu, tmp_path) -> None:
     grey = np.round(DIGITS / DIGITS.max() * 255).astype(np.uint8)
     np.savez("grey.npz", X=grey)

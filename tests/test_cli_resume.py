@@ -45,6 +45,7 @@ def interrupted(folder: Path, part: str, *words: str) -> str:
     return said
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     ("part", "words"),
     [

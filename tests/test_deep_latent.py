@@ -199,6 +199,7 @@ def test_images_go_to_convolutions_as_they_are() -> None:
     assert posterior.local({"y": images[:2]})["z"].mean.shape == (2, 2)
 
 
+@pytest.mark.stress
 def test_labels_teach_a_generative_classifier() -> None:
     """Twenty labels of two classes, 300 rows without: better than chance by far, and what is labelled is known."""
     rows = np.flatnonzero(LABELS < 2)[:340]

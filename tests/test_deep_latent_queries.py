@@ -112,6 +112,7 @@ def test_a_chain_is_right_for_any_encoder(kind) -> None:
     np.testing.assert_allclose(np.cov(away.T), covariance, atol=0.05 * np.diag(covariance).max())
 
 
+@pytest.mark.stress
 def test_a_chain_of_a_semi_supervised_model_draws_labels_beside_pixels() -> None:
     """A class that pixels show, labelled in some rows: the missing labels and pixels hang together as they do."""
 

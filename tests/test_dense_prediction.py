@@ -104,6 +104,7 @@ def test_statistics_move_in_training_and_padding_is_in_none(network: Any) -> Non
         assert not np.allclose(one, old)
 
 
+@pytest.mark.stress
 def test_a_row_is_the_product_of_its_positions() -> None:
     f, y = jnp.asarray(rng.normal(size=(2, 12))), jnp.asarray(rng.integers(0, 3, (2, 2, 2)))
     pixels = f.reshape(8, 3)

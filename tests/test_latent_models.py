@@ -132,6 +132,7 @@ def test_rows_that_all_have_labels_count_as_among_others(graph) -> None:
     np.testing.assert_allclose(beliefs, np.eye(2)[c.astype(int)], atol=1e-6)
 
 
+@pytest.mark.stress
 def test_labels_everywhere_teach_the_classifier() -> None:
     rows = np.flatnonzero(LABELS < 2)[:300]
     y, c = BITS[rows], LABELS[rows].astype(float)

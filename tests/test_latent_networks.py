@@ -199,6 +199,7 @@ def test_a_convolutional_autoencoder_trains() -> None:
     assert found > -64 * np.log(2) + 10
 
 
+@pytest.mark.stress
 def test_analogies_sweep_the_class_at_a_fixed_style() -> None:
     """At its own class a row is its reconstruction; the decoder sees the style and each class in turn."""
     graph = models.SemiSupervised(3, 2, 64, (8,))

@@ -103,6 +103,7 @@ def test_small_work_and_linear_networks_are_one_part() -> None:
     assert parts_of(linear, many, {}, linear.init(jax.random.key(0), many)[0], runs=64) == 1
 
 
+@pytest.mark.stress
 def test_a_sampler_takes_parts_and_samples_the_same(monkeypatch) -> None:
     """Frozen leaves included; the same keys give the same draws but for rounding."""
     x, y = lamu.data.load("diabetes")

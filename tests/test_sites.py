@@ -79,6 +79,7 @@ def test_shards_of_a_graph_are_merged_and_its_prior_exchanged() -> None:
     alike(lamu.merge([exchanged], prior=GRAPH.prior), whole)
 
 
+@pytest.mark.stress
 def test_a_rows_site_in_a_mixture_is_its_share() -> None:
     """At the fixed point what rows with latents added is the sum of their sites; their components have no order."""
 

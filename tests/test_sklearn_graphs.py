@@ -179,6 +179,7 @@ def documents(rows: int = 60) -> np.ndarray:
     return np.stack([random.multinomial(40, share @ topics) for share in random.dirichlet([0.4, 0.4], rows)])
 
 
+@pytest.mark.stress
 def test_topics_are_scikit_learns_with_the_same_priors() -> None:
     counts, priors = documents(), {"doc_topic_prior": 0.3, "topic_word_prior": 0.2}
     ours = TopicModel(2, **priors, max_iter=400, random_state=0).fit(counts)
