@@ -95,7 +95,7 @@ class KernelFeatures:
         """How many features there are."""
         return self.projection.shape[1]
 
-    def read(self, z: Array) -> Array:
+    def read(self, z: Any) -> Array:
         """Returns the features, `[batch, features]`.
 
         Args:
