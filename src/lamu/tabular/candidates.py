@@ -137,7 +137,7 @@ def sharpened(members: Params, factor: float) -> Params:
     Examples:
         >>> from lamu.tabular.candidates import sharpened
         >>> sharpened({"network": {"linear": {"kernel": 1.0, "bias": 2.0}, "hidden": {"bias": 3.0}}}, 2.0)
-        {'network': {'linear': {'kernel': 2.0, 'bias': 4.0}, 'hidden': {'bias': 3.0}}}
+        {'network': {'hidden': {'bias': 3.0}, 'linear': {'bias': 4.0, 'kernel': 2.0}}}
     """
     leaf = lambda name, weight: weight * factor if name in (*_OUTPUTS, "linear/bias") else weight
     return {**members, "network": tree.map_with_path(leaf, members["network"])}

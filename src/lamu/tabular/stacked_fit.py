@@ -71,7 +71,7 @@ class StackedFit:
         >>> x, y = lamu.data.load("iris")
         >>> found = lamu.fit_table(x, y, lamu.likelihoods.Categorical(3), folds=2, steps=30)
         >>> round(sum(found.weights.values()), 6), len(found.nll)
-        (1.0, 5)
+        (1.0, 7)
     """
 
     posterior: Posterior
