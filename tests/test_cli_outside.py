@@ -69,6 +69,7 @@ DATA = ("t.csv", "--target", "y")
 QUICK = ("--epochs", "2", "--temperature", "1", "--json")
 
 
+@pytest.mark.stress
 def test_fit_and_predict_with_parts_of_a_module_in_the_current_folder(lamu, tmp_path: Path) -> None:
     words = ("--algorithm", "mine.parts:slow", "--set", "learning_rate=0.5", "--set", "structure=4")
     ran = lamu("fit", *DATA, *QUICK, *words, "--likelihood", "mine.parts:Quiet", "--out", "run")

@@ -60,6 +60,7 @@ def python(folder: Path, script: str, path: Path | None = None) -> subprocess.Co
     )
 
 
+@pytest.mark.stress
 def test_a_new_process_imports_the_module_of_what_was_saved(tmp_path: Path) -> None:
     modules = tmp_path / "modules"
     modules.mkdir()

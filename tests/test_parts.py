@@ -218,6 +218,7 @@ def short():
     return lamu.mcmc.sghmc(1e-3, chains=2, warmup=0, draws=4)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("algorithm", [lamu.algorithms.vogn, lamu.algorithms.ivon, lamu.algorithms.adam, short])
 def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
     x, y = lamu.data.load("diabetes")

@@ -82,6 +82,7 @@ def test_the_command_line_predicts_and_scores_targets_of_any_size_in_their_own_u
     assert len({line.split("│")[3] for line in shown.splitlines() if line.count("│") == 7}) > 15
 
 
+@pytest.mark.stress
 def test_unix_seconds_are_an_input_like_any_other(lamu):
     x, _ = data()
     seconds = UNIX + np.round(600 * x)
