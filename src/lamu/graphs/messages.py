@@ -19,7 +19,7 @@ from lamu.graphs.elimination import eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
 from lamu.graphs.groups import independent_groups
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared, value_of
-from lamu.graphs.lengths import over_rows
+from lamu.graphs.lengths import in_blocks, over_rows
 from lamu.graphs.local import Eliminated
 from lamu.graphs.network import NetworkSite
 from lamu.graphs.parameters import likelihoods_of
@@ -131,10 +131,10 @@ class GraphMessages(ConjugateTarget):
         natural = over_rows(lambda data: settled(local, row_of(data), at), data)
         key = require_key(local, key)
         if key is None:
-            return jax.vmap(lambda data, natural: one(data, natural, None))(data, natural)
+            return in_blocks(lambda data, natural: one(data, natural, None), data, natural)
         count = len(jax.tree.leaves(data)[0])
         numbers = jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
-        return jax.vmap(one)(data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))
+        return in_blocks(one, data, natural, jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
         """Returns the log density of what all rows share in nats, a scalar: at T(θ) the log prior.

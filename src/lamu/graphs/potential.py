@@ -206,8 +206,11 @@ class Potential(Factor):
             return value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))
         rows = jnp.reshape(f, (-1, self._width))
         y = jnp.broadcast_to(y, (len(rows),)) if jnp.ndim(y) == 0 else jnp.reshape(y, (len(rows),))
-        own = _by_entry(dispersions, len(rows))
-        values = jax.vmap(lambda part, f, y: self.likelihood.log_prob(part, f[None], y[None])[0])(own, rows, y)
+        if not jax.tree.leaves(dispersions):  # one call: under vmap a row of one entry each would be no vector
+            values = self.likelihood.log_prob(dispersions, rows, y)
+        else:
+            own = _by_entry(dispersions, len(rows))
+            values = jax.vmap(lambda part, f, y: self.likelihood.log_prob(part, f[None], y[None])[0])(own, rows, y)
         return summed(values, None if observed is None else jnp.reshape(observed, (len(rows),)))
 
     def _dispersions(self, at: Environment) -> Params:

@@ -50,7 +50,7 @@ class ELBO(Bound):
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
         """Returns the average log likelihood of the draws, less β times the divergence."""
-        terms = joint.divergences(belief)
-        if terms is not None:
-            return expected_log_likelihood(key, joint, belief, self.samples) - weight * jnp.sum(terms)
+        divergence = joint.divergence(belief)
+        if divergence is not None:
+            return expected_log_likelihood(key, joint, belief, self.samples) - weight * divergence
         return jnp.mean(drawn(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))

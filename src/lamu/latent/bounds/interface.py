@@ -149,4 +149,6 @@ def drawn(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Array]) ->
         >>> drawn(jax.random.key(0), 3, jax.random.normal).shape
         (3,)
     """
+    if samples == 1:  # the key itself: one derivation of keys a row less
+        return jax.tree.map(lambda leaf: leaf[None], of_key(key))
     return jax.vmap(of_key)(jax.random.split(key, samples))

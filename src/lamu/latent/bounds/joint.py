@@ -50,6 +50,15 @@ class Joint(ABC):
         """
         del belief
 
+    def divergence(self, belief: Any) -> Array | None:
+        r"""Returns \(KL(q \,\|\, p(z))\) in nats, a scalar; None where `divergences` has none.
+
+        Args:
+            belief: q(z | y).
+        """
+        terms = self.divergences(belief)
+        return None if terms is None else jnp.sum(terms)
+
 
 @record
 class RowJoint(Joint):

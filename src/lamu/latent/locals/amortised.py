@@ -138,11 +138,11 @@ class Amortised(Local):
             rest: what takes the other latents out.
         """
         joint = RowOfGraph(name, row, at, rest)
-        of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         weight = 1.0 if at.step is None else self.bound.weight(at.step).astype(dtype_of(own))
-        bound = self.bound.of_row(of_bound, joint, belief, weight)
         if at.values_only:
-            return bound, {}
+            return self.bound.of_row(key, joint, belief, weight), {}
+        of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
+        bound = self.bound.of_row(of_bound, joint, belief, weight)
         drawn = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
         own_natural = natural(joint.site, *_moments(belief, of_moments))
         return bound, {**rest(drawn, at, of_rest)[1], name: own_natural}

@@ -56,18 +56,24 @@ class RowOfGraph(Joint):
 
         None of another belief, or under a prior that is not affine in the statistics of z.
         """
-        if not isinstance(belief, Gaussian) or not isinstance(belief.precision, Diagonal):
+        if not self._has_divergence(belief):
             return None
-        if not self.site.factor.conjugate:
-            return None
-        mean, precision = belief.mean, belief.precision.values
-        entropies = (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2
-        expected = moments(self.site, mean, precision)
         if self.site.kind is not Numbers or not self.known_prior:
-            return -(jnp.sum(entropies) + self._expected(expected)).reshape(1)
-        shape = self.site.shape or ()
-        masks = jnp.eye(entropies.size, dtype=bool).reshape(-1, *shape)
-        return -(entropies + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
+            return jnp.reshape(self.divergence(belief), 1)
+        expected = moments(self.site, belief.mean, belief.precision.values)
+        masks = jnp.eye(belief.mean.size, dtype=bool).reshape(-1, *(self.site.shape or ()))
+        return -(_entropies(belief) + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
+
+    def divergence(self, belief: Any) -> Array | None:
+        """Returns the sum of `divergences` by one evaluation of the prior, where those take one a coordinate."""
+        if not self._has_divergence(belief):
+            return None
+        expected = moments(self.site, belief.mean, belief.precision.values)
+        return -(jnp.sum(_entropies(belief)) + self._expected(expected))
+
+    def _has_divergence(self, belief: Any) -> bool:
+        known = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
+        return known and self.site.factor.conjugate
 
     def _expected(self, statistics: Any, observed: Any = None) -> Array:
         """Returns the prior's F at statistics of z, over T."""
@@ -76,6 +82,11 @@ class RowOfGraph(Joint):
         here = self.row.environment(self.at, {self.site.name: statistics})
         mask = {} if observed is None else {self.site.name: observed}
         return log_joint((self.site,), here, mask) / self.row.temperature
+
+
+def _entropies(belief: Gaussian) -> Array:
+    """Returns the entropy of every coordinate of a mean-field Gaussian."""
+    return (1 + math.log(2 * math.pi) - jnp.log(belief.precision.values)) / 2
 
 
 def moments(site: Site, mean: Array, precision: Array) -> Any:
