@@ -91,4 +91,4 @@ class Vectors(Statistics):
 
     def mode(self) -> Any:
         """Returns −λ₂⁻¹ λ₁ / 2."""
-        return jnp.linalg.solve(-2.0 * self.outer, self.first[..., None])[..., 0]
+        return self.belief().mean
