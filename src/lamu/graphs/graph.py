@@ -39,7 +39,7 @@ from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Graph", "graph_of", "require_exact"]
+__all__ = ["Graph"]
 
 
 @record
@@ -333,40 +333,3 @@ class Graph(GraphMessages):
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws; a bound where latents meet."""
         return row_log_prob(self, belief, batch, samples, key)
-
-
-def graph_of(target: Any) -> Graph:
-    """Returns a target as the graph that it is.
-
-    Args:
-        target: what is learned.
-
-    Raises:
-        TypeError: if it is none.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.graphs.graph import graph_of
-        >>> graph_of(lamu.LogDensity(lambda theta: -(theta**2), 1.0))
-        Traceback (most recent call last):
-            ...
-        TypeError: exact messages between variables need a lamu.Graph, and not a density; use ivon() or nuts()
-    """
-    if isinstance(target, Graph):
-        return target
-    raise TypeError(f"exact messages between variables need a lamu.Graph, and not {target.name}; use ivon() or nuts()")
-
-
-def require_exact(graph: Graph, asked: str) -> None:
-    """Raises a TypeError for a graph with a likelihood that no message goes through.
-
-    Args:
-        graph: the graph.
-        asked: the algorithm in words.
-    """
-    likelihoods = likelihoods_of(graph.in_rows)
-    for name, likelihood in likelihoods.items():
-        raise TypeError(
-            f"{asked} takes exact messages, and {name!r} has the likelihood {likelihood.name} of computed outputs; use "
-            "ncvmp() or svi(), which take its expectation by quadrature, or ivon()"
-        )

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.conjugate_target import ConjugateTarget
+from lamu.conjugate_target import MessageTarget
 from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
+from lamu.graphs.condensed import condensed
 from lamu.graphs.elimination import eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
 from lamu.graphs.groups import independent_groups
@@ -32,7 +33,7 @@ __all__ = ["GraphMessages"]
 G = TypeVar("G", bound="GraphMessages")
 
 
-class GraphMessages(ConjugateTarget):
+class GraphMessages(MessageTarget):
     """What a `lamu.Graph` says at statistics of what all rows share.
 
     Attributes:
@@ -150,6 +151,29 @@ class GraphMessages(ConjugateTarget):
         names = {site.name for site in self.learned}
         groups = (tuple(name for name in group if name in names) for group in independent_groups(self.sites))
         return tuple(group for group in groups if group)
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The statistics of the shared variables by name, of those that are not held."""
+        return {site.name: site.kind for site in self.learned}
+
+    def require_messages(self, asked: str, exact: bool = True) -> None:
+        """Raises a TypeError for a likelihood that no exact message goes through, where all must be."""
+        for name, likelihood in likelihoods_of(self.in_rows).items() if exact else ():
+            above = next(site.factor.names for site in self.in_rows if site.name == name)
+            raise TypeError(
+                f"{asked} takes exact messages, and {name!r} has the likelihood {likelihood.name} of outputs that "
+                f"{', '.join(sorted(above)) or 'inputs'} make; use ncvmp() or svi(), which take its expectation by "
+                "quadrature, or ivon()"
+            )
+
+    def fewer_rows(self, batch: Batch) -> Batch | None:
+        """Returns fewer rows with the same sums, where the bound of a row is quadratic in what it observes."""
+        return condensed(self.in_rows, self.local or {}, batch)
+
+    def product(self, beliefs: Mapping[str, Any]) -> Product:
+        """Returns the product of the beliefs."""
+        return Product(dict(beliefs))
 
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns μ of beliefs about the shared variables, by name, and the statistics of what is held.

@@ -12,12 +12,11 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import bound, messages
 from lamu.algorithms.closed_form.restarts import checked, in_each
+from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
-from lamu.graphs.condensed import condensed
-from lamu.graphs.graph import graph_of, require_exact
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -85,15 +84,14 @@ class Vmp(Runnable):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
         """Returns beliefs after one update from random latents, for every restart."""
-        graph = graph_of(objective.model)
-        if self.exact:
-            require_exact(graph, "vmp()")
-        start = lambda key: graph.first_belief(key, batch, objective.temperature).factors
+        graph = message_target(objective.model)
+        graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
+        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
+        start = jax.jit(lambda key: graph.first_beliefs(key, batch, temperature))
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)
-        fewer = condensed(graph.in_rows, graph.local or {}, batch)
-        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), fewer)
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch))
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
         """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
@@ -108,7 +106,7 @@ class Vmp(Runnable):
         graph: Any = objective.model
         beliefs, value = state.beliefs, state.bound
         statistics, squared = graph.moments(beliefs), jnp.zeros_like(state.residual)
-        kinds = {site.name: site.kind for site in graph.shared}
+        kinds = graph.kinds
         for number, names in enumerate(graph.blocks):
             energy, natural = messages(objective, statistics, names, batch)
             if number == 0:  # before any variable moves
@@ -142,7 +140,7 @@ class Vmp(Runnable):
             evidence = jax.jit(bound)(objective, chosen.beliefs, data.full())
         return Posterior(
             objective.model,
-            Product({"network": Product(chosen.beliefs), "likelihood": Point({})}),
+            Product({"network": message_target(objective.model).product(chosen.beliefs), "likelihood": Point({})}),
             {},
             GraphRule(),
             key,
