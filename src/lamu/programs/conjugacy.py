@@ -124,7 +124,7 @@ def _tested(
         off = max(float(jnp.max(jnp.abs(at(u)[factor] - expected))) for u, expected in thirds)
         _note(residuals, "Normal", off / size)
         own = lambda u, factor=factor: at(u)[factor]
-        coupling = next((axes for axes in range(min(start.ndim, 2)) if _apart(own, one, two, axes, size)), start.ndim and 2)
+        coupling = next((axes for axes in range(min(start.ndim, 1) + 1) if _apart(own, one, two, axes, size)), 2)
         meeting[factor, site] = max(meeting.get((factor, site), 0), coupling)
         for name in candidates(support):
             kind, theta = CANDIDATES[name], transform(start)

@@ -111,7 +111,8 @@ class LogJoint:
         shared, in_rows = self.complete(arguments, values, rows)
         if self.categories:
             label = " and ".join(name for name, _ in self.categories)
-            in_rows = {label: logsumexp(sum(in_rows.values()), axis=0)}
+            with lenient():
+                in_rows = {label: logsumexp(sum(in_rows.values()), axis=0)}
         else:
             in_rows = {name: term[0] for name, term in in_rows.items()}
         if self.plate is None:
