@@ -14,7 +14,7 @@ from typing import Any
 
 from lamu.data.batch import Batch
 from lamu.target import Target
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["ConjugateTarget", "MessageTarget", "conjugate_target", "message_target"]
 
@@ -57,6 +57,15 @@ class ConjugateTarget(Target):
         Args:
             mu: the values of μ.
         """
+
+    def first_dispersions(self, batch: Batch) -> Params:
+        """Returns the dispersions that are learned beside the belief, at a point, as they start; none by default.
+
+        Args:
+            batch: some rows.
+        """
+        del batch
+        return {}
 
     @abstractmethod
     def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
@@ -191,10 +200,10 @@ def message_target(target: Any) -> MessageTarget:
         >>> message_target(lamu.LogDensity(lambda theta: -(theta**2), 1.0))
         Traceback (most recent call last):
             ...
-        TypeError: messages between variables need a lamu.Graph or lamu.from_numpyro, not a density; use ivon() or nuts()
+        TypeError: messages between variables need a lamu.Graph or lamu.from_numpyro, not a density; use ivon(), nuts()
     """
     if isinstance(target, MessageTarget):
         return target
     raise TypeError(
-        f"messages between variables need a lamu.Graph or lamu.from_numpyro, not {target.name}; use ivon() or nuts()"
+        f"messages between variables need a lamu.Graph or lamu.from_numpyro, not {target.name}; use ivon(), nuts()"
     )

@@ -19,14 +19,14 @@ from lamu.graphs.condensed import condensed
 from lamu.graphs.elimination import eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
 from lamu.graphs.groups import independent_groups
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared, value_of
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
 from lamu.graphs.lengths import over_rows
 from lamu.graphs.local import Eliminated
 from lamu.graphs.network import NetworkSite
-from lamu.graphs.parameters import likelihoods_of
+from lamu.graphs.parameters import first_dispersions, likelihoods_of
 from lamu.graphs.program import Site
 from lamu.graphs.start import first_beliefs
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["GraphMessages"]
 
@@ -224,20 +224,12 @@ class GraphMessages(MessageTarget):
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random latents.
-
-        Raises:
-            TypeError: for a likelihood that learns its dispersion, about which there is no belief.
-        """
-        for name, likelihood in likelihoods_of(self.in_rows).items():
-            value = value_of(batch.y, name)[0]
-            if value is not None and jax.tree.leaves(likelihood.init(value)):
-                raise TypeError(
-                    f"the likelihood {likelihood.name} of {name!r} learns its dispersion, about which no belief has a "
-                    "closed form; fix it, for instance scale=1.0, or fit by ivon(), which learns it at a point, alone "
-                    "or for some variables in blocks()"
-                )
+        """Returns beliefs after one update from random latents."""
         return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
+
+    def first_dispersions(self, batch: Batch) -> Params:
+        """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""
+        return first_dispersions(self.in_rows, batch)
 
     def natural_prior(self, belief: Any, temperature: Any) -> Any:
         """Returns zeros: the priors are factors of the graph."""

@@ -139,7 +139,9 @@ class LogJoint:
             chosen = {name: jnp.full(shape, choice[i]) for i, name in enumerate(names)}
             return self._given(arguments, {**values, **chosen}, rows)
 
-        shared, in_rows = jax.vmap(at)(self.choices) if names else jax.tree.map(lambda leaf: leaf[None], at(self.choices))
+        shared, in_rows = (
+            jax.vmap(at)(self.choices) if names else jax.tree.map(lambda leaf: leaf[None], at(self.choices))
+        )
         if self.plate is None:
             return {}, {name: term[:, None] for name, term in shared.items()}
         return {name: term[0] for name, term in shared.items()}, in_rows

@@ -60,7 +60,9 @@ def _matrix(natural: Array) -> tuple[Array, Array]:
     """Returns λ of log det Λ, and the symmetric matrix that Λ is paired with by the trace."""
     size = round((math.sqrt(8 * natural.shape[-1] - 7) - 1) / 2)
     rows, columns = jnp.triu_indices(size)
-    half = jnp.zeros((*natural.shape[:-1], size, size), natural.dtype).at[..., rows, columns].set(natural[..., 1:] / 2.0)
+    half = (
+        jnp.zeros((*natural.shape[:-1], size, size), natural.dtype).at[..., rows, columns].set(natural[..., 1:] / 2.0)
+    )
     return natural[..., 0], half + jnp.swapaxes(half, -1, -2)
 
 

@@ -250,7 +250,9 @@ class SiteMessages(MessageTarget):
         one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
         return self._sum(statistics, {**self.constants, **one}, 1, 0, ())
 
-    def _sum(self, statistics: Mapping[str, Any], arguments: Any, rows: int, where: int, shape: tuple[int, ...]) -> Array:
+    def _sum(
+        self, statistics: Mapping[str, Any], arguments: Any, rows: int, where: int, shape: tuple[int, ...]
+    ) -> Array:
         """Returns the sum of the expected terms in the rows, or outside: those of the same sites together."""
         dtype = jnp.result_type(*jax.tree.leaves(dict(statistics)))
         terms = lambda theta, given: self.joint.complete({**given, **dict(self.fixed)}, theta, rows)[where]

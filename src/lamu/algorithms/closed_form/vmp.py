@@ -38,6 +38,7 @@ class VmpState:
         before: that of the sweep before.
         settled: whether the bound has ceased to rise.
         rows: fewer rows that stand for all, where there are such; else None.
+        dispersions: those that likelihoods learn, at a point; none where there are none.
 
     Examples:
         >>> from lamu.algorithms.closed_form.vmp import VmpState
@@ -51,6 +52,7 @@ class VmpState:
     before: Any
     settled: Any
     rows: Any = None
+    dispersions: Any = None
 
 
 @record
@@ -91,7 +93,9 @@ class Vmp(Runnable):
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)
-        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch))
+        first = graph.first_dispersions(batch)
+        every = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), every)
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
         """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
@@ -104,11 +108,11 @@ class Vmp(Runnable):
 
     def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
         graph: Any = objective.model
-        beliefs, value = state.beliefs, state.bound
+        beliefs, value, dispersions = state.beliefs, state.bound, state.dispersions
         statistics, squared = graph.moments(beliefs), jnp.zeros_like(state.residual)
         kinds = graph.kinds
         for number, names in enumerate(graph.blocks):
-            energy, natural = messages(objective, statistics, names, batch)
+            energy, natural = messages(objective, statistics, names, batch, dispersions)
             if number == 0:  # before any variable moves
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
@@ -121,10 +125,17 @@ class Vmp(Runnable):
             scale = (objective.temperature, objective.likelihood_power, objective.data_size)
             beliefs = graph.expansion.expanded(graph, beliefs, batch, *scale)
         if not graph.blocks:
-            value = bound(objective, beliefs, batch).astype(value.dtype)
+            value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
+        dispersions = self._dispersions(objective, statistics, batch, dispersions)
         # What rounding alone makes of so large a sum is no rise.
         least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, jnp.abs(value - state.bound) <= least)
+        settled = jnp.abs(value - state.bound) <= least
+        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
+
+    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+        """Returns the dispersions after a step; there are none where every message is exact."""
+        del objective, statistics, batch
+        return dispersions
 
     def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
         """Returns the belief after a step towards a message: what the message says, where every one is exact."""
@@ -137,10 +148,15 @@ class Vmp(Runnable):
         chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
         evidence = chosen.bound
         if isinstance(data, Arrays):
-            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full())
+            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full(), chosen.dispersions)
         return Posterior(
             objective.model,
-            Product({"network": message_target(objective.model).product(chosen.beliefs), "likelihood": Point({})}),
+            Product(
+                {
+                    "network": message_target(objective.model).product(chosen.beliefs),
+                    "likelihood": Point(chosen.dispersions or {}),
+                }
+            ),
             {},
             GraphRule(),
             key,
