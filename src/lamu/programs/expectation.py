@@ -179,7 +179,7 @@ class _OfChance(Affine):
 
 @record
 class _OfSimplex(Affine):
-    """T = log π, with π = softmax(v) about zero: the slope is λ − s/K, the curvature along d −s Var d, where s = Σ λ."""
+    """T = log π, in π = softmax(v) about zero: the slope is λ − s/K, the curvature along d −s Var d, with s = Σ λ."""
 
     def centre(self, statistics: Any) -> Array:
         return jax.nn.softmax(statistics.log, axis=-1)
