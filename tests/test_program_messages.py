@@ -15,7 +15,7 @@ import pytest
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, MultivariateNormal, Wishart
-from lamu.programs import AFFINE, SiteBeliefs, expectation
+from lamu.programs import AFFINE, Affine, SiteBeliefs, SiteMessages, expectation
 
 random = np.random.default_rng(0)
 sample, plate = numpyro.sample, numpyro.plate
@@ -133,6 +133,7 @@ def test_the_function_of_a_program_is_that_of_the_graph_written_by_hand(program:
     by_hand, data, same = PAIRS[program]
     with jax.enable_x64(True):
         target, graph = lamu.from_numpyro(program, data, rows="rows"), lamu.Graph(by_hand)
+        assert isinstance(target, SiteMessages)
         batch, other = target.read(None).full(), graph.read(same).full()
         beliefs = graph.first_beliefs(jax.random.key(1), other)
         mu = target.moments({name: beliefs[name] for name in target.kinds})
@@ -225,6 +226,7 @@ def test_variances_and_categories_together() -> None:
         found = target.row_bounds(target.values(theta), batch)
         np.testing.assert_allclose(found, target.log_likelihood(params, {}, batch)[0], rtol=1e-10)
         kind = target.kinds["v"]
+        assert all(isinstance(each, Affine) for each in AFFINE.values())
         F = expectation(lambda at, _: 3.0 * jnp.log(at["v"]) - 2.0 / at["v"], {"v": kind})
         mu = {"v": kind.under(InverseGamma(3.0, 2.0))}
         np.testing.assert_allclose(F(mu, None), 3.0 * mu["v"].log - 2.0 * mu["v"].inverse, rtol=1e-12)

@@ -137,7 +137,7 @@ class Guarded:
     stays_positive = True
 
     def move(self, precision: Any, target: Any, rate: Any) -> Any:
-        """Returns (1 − ρ) S + ρ H."""
+        """Returns (1 − ρ) S + ρ H, straight: of a belief alone is it known where its domain ends."""
         return Straight().move(precision, target, rate)
 
     def step(self, belief: Any, target: Any, rate: Any) -> Any:

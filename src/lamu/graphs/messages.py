@@ -15,6 +15,7 @@ from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
+from lamu.graphs.best_start import best_start
 from lamu.graphs.condensed import condensed
 from lamu.graphs.elimination import eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
@@ -26,6 +27,7 @@ from lamu.graphs.network import NetworkSite
 from lamu.graphs.parameters import first_dispersions, likelihoods_of
 from lamu.graphs.program import Site
 from lamu.graphs.start import first_beliefs
+from lamu.graphs.statistics import Categories
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["GraphMessages"]
@@ -224,8 +226,17 @@ class GraphMessages(MessageTarget):
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random latents."""
+        """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
+        if self._has_categories(batch):
+            return Product(best_start(self, key, batch, temperature))
         return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
+
+    def _has_categories(self, batch: Batch) -> bool:
+        """Whether rows have latent categories, and nothing in them is drawn or taken by quadrature."""
+        observed = {name.split(".")[0] for name in batch.y}
+        latent = any(site.kind is Categories and site.name not in observed for site in self.in_rows)
+        closed = all(site.factor.exact for site in self.in_rows) and not self.networks
+        return latent and closed and not any(local.random for local in (self.local or {}).values())
 
     def first_dispersions(self, batch: Batch) -> Params:
         """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""

@@ -3,7 +3,7 @@ r"""A program as a function F of the statistics of its sites, where the identity
 \[ F(\mu) = E_q[\log p(\theta, D)], \qquad \nabla_{\mu_k} F = \lambda_k \]
 
 The log density is affine in the statistics of each site for given others, so that its expectation under independent
-sites follows from few values, slopes and curvatures of the program (`lamu.programs.expectation`).
+sites follows from few values, slopes and curvatures of the program (`lamu.programs.affine`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
+from lamu.graphs.best_start import best_start
 from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
+from lamu.programs.affine import AFFINE
 from lamu.programs.belief import SiteBeliefs
 from lamu.programs.conjugacy import Verdict
 from lamu.programs.density import LogJoint
-from lamu.programs.expectation import AFFINE
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["SiteMessages", "expectation"]
@@ -278,12 +279,14 @@ class SiteMessages(MessageTarget):
         return total
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random categories.
+        """Returns beliefs after one update from random numbers; of a mixture the best of several after some sweeps.
 
         Raises:
             TypeError: for a site whose messages have no closed form.
         """
         self.require_messages("svi()")
+        if self.joint.categories and self.has_rows:
+            return self.product(best_start(self, key, batch, temperature))
         T = jnp.asarray(temperature, batch.weight.dtype)
         return self.product(jax.jit(self.first_beliefs)(key, batch, T))
 

@@ -28,7 +28,7 @@ class Affine(ABC):
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.graphs.statistics import Positive
-        >>> from lamu.programs.expectation import AFFINE
+        >>> from lamu.programs.affine import AFFINE
         >>> f = lambda t: 3.0 * jnp.log(t) - 2.0 * t
         >>> mu = Positive(jnp.array(-0.5), jnp.array(1.0))  # E log t, E t
         >>> float(AFFINE[Positive].expected(f, mu))
