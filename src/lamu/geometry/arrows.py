@@ -148,9 +148,17 @@ class Guarded:
         if not isinstance(belief, Gaussian | MultivariateNormal):
             return Straight().step(belief, target, rate)
         straight = self.move(belief.to_natural(), target, rate)
-        inside = jnp.isfinite(belief.with_natural(straight).log_partition())
+        inside = _is_precision(belief, straight[1])
         bent = lambda: Retraction().step(belief, target, rate).to_natural()
         return belief.with_natural(jax.lax.cond(inside, lambda: straight, bent))
+
+
+def _is_precision(belief: Any, second: Any) -> Any:
+    """Whether −2 λ₂ is positive, of every member."""
+    if isinstance(belief, Gaussian):
+        return second.scale(-2.0).is_positive(belief.mean)
+    roots = [jnp.linalg.cholesky(-2.0 * leaf) for leaf in jax.tree.leaves(second)]
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(root)) for root in roots]))
 
 
 @record
