@@ -153,6 +153,15 @@ class MessageTarget(ConjugateTarget):
     def of_theta(self) -> Any:
         """Returns the target whose coordinates are θ itself."""
 
+    def fitted_to(self, rows: Any) -> Any:
+        """Returns the target of a point that was fitted to so many rows; itself where that tells nothing.
+
+        Args:
+            rows: how many.
+        """
+        del rows
+        return self
+
     def fewer_rows(self, batch: Batch) -> Batch | None:
         """Returns fewer rows that stand for all, or None where there are none such.
 

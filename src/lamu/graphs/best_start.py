@@ -56,7 +56,8 @@ def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature:
                 own = {name: statistics[name] for name in names}
                 found, slopes = jax.value_and_grad(energy)(own, statistics)
                 if number == 0:
-                    value = sum((belief.entropy() for belief in beliefs.values()), found).astype(value.dtype)
+                    entropy = [belief.entropy() for belief in beliefs.values()]
+                    value = jnp.asarray(sum(entropy, found), value.dtype)
                 new = {name: slopes[name].belief() for name in names}
                 beliefs = jax.tree.map(lambda made, old: made.astype(old.dtype), {**beliefs, **new}, beliefs)
                 statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}

@@ -69,6 +69,7 @@ class Graph(GraphMessages):
         start: parameters that every run starts from, or None.
         given: statistics under a belief, by name, of variables that are held; `blocks` sets them.
         temperature: T, at which rows with latents that are drawn have their bound; None for one. A fit sets it.
+        fitted_rows: to how many rows a point was fitted; None elsewhere. `em` sets it.
 
     Raises:
         TypeError: for a pair of variable and factor that has no closed form.
@@ -103,6 +104,7 @@ class Graph(GraphMessages):
     start: Any = None
     given: Any = None
     temperature: Any = None
+    fitted_rows: Any = None
 
     def __post_init__(self) -> None:
         if callable(self.sites):
@@ -243,6 +245,10 @@ class Graph(GraphMessages):
         sites = (replace(s, factor=Known(beliefs[s.name])) if s.name in beliefs else s for s in self.sites)
         return replace(self, sites=tuple(sites))
 
+    def fitted_to(self, rows: Any) -> Graph:
+        """Returns the graph of a point that was fitted to so many rows."""
+        return replace(self, fitted_rows=rows)
+
     def of_theta(self) -> Graph:
         """Returns the graph whose coordinates are θ itself, for a posterior about θ."""
         frozen = None if self.frozen is None else (self.constraints or Constraints()).constrain(self.frozen)[0]
@@ -327,7 +333,7 @@ class Graph(GraphMessages):
         """Returns which components of a mixture hold less than one row, in words."""
         return tuple(
             f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"
-            for name, which in empty_components(self.sites, belief, temperature).items()
+            for name, which in empty_components(self.sites, belief, temperature, self.fitted_rows).items()
         )
 
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:

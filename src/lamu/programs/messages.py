@@ -344,7 +344,8 @@ class SiteMessages(MessageTarget):
             return super().local_beliefs(belief, rows, samples, key)
         network, batch = belief.factors["network"] if isinstance(belief, Product) else None, rows.full()
         if isinstance(network, SiteBeliefs) and set(network.parts.factors) == {"conjugate"}:
-            bounds = self.choice_bounds(self.moments(network.parts.factors["conjugate"].factors), batch)
+            conjugate: Any = network.parts.factors["conjugate"]
+            bounds = self.choice_bounds(self.moments(conjugate.factors), batch)
             shares = jax.nn.softmax(bounds, axis=0)
         else:
             shares = jnp.mean(

@@ -33,7 +33,8 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     Sites, plates, masks, scales and supports are those that NumPyro's handlers see. Latent sites are θ, by name at
     `params["network"]`; latent categories are summed out. Every algorithm of a density works on it through real
     coordinates; where the plate of the rows is named, minibatches too. `lamu.algorithms.cvi` takes exact messages for
-    the sites that an identity test finds conjugate (`table`).
+    the sites that an identity test finds conjugate (`table`); where all are, `vmp`, `em`, `svi` and `ncvmp` take the
+    program as a graph, with the categories of a row at their best.
 
     Args:
         program: a function of the data with NumPyro's primitives, which is run several times.

@@ -117,7 +117,7 @@ class Em(Runnable):
             size = max(tree.dimension(state.theta), 1)
             measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
         return Posterior(
-            message_target(objective.model).of_theta(),
+            message_target(objective.model).of_theta().fitted_to(objective.data_size),
             Point({"network": state.theta, "likelihood": {}}),
             {},
             GraphRule(),
@@ -146,10 +146,11 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
 
     Returns:
         The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood where priors
-        are flat.
+        are flat. The fit says which components of a mixture hold less than one row.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`.
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor a program of `lamu.from_numpyro`, or one
+            with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
     Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3.

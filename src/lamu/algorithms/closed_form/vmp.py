@@ -187,7 +187,7 @@ def _convergence(state: VmpState) -> Convergence | None:
 
 
 def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
-    r"""Variational message passing on a graph: coordinate ascent of the bound by exact messages.
+    r"""Variational message passing on a graph or a NumPyro program: coordinate ascent of the bound by exact messages.
 
     \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p] / T, \qquad
        \mathcal L = E_q[\log p]/T + H(q) \]
@@ -207,7 +207,8 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`, or one with a likelihood that is not conjugate.
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor a program of `lamu.from_numpyro`, or one
+            with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
     Source: Winn & Bishop (2005), sections 2 and 3; Khan & Rue (2021), section 5.2.
