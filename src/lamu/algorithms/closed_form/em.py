@@ -149,7 +149,7 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
         are flat. The fit says which components of a mixture hold less than one row.
 
     Raises:
-        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor a program of `lamu.from_numpyro`, or one
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
             with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 

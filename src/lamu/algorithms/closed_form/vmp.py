@@ -207,7 +207,7 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
 
     Raises:
-        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor a program of `lamu.from_numpyro`, or one
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
             with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
