@@ -128,7 +128,13 @@ PAIRS: dict[Any, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("program", PAIRS, ids=lambda program: program.__name__)
+LONG = (levels, covariance)  # with what the others have too, but for the Wishart
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, marks=pytest.mark.stress if p in LONG else (), id=p.__name__) for p in PAIRS],
+)
 def test_the_function_of_a_program_is_that_of_the_graph_written_by_hand(program: Callable[..., None]) -> None:
     by_hand, data, same = PAIRS[program]
     with jax.enable_x64(True):

@@ -69,12 +69,19 @@ def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Ca
         return _over_sites(lambda theta: f(theta, given), kinds, statistics)
 
     def forward(statistics: Any, given: Any) -> tuple[Array, Any]:
-        return F(statistics, given), (statistics, given)
+        asked = {name: None for name, part in statistics.items() if any(leaf.perturbed for leaf in _leaves(part))}
+        statistics, given = (
+            jax.tree.map(lambda leaf: leaf.value, part, is_leaf=_is_leaf) for part in (statistics, given)
+        )
+        return F(statistics, given), (statistics, given, asked)
 
-    def backward(kept: Any, slopes: Array) -> tuple[Any, None]:
-        statistics, given = kept
+    def backward(kept: Any, slopes: Any) -> tuple[Any, None]:
+        statistics, given, asked = kept
         natural = {}
         for name, own in statistics.items():
+            if name not in asked:
+                natural[name] = jax.tree.map(jnp.zeros_like, own)
+                continue
             others = {other: part for other, part in statistics.items() if other != name}
 
             def of_site(x: Array, name: str = name, others: Any = others) -> Array:
@@ -84,8 +91,16 @@ def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Ca
             natural[name] = AFFINE[kinds[name]].natural(of_site, own)
         return natural, None
 
-    F.defvjp(forward, backward)
+    F.defvjp(forward, backward, symbolic_zeros=True)
     return F
+
+
+def _is_leaf(node: Any) -> bool:
+    return hasattr(node, "perturbed")
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return jax.tree.leaves(tree, is_leaf=_is_leaf)
 
 
 def _over_sites(f: Callable[[Any], Array], kinds: Mapping[str, type], statistics: Mapping[str, Any]) -> Array:
