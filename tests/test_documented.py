@@ -48,7 +48,7 @@ TESTED_ELSEWHERE = {
     "lamu.plots": "test_plots",
     "lamu.trackers": "test_trackers",
     "lamu.presets": "test_presets",
-    "lamu.programs": "test_numpyro_programs",
+    "lamu.programs": "test_numpyro_programs, test_program_messages",
     "lamu.protocol": "laws/protocol, test_wrappers",
     "lamu.rate": "laws/protocol, test_rate",
     "lamu.predictives": "laws/posteriors, test_predictives, test_conjugate, test_targets_by_name",

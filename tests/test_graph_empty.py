@@ -57,6 +57,22 @@ def test_a_state_that_no_series_is_in_is_empty() -> None:
     assert empty_components(sites, Point({"network": theta, "likelihood": {}}), 1.0) == {"table": (1,)}
 
 
+def test_a_point_is_told_how_many_rows_there_are() -> None:
+    """At the mode of ten rows, 6, 0.4 and 3.6, under a prior of two: the weights are (n + 1) / 13."""
+    sites = GaussianMixture(3, 1, concentration=2.0).sites
+    point = Point({"network": {"weight": jnp.array([7.0, 1.4, 4.6]) / 13.0}, "likelihood": {}})
+    assert empty_components(sites, point, 1.0) == {}
+    assert empty_components(sites, point, 1.0, 10) == {"weight": (1,)}
+    sticks = Point({"network": {"break": jnp.array([0.6, 0.1, 1.0])}, "likelihood": {}})
+    assert empty_components(STICKS, sticks, 1.0, 10) == {"break": (1, 3)}
+
+
+def test_em_says_which_component_fell_below_one_row() -> None:
+    y = np.array([[-3.0], [-3.1], [-2.9], [-3.05]])
+    fit = lamu.fit(GaussianMixture(3, 1, concentration=1.0), {"y": y}, lamu.algorithms.em(), steps=60)
+    assert "of the components of weight empty" in repr(fit)
+
+
 def test_what_holds_rows_is_not_said() -> None:
     assert empty_components(HiddenMarkov(2, 5).sites, of(), 1.0) == {}
     full = Beta(jnp.full(3, 9.0), jnp.full(3, 9.0))

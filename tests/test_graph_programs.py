@@ -327,7 +327,7 @@ def test_what_data_a_graph_refuses(data, error, words) -> None:
 def test_names_of_latents() -> None:
     with pytest.raises(ValueError, match="local names 'w', which no row has"):
         lamu.Graph(rows_of, local={"w": graphs.Coordinate()})
-    with pytest.raises(TypeError, match=r"exact messages between variables need a lamu.Graph"):
+    with pytest.raises(TypeError, match=r"messages between variables need a lamu.Graph or lamu.from_numpyro"):
         lamu.fit(
             lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)),
             (np.ones((4, 1)), np.ones(4)),

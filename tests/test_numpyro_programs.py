@@ -211,9 +211,21 @@ def counted(y: Any) -> None:
         sample("y", dist.Normal(1.0 * n, 1.0), obs=y)
 
 
+def weighed(y: Any, weight: Any) -> None:
+    mu = sample("mu", dist.Normal(0.0, 1.0))
+    with plate("rows", len(y)):
+        sample("y", dist.Normal(mu, weight), obs=y)
+
+
 @pytest.mark.parametrize(
     ("program", "data", "rows", "said"),
     [
+        (
+            weighed,
+            {"y": DATA["y"], "weight": np.ones(8, np.float32)},
+            "rows",
+            "another name, for instance 'weight_of_row'",
+        ),
         (needs, {"X": X}, None, "needs the argument 'y'"),
         (regression, {**DATA, "ofset": 1.0}, None, "did you mean 'offset'"),
         (regression, DATA, "row", "did you mean 'rows'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import polars
@@ -235,6 +236,14 @@ def test_what_a_face_learned_comes_back_bit_for_bit_without_pickle(name, dtype, 
     assert again.score(frame) == face.score(frame)
     if name in ("diag", "full"):
         np.testing.assert_array_equal(again.sample(5)[0], face.sample(5)[0])
+
+
+@pytest.mark.parametrize("name", ["factors", "topics"])
+def test_float32_rows_are_learned_in_float32_where_float64_is_on(name) -> None:
+    x = documents() if name == "topics" else lamu.data.load("iris")[0][::3]
+    with jax.enable_x64(True):
+        face = FACES[name]().set_params(max_iter=2).fit(np.asarray(x, np.float32))
+    assert face.components_.dtype == np.float32
 
 
 def test_a_face_with_a_generator_is_saved_without_it(tmp_path) -> None:

@@ -9,13 +9,14 @@ A prior that enters the belief exactly is \(\lambda_0\) in the place of \(F_0\).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from lamu.data.batch import Batch
 from lamu.target import Target
-from lamu.typing import Array, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["ConjugateTarget", "conjugate_target"]
+__all__ = ["ConjugateTarget", "MessageTarget", "conjugate_target", "message_target"]
 
 
 class ConjugateTarget(Target):
@@ -57,6 +58,15 @@ class ConjugateTarget(Target):
             mu: the values of μ.
         """
 
+    def first_dispersions(self, batch: Batch) -> Params:
+        """Returns the dispersions that are learned beside the belief, at a point, as they start; none by default.
+
+        Args:
+            batch: some rows.
+        """
+        del batch
+        return {}
+
     @abstractmethod
     def row_bounds(self, statistics: Any, batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None) -> Array:
         r"""Returns \(\max_{q(z)} E_q[\log p(x_i, z \mid \theta)]/T + H(q(z))\) of every row, `[batch]` in nats.
@@ -75,6 +85,90 @@ class ConjugateTarget(Target):
         Args:
             statistics: T(θ) or μ.
         """
+
+
+class MessageTarget(ConjugateTarget):
+    """What coordinate ascent asks of a target: variables by name, each with a family of its own.
+
+    Attributes:
+        expansion: moves along what the likelihood does not see after a sweep, or None.
+    """
+
+    expansion: Any = None
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Mapping[str, Any]:
+        """The statistics of the variables by name, classes of `lamu.graphs.statistics`."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """The variables in groups that no factor brings together, in the order of their updates."""
+
+    @abstractmethod
+    def require_messages(self, asked: str, exact: bool = True) -> None:
+        """Raises a TypeError for a variable to which no message comes.
+
+        Args:
+            asked: the algorithm in words.
+            exact: whether every message must have a closed form; else expectations by quadrature do.
+        """
+
+    @abstractmethod
+    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
+        """Returns beliefs to start from, by name.
+
+        Args:
+            key: a random key.
+            batch: some rows.
+            temperature: T.
+        """
+
+    @abstractmethod
+    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns μ of beliefs, by name.
+
+        Args:
+            beliefs: a belief by name.
+        """
+
+    @abstractmethod
+    def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns T(θ) of values, by name.
+
+        Args:
+            theta: a value by name.
+        """
+
+    @abstractmethod
+    def product(self, beliefs: Mapping[str, Any]) -> Any:
+        """Returns the belief about all variables.
+
+        Args:
+            beliefs: a belief by name.
+        """
+
+    @abstractmethod
+    def of_theta(self) -> Any:
+        """Returns the target whose coordinates are θ itself."""
+
+    def fitted_to(self, rows: Any) -> Any:
+        """Returns the target of a point that was fitted to so many rows; itself where that tells nothing.
+
+        Args:
+            rows: how many.
+        """
+        del rows
+        return self
+
+    def fewer_rows(self, batch: Batch) -> Batch | None:
+        """Returns fewer rows that stand for all, or None where there are none such.
+
+        Args:
+            batch: the rows.
+        """
+        del batch
 
 
 def conjugate_target(target: Any) -> ConjugateTarget:
@@ -97,4 +191,28 @@ def conjugate_target(target: Any) -> ConjugateTarget:
     raise TypeError(
         f"exact messages need a lamu.Graph or a lamu.ConjugateModel, and not {target.name}; use ivon(), or conjugate() "
         "where a network is linear"
+    )
+
+
+def message_target(target: Any) -> MessageTarget:
+    """Returns a target as one with messages between variables, which it is.
+
+    Args:
+        target: what is learned.
+
+    Raises:
+        TypeError: where there are none.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.conjugate_target import message_target
+        >>> message_target(lamu.LogDensity(lambda theta: -(theta**2), 1.0))
+        Traceback (most recent call last):
+            ...
+        TypeError: messages between variables need a lamu.Graph or lamu.from_numpyro, not a density; use ivon(), nuts()
+    """
+    if isinstance(target, MessageTarget):
+        return target
+    raise TypeError(
+        f"messages between variables need a lamu.Graph or lamu.from_numpyro, not {target.name}; use ivon(), nuts()"
     )

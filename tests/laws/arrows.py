@@ -11,7 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.departures import Inverse
-from lamu.geometry import Accumulation, Bounded, Compressed, Factorwise, Retraction, Shifted, Shortened, Straight
+from lamu.families import Gaussian
+from lamu.geometry import (
+    Accumulation,
+    Bounded,
+    Compressed,
+    Factorwise,
+    Guarded,
+    Retraction,
+    Shifted,
+    Shortened,
+    Straight,
+)
 from lamu.operators import Dense, Diagonal, FactoredApart, Kronecker, Layerwise, LowRank, LowRankOf, Scalar
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
@@ -216,6 +227,21 @@ twin(low_rank, "a standard deviation", "a_structure_starts_at_the_diagonal", Roo
 straight = row("arrows", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
 retraction = row(
     "arrows", "retraction", Arrow(Retraction().move), "arrow positive", stays_positive=Retraction().stays_positive
+)
+
+
+def guarded_move(precision: Any, target: Any, rate: float) -> Any:
+    """The step of a Gaussian about zero, whose natural parameters are (0, −S/2)."""
+    step = Guarded().step(Gaussian(LIKE, precision), (LIKE, target.scale(-0.5)), rate)
+    return step.precision
+
+
+guarded = row("arrows", "guarded", Arrow(guarded_move), "arrow positive", stays_positive=Guarded().stays_positive)
+twin(
+    guarded,
+    "unguarded",
+    "the_arrow_stays_in_the_cone it_says_whether_it_stays_in_the_cone",
+    Arrow(Straight().move),
 )
 bounded = row(
     "arrows", "bounded", Arrow(Bounded(epsilon=0.02).move), "arrow positive bounded", stays_positive=True, epsilon=0.02

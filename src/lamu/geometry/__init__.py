@@ -1,6 +1,6 @@
 """The arrow of the rule: how a precision moves towards its target, and groups that act on a belief."""
 
-from lamu.geometry.arrows import Accumulation, FamilyGeometry, Geometry, Retraction, Straight
+from lamu.geometry.arrows import Accumulation, FamilyGeometry, Geometry, Guarded, Retraction, Straight
 from lamu.geometry.bounded import Bounded, Shortened
 from lamu.geometry.compressed import Compressed
 from lamu.geometry.factorwise import Factorwise, Shifted
@@ -29,6 +29,7 @@ __all__ = [
     "FullAffine",
     "Geometry",
     "Group",
+    "Guarded",
     "LogNormal",
     "Multiplicative",
     "Multiplied",

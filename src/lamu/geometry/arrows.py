@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 
 from lamu import tree
+from lamu.families import Gaussian, MultivariateNormal, Product
 from lamu.operators.retraction import retracted
 from lamu.record import record
 
-__all__ = ["Accumulation", "FamilyGeometry", "Geometry", "Retraction", "Straight"]
+__all__ = ["Accumulation", "FamilyGeometry", "Geometry", "Guarded", "Retraction", "Straight"]
 
 
 @runtime_checkable
@@ -110,6 +112,53 @@ class Retraction:
     def step(self, belief: Any, target: Any, rate: Any) -> Any:
         """Returns the belief after the family's own retraction along λ′ − λ."""
         return belief.retract(tree.add(target, belief.to_natural(), -1.0), rate)
+
+
+@record
+class Guarded:
+    r"""The rule itself, straight in λ; of a Gaussian that would end beyond the positive precisions the retraction.
+
+    Messages through likelihoods whose log density is not concave, such as a Student t, can point there.
+
+    Source: Khan & Rue (2021), equation 3; Lin, Schmidt & Khan (2020), equation 12, for the retraction.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.geometry import Guarded
+        >>> from lamu.operators import Diagonal
+        >>> q = Gaussian(jnp.zeros(1), Diagonal(jnp.ones(1)))
+        >>> to = lambda S: (jnp.zeros(1), Diagonal(jnp.array([-S / 2])))
+        >>> [Guarded().step(q, to(S), 0.5).precision.values.tolist() for S in (3.0, -9.0)]
+        [[2.0], [8.5]]
+    """
+
+    departure = ""
+    stays_positive = True
+
+    def move(self, precision: Any, target: Any, rate: Any) -> Any:
+        """Returns (1 − ρ) S + ρ H, straight: of a belief alone is it known where its domain ends."""
+        return Straight().move(precision, target, rate)
+
+    def step(self, belief: Any, target: Any, rate: Any) -> Any:
+        """Returns the belief of (1 − ρ) λ + ρ λ′, or that of the retraction where it is none."""
+        if isinstance(belief, Product):
+            parts = belief.factors.items()
+            return Product({name: self.step(part, target[name], rate) for name, part in parts})
+        if not isinstance(belief, Gaussian | MultivariateNormal):
+            return Straight().step(belief, target, rate)
+        straight = self.move(belief.to_natural(), target, rate)
+        inside = _is_precision(belief, straight[1])
+        bent = lambda: Retraction().step(belief, target, rate).to_natural()
+        return belief.with_natural(jax.lax.cond(inside, lambda: straight, bent))
+
+
+def _is_precision(belief: Any, second: Any) -> Any:
+    """Whether −2 λ₂ is positive, of every member."""
+    if isinstance(belief, Gaussian):
+        return second.scale(-2.0).is_positive(belief.mean)
+    roots = [jnp.linalg.cholesky(-2.0 * leaf) for leaf in jax.tree.leaves(second)]
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(root)) for root in roots]))
 
 
 @record

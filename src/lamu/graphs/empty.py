@@ -20,16 +20,20 @@ __all__ = ["empty_components"]
 _NOTHING = 1e-12  # of a weight at a point
 
 
-def empty_components(sites: tuple[Site, ...], belief: Any, temperature: Number) -> dict[str, tuple[int, ...]]:
+def empty_components(
+    sites: tuple[Site, ...], belief: Any, temperature: Number, rows: Number | None = None
+) -> dict[str, tuple[int, ...]]:
     """Returns the components that hold less than one row, by the name of their weight; they are what their prior says.
 
     Weights are a Dirichlet's or by breaking sticks. A state of a Markov series holds times, and a topic words: less
-    than one of all rows together leaves it empty. At a point a component is empty whose weight is zero.
+    than one of all rows together leaves it empty. A point, which counts nothing, needs to be told the number of rows;
+    without it, and for states of a series, a component is empty whose weight is zero.
 
     Args:
         sites: of the program.
         belief: about the shared variables, a product by name or a point.
         temperature: T, at which it was made.
+        rows: how many rows a point was fitted to; None where nobody said.
 
     Examples:
         >>> import jax.numpy as jnp, lamu
@@ -40,7 +44,7 @@ def empty_components(sites: tuple[Site, ...], belief: Any, temperature: Number) 
         >>> empty_components(sites, q, 1.0)
         {'weight': (1,)}
     """
-    known = _Known({site.name: site.factor for site in sites}, belief, temperature)
+    known = _Known({site.name: site.factor for site in sites}, belief, temperature, rows)
     found: dict[str, tuple[int, ...]] = {}
     for site in sites:
         name, few = known.few(site.factor)
@@ -52,8 +56,9 @@ def empty_components(sites: tuple[Site, ...], belief: Any, temperature: Number) 
 class _Known:
     """What a belief says of the rows that each component holds."""
 
-    def __init__(self, factors: dict[str, Any], belief: Any, temperature: Number) -> None:
+    def __init__(self, factors: dict[str, Any], belief: Any, temperature: Number, rows: Number | None) -> None:
         self.factors, self.temperature = factors, float(temperature)
+        self.rows = None if rows is None else float(rows)
         self.point = belief.mean["network"] if isinstance(belief, Point) else None
         part: Any = belief.factors.get("network") if isinstance(belief, Product) else None
         self.beliefs: dict[str, Any] = dict(part.factors) if isinstance(part, Product) else {}
@@ -65,7 +70,7 @@ class _Known:
             if isinstance(weight, StickBreaking):
                 return self._of_sticks(weight)
             if isinstance(weight, Variable) and len(weight.shape or ()) == 1:
-                return weight.name, self._fewer(self._counts(weight), lambda pi: pi)
+                return weight.name, self._fewer(self._in_rows(weight), lambda pi: pi, self._least)
         if isinstance(factor, MarkovFactor) and isinstance(factor.transition, Variable):
             table = self._counts(factor.transition)
             if table is not None:  # a state that no series moves to, and none begins with
@@ -76,9 +81,24 @@ class _Known:
             return factor.topic.name, self._fewer(self._counts(factor.topic), lambda words: words.sum(axis=-1))
         return "", None
 
-    def _fewer(self, counts: np.ndarray | None, held: Any) -> np.ndarray | None:
-        least = _NOTHING if self.point is not None else 1.0
+    def _fewer(self, counts: np.ndarray | None, held: Any, least: float | None = None) -> np.ndarray | None:
+        if least is None:
+            least = _NOTHING if self.point is not None else 1.0
         return None if counts is None else held(counts) < least
+
+    @property
+    def _least(self) -> float:
+        """What a component must hold, where the rows of a point are known."""
+        return _NOTHING if self.point is not None and self.rows is None else 1.0
+
+    def _in_rows(self, weight: Variable) -> np.ndarray | None:
+        """Returns how many rows each component holds; at a point of unknown rows the weights."""
+        counts, prior = self._counts(weight), self.factors.get(weight.name)
+        if counts is None or self.point is None or self.rows is None:
+            return counts
+        dirichlet = isinstance(prior, Known) and isinstance(prior.belief, Dirichlet)
+        before = np.asarray(prior.belief.concentration) - 1.0 if dirichlet else np.zeros_like(counts)  # pyright: ignore[reportOptionalMemberAccess]
+        return counts * (self.rows + before.sum()) - before
 
     def _counts(self, weight: Variable) -> np.ndarray | None:
         """Returns how many rows a Dirichlet has counted, of each category; at a point the weights."""
@@ -101,7 +121,8 @@ class _Known:
         if self.point is not None:
             v = np.asarray(self.point[name]) if name in self.point else None
             taken = None if v is None else np.r_[v, 1.0] * np.r_[1.0, np.cumprod(1.0 - v)]
-            return name, self._fewer(taken, lambda pi: pi)
+            taken = taken if taken is None or self.rows is None else self.rows * taken
+            return name, self._fewer(taken, lambda pi: pi, self._least)
         taken, left = self._learned(name, Beta, "alpha"), self._learned(name, Beta, "beta")
         both = None if taken is None or left is None else np.r_[taken, left[-1]]
         return name, self._fewer(both, lambda pi: pi)

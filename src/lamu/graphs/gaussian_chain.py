@@ -31,7 +31,8 @@ def GaussianChain(
     \[ x_1 \sim N(m_1, P_1^{-1}), \qquad x_{t+1} \mid x_t \sim N(A x_t, Q^{-1}) \]
 
     Its belief keeps all times together: it leaves a row by the recursion of a Kalman filter, whose gradient is the
-    smoother. NaN in what is observed of it is a missing time.
+    smoother. NaN in an observation of it, such as y of `graphs.Normal(x, precision=noise)`, is a missing time; a series
+    that is in the data itself has no holes.
 
     Args:
         steps: T.

@@ -39,7 +39,7 @@ from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Graph", "graph_of", "require_exact"]
+__all__ = ["Graph"]
 
 
 @record
@@ -69,6 +69,7 @@ class Graph(GraphMessages):
         start: parameters that every run starts from, or None.
         given: statistics under a belief, by name, of variables that are held; `blocks` sets them.
         temperature: T, at which rows with latents that are drawn have their bound; None for one. A fit sets it.
+        fitted_rows: to how many rows a point was fitted; None elsewhere. `em` sets it.
 
     Raises:
         TypeError: for a pair of variable and factor that has no closed form.
@@ -103,6 +104,7 @@ class Graph(GraphMessages):
     start: Any = None
     given: Any = None
     temperature: Any = None
+    fitted_rows: Any = None
 
     def __post_init__(self) -> None:
         if callable(self.sites):
@@ -243,6 +245,10 @@ class Graph(GraphMessages):
         sites = (replace(s, factor=Known(beliefs[s.name])) if s.name in beliefs else s for s in self.sites)
         return replace(self, sites=tuple(sites))
 
+    def fitted_to(self, rows: Any) -> Graph:
+        """Returns the graph of a point that was fitted to so many rows."""
+        return replace(self, fitted_rows=rows)
+
     def of_theta(self) -> Graph:
         """Returns the graph whose coordinates are θ itself, for a posterior about θ."""
         frozen = None if self.frozen is None else (self.constraints or Constraints()).constrain(self.frozen)[0]
@@ -327,46 +333,9 @@ class Graph(GraphMessages):
         """Returns which components of a mixture hold less than one row, in words."""
         return tuple(
             f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"
-            for name, which in empty_components(self.sites, belief, temperature).items()
+            for name, which in empty_components(self.sites, belief, temperature, self.fitted_rows).items()
         )
 
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws; a bound where latents meet."""
         return row_log_prob(self, belief, batch, samples, key)
-
-
-def graph_of(target: Any) -> Graph:
-    """Returns a target as the graph that it is.
-
-    Args:
-        target: what is learned.
-
-    Raises:
-        TypeError: if it is none.
-
-    Examples:
-        >>> import lamu
-        >>> from lamu.graphs.graph import graph_of
-        >>> graph_of(lamu.LogDensity(lambda theta: -(theta**2), 1.0))
-        Traceback (most recent call last):
-            ...
-        TypeError: exact messages between variables need a lamu.Graph, and not a density; use ivon() or nuts()
-    """
-    if isinstance(target, Graph):
-        return target
-    raise TypeError(f"exact messages between variables need a lamu.Graph, and not {target.name}; use ivon() or nuts()")
-
-
-def require_exact(graph: Graph, asked: str) -> None:
-    """Raises a TypeError for a graph with a likelihood that no message goes through.
-
-    Args:
-        graph: the graph.
-        asked: the algorithm in words.
-    """
-    likelihoods = likelihoods_of(graph.in_rows)
-    for name, likelihood in likelihoods.items():
-        raise TypeError(
-            f"{asked} takes exact messages, and {name!r} has the likelihood {likelihood.name} of computed outputs; use "
-            "ncvmp() or svi(), which take its expectation by quadrature, or ivon()"
-        )

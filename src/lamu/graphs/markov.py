@@ -25,7 +25,8 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
     \[ \log p(z) = E\log\pi_{z_1} + \sum_{t<T} E\log P_{z_t z_{t+1}} \]
 
     Its belief keeps all times together: it leaves a row by the forward recursion, whose gradient is forward–backward.
-    As an index, `part[z]`, it picks a member at every time. NaN in what is observed of it is a missing time.
+    As an index, `part[z]`, it picks a member at every time. NaN in an observation of it, such as y of
+    `graphs.Normal(part[z], precision=noise)`, is a missing time; a series that is in the data itself has no holes.
 
     Args:
         steps: T.

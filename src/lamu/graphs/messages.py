@@ -10,29 +10,32 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.conjugate_target import ConjugateTarget
+from lamu.conjugate_target import MessageTarget
 from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
+from lamu.graphs.best_start import best_start
+from lamu.graphs.condensed import condensed
 from lamu.graphs.elimination import eliminated, require_key, settled
 from lamu.graphs.expressions import Environment
 from lamu.graphs.groups import independent_groups
-from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared, value_of
+from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
 from lamu.graphs.lengths import in_blocks, over_rows
 from lamu.graphs.local import Eliminated
 from lamu.graphs.network import NetworkSite
-from lamu.graphs.parameters import likelihoods_of
+from lamu.graphs.parameters import first_dispersions, likelihoods_of
 from lamu.graphs.program import Site
 from lamu.graphs.start import first_beliefs
-from lamu.typing import Array, RandomKey
+from lamu.graphs.statistics import Categories
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["GraphMessages"]
 
 G = TypeVar("G", bound="GraphMessages")
 
 
-class GraphMessages(ConjugateTarget):
+class GraphMessages(MessageTarget):
     """What a `lamu.Graph` says at statistics of what all rows share.
 
     Attributes:
@@ -151,6 +154,29 @@ class GraphMessages(ConjugateTarget):
         groups = (tuple(name for name in group if name in names) for group in independent_groups(self.sites))
         return tuple(group for group in groups if group)
 
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The statistics of the shared variables by name, of those that are not held."""
+        return {site.name: site.kind for site in self.learned}
+
+    def require_messages(self, asked: str, exact: bool = True) -> None:
+        """Raises a TypeError for a likelihood that no exact message goes through, where all must be."""
+        for name, likelihood in likelihoods_of(self.in_rows).items() if exact else ():
+            above = next(site.factor.names for site in self.in_rows if site.name == name)
+            raise TypeError(
+                f"{asked} takes exact messages, and {name!r} has the likelihood {likelihood.name} of outputs that "
+                f"{', '.join(sorted(above)) or 'inputs'} make; use ncvmp() or svi(), which take its expectation by "
+                "quadrature, or ivon()"
+            )
+
+    def fewer_rows(self, batch: Batch) -> Batch | None:
+        """Returns fewer rows with the same sums, where the bound of a row is quadratic in what it observes."""
+        return condensed(self.in_rows, self.local or {}, batch)
+
+    def product(self, beliefs: Mapping[str, Any]) -> Product:
+        """Returns the product of the beliefs."""
+        return Product(dict(beliefs))
+
     def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns μ of beliefs about the shared variables, by name, and the statistics of what is held.
 
@@ -200,20 +226,21 @@ class GraphMessages(ConjugateTarget):
         return first_beliefs(key, shared, in_rows, self.columns, self.blocks, batch, temperature, known)
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random latents.
-
-        Raises:
-            TypeError: for a likelihood that learns its dispersion, about which there is no belief.
-        """
-        for name, likelihood in likelihoods_of(self.in_rows).items():
-            value = value_of(batch.y, name)[0]
-            if value is not None and jax.tree.leaves(likelihood.init(value)):
-                raise TypeError(
-                    f"the likelihood {likelihood.name} of {name!r} learns its dispersion, about which no belief has a "
-                    "closed form; fix it, for instance scale=1.0, or fit by ivon(), which learns it at a point, alone "
-                    "or for some variables in blocks()"
-                )
+        """Returns beliefs after one update from random latents; of a mixture the best of several after some sweeps."""
+        if self._has_categories(batch):
+            return Product(best_start(self, key, batch, temperature))
         return Product(jax.jit(self.first_beliefs)(key, batch, jnp.asarray(temperature, batch.weight.dtype)))
+
+    def _has_categories(self, batch: Batch) -> bool:
+        """Whether rows have latent categories, and nothing in them is drawn or taken by quadrature."""
+        observed = {name.split(".")[0] for name in batch.y}
+        latent = any(site.kind is Categories and site.name not in observed for site in self.in_rows)
+        closed = all(site.factor.exact for site in self.in_rows) and not self.networks
+        return latent and closed and not any(local.random for local in (self.local or {}).values())
+
+    def first_dispersions(self, batch: Batch) -> Params:
+        """Returns the dispersions that likelihoods learn, by the names of their targets, as they start."""
+        return first_dispersions(self.in_rows, batch)
 
     def natural_prior(self, belief: Any, temperature: Any) -> Any:
         """Returns zeros: the priors are factors of the graph."""

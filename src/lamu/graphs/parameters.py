@@ -16,7 +16,7 @@ from lamu.graphs.potential import Potential
 from lamu.graphs.program import Site
 from lamu.typing import Params, RandomKey
 
-__all__ = ["first_parameters", "likelihoods_of"]
+__all__ = ["first_dispersions", "first_parameters", "likelihoods_of"]
 
 
 def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
@@ -35,15 +35,22 @@ def first_parameters(graph: Any, key: RandomKey, batch: Batch) -> Params:
     means = {name: jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), b.mean) for name, b in beliefs.items()}
     start = constraints.unconstrain(means)
     network = {site.name: start.get(site.name, frozen.get(site.name)) for site in graph.shared} | weights
+    return {"network": network | ({"local": own} if own else {}), "likelihood": first_dispersions(graph.in_rows, batch)}
+
+
+def first_dispersions(sites: tuple[Site, ...], batch: Batch) -> Params:
+    """Returns first dispersions by the names of targets, of likelihoods that learn some.
+
+    Args:
+        sites: the sites of a row.
+        batch: some rows.
+    """
     dispersions = {
         name: likelihood.init(value_of(batch.y, name)[0])
-        for name, likelihood in likelihoods_of(graph.in_rows).items()
-        if name in batch.y
+        for name, likelihood in likelihoods_of(sites).items()
+        if value_of(batch.y, name)[0] is not None
     }
-    return {
-        "network": network | ({"local": own} if own else {}),
-        "likelihood": {name: part for name, part in dispersions.items() if jax.tree.leaves(part)},
-    }
+    return {name: part for name, part in dispersions.items() if jax.tree.leaves(part)}
 
 
 def likelihoods_of(sites: tuple[Site, ...]) -> dict[str, Any]:

@@ -149,7 +149,8 @@ def expected_statistics(graph: Any, belief: Any, samples: int, key: RandomKey) -
     """
     network = belief.factors["network"] if isinstance(belief, Product) else None
     if isinstance(network, Product):
-        return graph.moments(network.factors)
+        dispersions = belief.factors["likelihood"].mean if "likelihood" in belief.factors else {}
+        return {**graph.moments(network.factors), **({"likelihood": dispersions} if dispersions else {})}
     if isinstance(belief, Point):
         return graph.values_of(belief.mean)
     values = jax.vmap(graph.values_of)(belief.draws(key, samples))

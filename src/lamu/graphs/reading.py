@@ -131,7 +131,7 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
         row = int(np.argwhere(~observed)[0][0])
         raise ValueError(
             f"{name} is NaN in row {row}, and {type(site.factor).__name__.removesuffix('Factor')} misses no single "
-            "entries; write independent ones with graphs.Normal, or drop the row"
+            "entries; write independent ones with graphs.Normal (of a series, observations of it), or drop the row"
         )
     return part
 

@@ -162,7 +162,9 @@ class NaturalRule(Runnable):
         temperature = objective.temperature
         return Posterior(objective.model, whole, state.network_state, rule, key, evidence, temperature=temperature)
 
-    def direction(self, key: RandomKey, belief: Any, batch: Batch, objective: Objective) -> Any:
+    def direction(
+        self, key: RandomKey, belief: Any, batch: Batch, objective: Objective, dispersions: Params | None = None
+    ) -> Any:
         """Returns λ less what a step of rate one would make of it, zero at the fixed point; of a subject that settles.
 
         Args:
@@ -170,8 +172,9 @@ class NaturalRule(Runnable):
             belief: q.
             batch: the rows.
             objective: what fixes the scale.
+            dispersions: those that are learned beside the belief; none where None.
         """
-        loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": {}})
+        loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": dispersions or {}})
         gradient = natural_gradient(self.expectation, key, belief, loss).gradient
         return tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)
 
@@ -187,8 +190,8 @@ class NaturalRule(Runnable):
             name, taken = type(self.geometry).__name__, int(state.count)
             if isinstance(self.subject, ConjugateParameters):
                 return (
-                    f"the belief left its domain by step {taken} ({error}), through a likelihood whose log density is "
-                    "not concave; use a smaller learning_rate, or ncvmp() on all rows, which cannot leave it"
+                    f"the belief left its domain by step {taken} ({error}); use a smaller learning_rate, or float64 "
+                    "where the rows are far from zero"
                 )
             return (
                 f"the belief left its domain by step {taken} ({error}), where {name}() followed "

@@ -35,7 +35,7 @@ class ConjugateLoss:
         objective: what fixes the scale.
         batch: the rows.
         network_state: the target's state, empty.
-        rest: the rest of the parameters, none.
+        rest: the rest of the parameters: dispersions, where likelihoods of a graph learn some.
 
     Examples:
         >>> import jax.numpy as jnp, lamu
@@ -54,21 +54,25 @@ class ConjugateLoss:
 
     def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the expected mean loss in nats a row, and the target's state."""
-        return self.at(conjugate_target(self.objective.model).statistics(values_of(mu)), key), self.network_state
+        statistics = conjugate_target(self.objective.model).statistics(values_of(mu))
+        return self.at(statistics, key, rest["likelihood"]), self.network_state
 
-    def at(self, statistics: Any, key: RandomKey | None = None) -> Array:
+    def at(self, statistics: Any, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
         """Returns the mean loss at statistics, T(θ) or μ.
 
         Args:
             statistics: as the target takes them; of a graph by name.
             key: for rows whose latents are drawn.
+            dispersions: those that likelihoods of a graph learn, by the names of their targets; none where None.
         """
         target, objective = conjugate_target(self.objective.model), self.objective
+        known = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
+        statistics = {**statistics, "likelihood": dispersions} if dispersions else statistics
         T, power = objective.temperature, objective.likelihood_power
         rows = self.batch.total(target.row_bounds(statistics, self.batch, T / power, key))
         shared = target.shared_log_joint(statistics)
         count = jnp.maximum(self.batch.count, 1).astype(rows.dtype)
-        return -T * rows / count - (shared / objective.data_size).astype(rows.dtype)
+        return -T * rows / count - ((shared + known) / objective.data_size).astype(rows.dtype)
 
 
 @record
@@ -93,9 +97,10 @@ class ConjugateParameters(Subject):
         return ConjugateRule()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Any, Params, Any]:
-        """Returns the target's first belief, and nothing beside it."""
-        belief = conjugate_target(objective.model).first_belief(key, batch, objective.temperature)
-        return belief, {"network": {}, "likelihood": {}}, {}
+        """Returns the target's first belief, and the dispersions that it learns beside it at a point."""
+        target = conjugate_target(objective.model)
+        belief = target.first_belief(key, batch, objective.temperature)
+        return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
 
     def prior(self, objective: Objective, belief: Any) -> Any:
         """Returns λ₀/T; zeros where the prior is in the loss."""

@@ -1,9 +1,23 @@
 """NumPyro programs as targets, with an identity test for what is conjugate in them."""
 
+from lamu.programs.affine import AFFINE, Affine
 from lamu.programs.belief import SiteBeliefs
 from lamu.programs.conjugacy import Verdict
 from lamu.programs.density import LogJoint
+from lamu.programs.messages import SiteMessages, expectation
 from lamu.programs.program import NumpyroProgram, ProgramPrior, Rows
 from lamu.programs.reading import from_numpyro
 
-__all__ = ["LogJoint", "NumpyroProgram", "ProgramPrior", "Rows", "SiteBeliefs", "Verdict", "from_numpyro"]
+__all__ = [
+    "AFFINE",
+    "Affine",
+    "LogJoint",
+    "NumpyroProgram",
+    "ProgramPrior",
+    "Rows",
+    "SiteBeliefs",
+    "SiteMessages",
+    "Verdict",
+    "expectation",
+    "from_numpyro",
+]

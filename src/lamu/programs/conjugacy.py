@@ -19,6 +19,7 @@ from numpyro.distributions.transforms import biject_to
 from lamu.dtype_policy import lenient
 from lamu.programs.families import CANDIDATES, candidates, jacobian, message
 from lamu.record import record, static
+from lamu.typing import Array
 
 __all__ = ["Verdict", "verdicts"]
 
@@ -34,6 +35,8 @@ class Verdict:
         factor: the site whose log density it is.
         site: the argument.
         residuals: the largest relative residual of the identity, by family.
+        coupling: how the numbers of the site meet in the factor: 0 where each enters by itself, 1 where those along the
+            last axis meet, 2 where others do.
 
     Examples:
         >>> from lamu.programs.conjugacy import Verdict
@@ -44,6 +47,7 @@ class Verdict:
     factor: str = static()
     site: str = static()
     residuals: tuple[tuple[str, float], ...] = static()
+    coupling: int = static(default=0)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -79,17 +83,25 @@ def verdicts(terms: Callable[[Any], Any], supports: Mapping[str, Any], shapes: M
         random = np.random.default_rng(0)
         point = lambda: {name: jnp.asarray(random.normal(size=shape)) for name, shape in shapes.items()}
         worst: dict[tuple[str, str], dict[str, float]] = {}
+        meeting: dict[tuple[str, str], int] = {}
         for _ in range(_ROUNDS):
             others = point()
             for site in shapes:
-                _tested(site, slopes, others, point, supports[site], transforms[site], worst)
-    return [Verdict(factor, site, tuple(residuals.items())) for (factor, site), residuals in worst.items() if residuals]
+                _tested(site, slopes, others, point, supports[site], transforms[site], worst, meeting)
+    return [Verdict(*pair, tuple(residuals.items()), meeting[pair]) for pair, residuals in worst.items() if residuals]
 
 
 def _tested(
-    site: str, slopes: Any, others: Any, point: Any, support: Any, transform: Any, worst: dict[Any, dict[str, float]]
+    site: str,
+    slopes: Any,
+    others: Any,
+    point: Any,
+    support: Any,
+    transform: Any,
+    worst: dict[Any, dict[str, float]],
+    meeting: dict[Any, int],
 ) -> None:
-    """Adds the residuals of all factors in one site at one value of the others."""
+    """Adds the residuals of all factors in one site at one value of the others, and how its numbers meet in them."""
     known: dict[bytes, Any] = {}
 
     def at(u: Any) -> dict[str, Any]:
@@ -111,6 +123,9 @@ def _tested(
         thirds.append((one / 4 + 3 * three / 4, at(one)[factor] / 4 + 3 * at(three)[factor] / 4))
         off = max(float(jnp.max(jnp.abs(at(u)[factor] - expected))) for u, expected in thirds)
         _note(residuals, "Normal", off / size)
+        own = lambda u, factor=factor: at(u)[factor]
+        coupling = next((axes for axes in range(min(start.ndim, 1) + 1) if _apart(own, one, two, axes, size)), 2)
+        meeting[factor, site] = max(meeting.get((factor, site), 0), coupling)
         for name in candidates(support):
             kind, theta = CANDIDATES[name], transform(start)
             natural = message(kind, theta, lambda u, factor=factor: at(u)[factor], transform)
@@ -121,6 +136,21 @@ def _tested(
                 )
                 off = max(off, float(jnp.max(jnp.abs(at(u)[factor] - expected.reshape(u.shape)))))
             _note(residuals, name, off / size)
+
+
+def _apart(slope: Callable[[Array], Array], one: Array, two: Array, axes: int, size: float) -> bool:
+    """Whether slopes depend on no other member, each of them with the last `axes` axes.
+
+    Members take their values at one of two points, by the bits of their numbers: any two differ in one of these.
+    """
+    shape = one.shape[: one.ndim - axes]
+    number = np.arange(int(np.prod(shape))).reshape(shape + (1,) * axes)
+    for bit in range(int(number.max(initial=0)).bit_length()):
+        first = (number >> bit) % 2 == 1
+        away = slope(jnp.where(first, one, two)) - jnp.where(first, slope(one), slope(two))
+        if not float(jnp.max(jnp.abs(away))) < TOLERANCE * size:
+            return False
+    return True
 
 
 def _note(residuals: dict[str, float], name: str, residual: float) -> None:

@@ -108,21 +108,48 @@ class LogJoint:
             values: the values of the latent sites.
             rows: how many rows.
         """
-        if not self.categories:
-            return self._given(arguments, values, rows)
+        shared, in_rows = self.complete(arguments, values, rows)
+        if self.categories:
+            label = " and ".join(name for name, _ in self.categories)
+            with lenient():
+                in_rows = {label: logsumexp(sum(in_rows.values()), axis=0)}
+        else:
+            in_rows = {name: term[0] for name, term in in_rows.items()}
+        if self.plate is None:
+            return {name: term[0] for name, term in in_rows.items()}, {}
+        return shared, in_rows
+
+    def complete(
+        self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Returns the terms for every value of the categories: outside the rows scalars by site, in them by site too.
+
+        Those in the rows are `[choices, rows]`, in nats, a choice being a value of all categories together. A program
+        without a plate of rows is one row.
+
+        Args:
+            arguments: the arguments of the program, those of rows with `rows` rows.
+            values: the values of the latent sites.
+            rows: how many rows.
+        """
         names = [name for name, _ in self.categories]
-        choices = jnp.asarray(list(itertools.product(*(kept for _, kept in self.categories))))
+        shape = () if self.plate is None else (rows,)
 
         def at(choice: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-            shape = () if self.plate is None else (rows,)
             chosen = {name: jnp.full(shape, choice[i]) for i, name in enumerate(names)}
             return self._given(arguments, {**values, **chosen}, rows)
 
-        shared, in_rows = jax.vmap(at)(choices)
-        label = " and ".join(names)
+        shared, in_rows = (
+            jax.vmap(at)(self.choices) if names else jax.tree.map(lambda leaf: leaf[None], at(self.choices))
+        )
         if self.plate is None:
-            return {label: logsumexp(sum(shared.values()), axis=0)}, {}
-        return {name: term[0] for name, term in shared.items()}, {label: logsumexp(sum(in_rows.values()), axis=0)}
+            return {}, {name: term[:, None] for name, term in shared.items()}
+        return {name: term[0] for name, term in shared.items()}, in_rows
+
+    @property
+    def choices(self) -> Array:
+        """The values of all categories together, `[choices, categories]`; one choice where there are none."""
+        return jnp.asarray(list(itertools.product(*(kept for _, kept in self.categories))), int)
 
     def _given(
         self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int

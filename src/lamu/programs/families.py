@@ -5,6 +5,7 @@ A factor is conjugate in θ where \(\log p = \langle\lambda, T(\theta)\rangle + 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
-from lamu.families import Beta, Dirichlet, Gamma, InverseGamma
+from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, Wishart
 from lamu.record import record, static
 from lamu.typing import Array
 
@@ -49,11 +50,28 @@ def _pair(natural: Array) -> tuple[Array, Array]:
     return natural[..., 0], natural[..., 1]
 
 
+def _of_matrix(theta: Array) -> Array:
+    """Returns log det Λ and the entries of Λ, those off the diagonal once."""
+    rows, columns = jnp.triu_indices(theta.shape[-1])
+    return jnp.concatenate([jnp.linalg.slogdet(theta)[1][None], theta[rows, columns]])
+
+
+def _matrix(natural: Array) -> tuple[Array, Array]:
+    """Returns λ of log det Λ, and the symmetric matrix that Λ is paired with by the trace."""
+    size = round((math.sqrt(8 * natural.shape[-1] - 7) - 1) / 2)
+    rows, columns = jnp.triu_indices(size)
+    half = (
+        jnp.zeros((*natural.shape[:-1], size, size), natural.dtype).at[..., rows, columns].set(natural[..., 1:] / 2.0)
+    )
+    return natural[..., 0], half + jnp.swapaxes(half, -1, -2)
+
+
 CANDIDATES = {
     "Gamma": Statistic(Gamma, lambda t: jnp.stack([jnp.log(t), t]), 0, _pair),
     "InverseGamma": Statistic(InverseGamma, lambda t: jnp.stack([jnp.log(t), 1.0 / t]), 0, _pair),
     "Beta": Statistic(Beta, lambda t: jnp.stack([jnp.log(t), jnp.log1p(-t)]), 0, _pair),
     "Dirichlet": Statistic(Dirichlet, jnp.log, 1, lambda natural: natural),
+    "Wishart": Statistic(Wishart, _of_matrix, 2, _matrix),
 }
 
 
@@ -73,6 +91,8 @@ def candidates(support: Any) -> tuple[str, ...]:
         return "Gamma", "InverseGamma"
     if support is constraints.unit_interval:
         return ("Beta",)
+    if support is constraints.positive_definite:
+        return ("Wishart",)
     return ("Dirichlet",) if support is constraints.simplex else ()
 
 

@@ -21,8 +21,8 @@ from lamu.priors import Prior
 from lamu.programs.belief import SiteBeliefs
 from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import LogJoint
+from lamu.programs.messages import SiteMessages
 from lamu.record import record, static
-from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["NumpyroProgram", "ProgramPrior", "Rows"]
@@ -90,7 +90,7 @@ class ProgramPrior(Prior):
 
 
 @record
-class NumpyroProgram(Target):
+class NumpyroProgram(SiteMessages):
     r"""A NumPyro program and its data. Use `lamu.from_numpyro`, which checks its parts.
 
     Attributes:
@@ -101,6 +101,7 @@ class NumpyroProgram(Target):
         theta: values of the latent sites, for their shapes.
         distributions: the NumPyro distribution of every site, by name.
         verdicts: what the identity test finds of every factor and latent site.
+        of_choices: the same for given categories, before they are summed out.
         constraints: how θ comes of the real numbers that algorithms see.
         frozen: coordinates held at given values, or None.
         start: parameters that every run starts from, or None.
@@ -121,6 +122,7 @@ class NumpyroProgram(Target):
     theta: Any
     distributions: tuple[tuple[str, str], ...] = static()
     verdicts: tuple[Verdict, ...] = static(default=())
+    of_choices: tuple[Verdict, ...] = static(default=())
     constraints: Constraints = Constraints()
     frozen: Params | None = None
     start: Any = None
@@ -222,6 +224,10 @@ class NumpyroProgram(Target):
         """Returns θ as the real numbers that algorithms see."""
         return {**params, "network": self.constraints.unconstrain(params["network"])}
 
+    def of_theta(self) -> NumpyroProgram:
+        """Returns the program whose coordinates are θ itself, for a posterior about θ."""
+        return replace(self, constraints=Constraints(), start=None)
+
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
         belief, constraints = posterior.belief, posterior.model.constraints
@@ -240,7 +246,7 @@ class NumpyroProgram(Target):
             mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
         else:
             mapped = Image(belief, constraints, part="network")
-        return replace(posterior, model=replace(posterior.model, constraints=Constraints(), start=None), belief=mapped)
+        return replace(posterior, model=posterior.model.of_theta(), belief=mapped)
 
     # Conjugacy.
 
@@ -257,7 +263,18 @@ class NumpyroProgram(Target):
                 shared, in_rows = self.joint.terms(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(term) for name, term in in_rows.items()}}
 
-            return replace(self, verdicts=tuple(verdicts(terms, supports, shapes)))
+            if not self.joint.categories:
+                found = tuple(verdicts(terms, supports, shapes))
+                return replace(self, verdicts=found, of_choices=found)
+            # Where each value of the categories in each row is affine, so is a sum of them, and by chance alone else.
+            weight = np.random.default_rng(1).uniform(0.5, 1.5, (len(self.joint.choices), count))
+
+            def of_choices(theta: Any) -> dict[str, Array]:
+                shared, in_rows = self.joint.complete(arguments, theta, count)
+                return {**shared, **{name: jnp.sum(weight * term) for name, term in in_rows.items()}}
+
+            found, given = (tuple(verdicts(each, supports, shapes)) for each in (terms, of_choices))
+            return replace(self, verdicts=found, of_choices=given)
 
     def families(self) -> dict[str, str]:
         """Returns the family of every latent site: conjugate in all its factors, or Normal in its real coordinates.
@@ -278,6 +295,10 @@ class NumpyroProgram(Target):
             bad = [v.factor for v in own if family not in v.families]
             verdict = "conjugate" if exact else f"not in {', '.join(bad)}"
             method = "exact message" if exact else "gradient and Hessian at draws"
+            if not exact and name in self.kinds:
+                given = " and ".join(category for category, _ in self.joint.categories)
+                verdict, method = f"conjugate given {given}", f"exact message by vmp, {method}"
+                family = _family([v for v in self.of_choices if v.site == name])[0]
             lines.append((name, family, ", ".join(v.factor for v in own), verdict, method))
         lines += [(name, "Categorical", "", "conjugate", "summed out") for name, _ in self.joint.categories]
         widths = [max(len(line[i]) for line in lines) for i in range(5)]

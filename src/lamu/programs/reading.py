@@ -33,7 +33,8 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     Sites, plates, masks, scales and supports are those that NumPyro's handlers see. Latent sites are θ, by name at
     `params["network"]`; latent categories are summed out. Every algorithm of a density works on it through real
     coordinates; where the plate of the rows is named, minibatches too. `lamu.algorithms.cvi` takes exact messages for
-    the sites that an identity test finds conjugate (`table`).
+    the sites that an identity test finds conjugate (`table`); where all are, `vmp`, `em`, `svi` and `ncvmp` take the
+    program as a graph, with the categories of a row at their best.
 
     Args:
         program: a function of the data with NumPyro's primitives, which is run several times.
@@ -48,8 +49,8 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     Raises:
         TypeError: for a program that is no function, or data that are no mapping.
         ValueError: for an argument that the data lack or that the program does not have, a plate that does not exist, a
-            latent site in the plate of the rows, a category that cannot be summed out, a support that depends on other
-            sites, or rows that depend on each other.
+            latent site in the plate of the rows, an array of rows called `weight` or `mask`, a category that cannot be
+            summed out, a support that depends on other sites, or rows that depend on each other.
 
     Source: Phan, Pradhan & Jankowiak (2019), "Composable effects for flexible and accelerated probabilistic programming
     in NumPyro".
@@ -209,6 +210,11 @@ def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Any, count: int)
     if not names:
         raise ValueError(
             f"no argument of the program has the {count} rows of the plate {joint.plate!r}; pass the data as arguments"
+        )
+    for name in set(names) & {"weight", "mask"}:
+        raise ValueError(
+            f"the argument {name!r} is an array of rows, and {name!r} in the data says how much each row counts; give "
+            f"the program's argument another name, for instance {name + '_of_row'!r}"
         )
     half = max(count // 2, 1)
     some = {name: value[:half] if name in names else value for name, value in arguments.items()}

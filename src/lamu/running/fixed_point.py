@@ -108,7 +108,8 @@ def convergence_of(
         at = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)
         return _measured(at, rows, key, work, batch_size)
     if isinstance(algorithm, NaturalRule) and algorithm.subject.settles:
-        return _measured(AtNatural(algorithm, objective, gaussian), rows, key, work, batch_size)
+        known = dispersion.mean if isinstance(dispersion, Point) else None
+        return _measured(AtNatural(algorithm, objective, gaussian, known), rows, key, work, batch_size)
     if isinstance(belief, Point):
         return _measured(_AtPoint(objective, belief.mean, posterior.network_state), rows, key, work, batch_size)
     return None

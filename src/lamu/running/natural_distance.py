@@ -23,6 +23,7 @@ class AtNatural:
         algorithm: what made the belief, for its expectation.
         objective: the loss.
         belief: q.
+        dispersions: those that are learned beside it; none where None.
 
     Examples:
         >>> import lamu
@@ -36,6 +37,7 @@ class AtNatural:
     algorithm: NaturalRule
     objective: Objective
     belief: Any
+    dispersions: Params | None = None
 
     network_state: ClassVar[Any] = {}
 
@@ -64,7 +66,7 @@ class AtNatural:
 
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
         """Returns d as these rows tell it, and no curvature."""
-        return self.algorithm.direction(key, self.belief, batch, self.objective), {}
+        return self.algorithm.direction(key, self.belief, batch, self.objective, self.dispersions), {}
 
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both as they are: d is of the scale of the target."""

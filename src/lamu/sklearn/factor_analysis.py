@@ -70,7 +70,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         del y
         rows = self._first(X)
         factors = rows.shape[1] if self.n_components is None else self.n_components
-        self._learn(_graph(factors, rows.shape[1]), {"y": rows}, rows.dtype)
+        self._learn(lambda: _graph(factors, rows.shape[1]), {"y": rows}, rows.dtype)
         self.components_ = (self.scale_[:, None] * self._shared("W")).T
         self.noise_variance_ = self.scale_**2 / self._shared("noise")
         return self

@@ -92,7 +92,7 @@ class GaussianMixture(StandardisedEstimator):
             raise ValueError(f'covariance_type={self.covariance_type!r} is not known; give "full", "diag" or "tied"')
         rows = self._first(X)
         kind = _COVARIANCES[self.covariance_type]
-        graph = _graph(self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind)
+        graph = lambda: _graph(self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind)
         self._learn(graph, {"y": rows}, rows.dtype)
         self.weights_ = self._shared("weight")
         tied = self.covariance_type == "tied"

@@ -83,7 +83,9 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         """
         del y
         rows = self._counts(X, reset=True)
-        graph = _graph(self.n_components, rows.shape[1], float(self.doc_topic_prior), float(self.topic_word_prior))
+        graph = lambda: _graph(
+            self.n_components, rows.shape[1], float(self.doc_topic_prior), float(self.topic_word_prior)
+        )
         self._learn(graph, {"words": _words(rows)}, rows.dtype)
         belief: Any = self.posterior_.belief
         self.components_ = np.asarray(belief.factors["network"].factors["topic"].concentration)

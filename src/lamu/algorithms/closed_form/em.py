@@ -11,10 +11,10 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import messages
 from lamu.algorithms.closed_form.restarts import checked, in_each
+from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.graphs.graph import graph_of, require_exact
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -76,8 +76,8 @@ class Em(Runnable):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> EmState:
         """Returns the mode after one update from random latents, for every restart."""
-        graph = graph_of(objective.model)
-        require_exact(graph, "em()")
+        graph = message_target(objective.model)
+        graph.require_messages("em()")
         temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
         start = lambda key: {name: belief.mean for name, belief in graph.first_beliefs(key, batch, temperature).items()}
         theta = jax.jit(jax.vmap(start))(jax.random.split(key, self.restarts))
@@ -117,7 +117,7 @@ class Em(Runnable):
             size = max(tree.dimension(state.theta), 1)
             measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
         return Posterior(
-            graph_of(objective.model).of_theta(),
+            message_target(objective.model).of_theta().fitted_to(objective.data_size),
             Point({"network": state.theta, "likelihood": {}}),
             {},
             GraphRule(),
@@ -146,10 +146,11 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
 
     Returns:
         The algorithm. Its posterior is the point θ, a maximum of the posterior density; of the likelihood where priors
-        are flat.
+        are flat. The fit says which components of a mixture hold less than one row.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`.
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
+            with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
     Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3.

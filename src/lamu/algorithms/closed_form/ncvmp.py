@@ -10,7 +10,11 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.algorithms.closed_form.restarts import checked
 from lamu.algorithms.closed_form.vmp import Vmp
+from lamu.data.batch import Batch
 from lamu.graphs.statistics import Numbers, Vectors
+from lamu.natural_rule import ConjugateLoss
+from lamu.objective import Objective
+from lamu.objective.dispersions import dispersion_step
 from lamu.protocol import Choices
 from lamu.record import record
 
@@ -52,13 +56,22 @@ class Ncvmp(Vmp):
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
         return jax.tree.map(lambda one, other: jnp.where(inside, one, other), straight, bent)
 
+    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+        """Returns the dispersions after a step of Fisher scoring at the rate."""
+        if not dispersions:
+            return dispersions
+        loss = ConjugateLoss(objective, batch, {}, {})
+        gradient = jax.grad(lambda own: loss.at(statistics, dispersions=own))(dispersions)
+        return dispersion_step(objective, dispersions, gradient, self.learning_rate)
+
 
 def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1) -> Ncvmp:
     r"""Non-conjugate variational message passing on a graph with likelihoods of its own.
 
     \[ \lambda_k \leftarrow (1 - \rho)\, \lambda_k + \rho\, \nabla_{\mu_k} E_q[\log p] / T \]
 
-    for one variable after the other, as `vmp`. A likelihood of a sum or a product of variables,
+    for one variable after the other, as `vmp`, and then for the dispersions that likelihoods learn, at a point, by a
+    step of Fisher scoring at the same rate. A likelihood of a sum or a product of variables,
     `Poisson()(x @ w)`, has its expectation by Gauss–Hermite quadrature entry by entry (`lamu.graphs.Quadrature`), so
     that E log p stays a function of μ; through exact factors the messages are those of `vmp`. The bound may fall in a
     sweep where ρ is large. Precisions stay positive where the log likelihood is concave. Elsewhere, as for a Student t,
@@ -79,8 +92,7 @@ def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`, networks in it, or a likelihood that learns its
-            dispersion.
+        TypeError: (when it runs) for a model that is no `lamu.Graph`, or networks in it.
         ValueError: for a rate outside (0, 1], a negative tolerance, or no restart.
 
     Source: Knowles & Minka (2011), algorithm 1 and section 4; Khan & Rue (2021), section 5.4.

@@ -12,12 +12,11 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.algorithms.closed_form.graph_bound import bound, messages
 from lamu.algorithms.closed_form.restarts import checked, in_each
+from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
-from lamu.graphs.condensed import condensed
-from lamu.graphs.graph import graph_of, require_exact
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives.graph import GraphRule
@@ -39,6 +38,7 @@ class VmpState:
         before: that of the sweep before.
         settled: whether the bound has ceased to rise.
         rows: fewer rows that stand for all, where there are such; else None.
+        dispersions: those that likelihoods learn, at a point; none where there are none.
 
     Examples:
         >>> from lamu.algorithms.closed_form.vmp import VmpState
@@ -52,6 +52,7 @@ class VmpState:
     before: Any
     settled: Any
     rows: Any = None
+    dispersions: Any = None
 
 
 @record
@@ -85,15 +86,16 @@ class Vmp(Runnable):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> VmpState:
         """Returns beliefs after one update from random latents, for every restart."""
-        graph = graph_of(objective.model)
-        if self.exact:
-            require_exact(graph, "vmp()")
-        start = lambda key: graph.first_belief(key, batch, objective.temperature).factors
+        graph = message_target(objective.model)
+        graph.require_messages(f"{type(self).__name__.lower()}()", self.exact)
+        temperature = jnp.asarray(objective.temperature, batch.weight.dtype)
+        start = jax.jit(lambda key: graph.first_beliefs(key, batch, temperature))
         beliefs = jax.vmap(start)(jax.random.split(key, self.restarts))
         dtype = jnp.result_type(*jax.tree.leaves(beliefs)) if jax.tree.leaves(beliefs) else batch.weight.dtype
         none = jnp.full(self.restarts, -jnp.inf, dtype)
-        fewer = condensed(graph.in_rows, graph.local or {}, batch)
-        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), fewer)
+        first = graph.first_dispersions(batch)
+        every = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
+        return VmpState(beliefs, none, -none, -none, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), every)
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
         """Returns the state after one sweep over the groups of variables; of restarts that have settled the same."""
@@ -106,11 +108,11 @@ class Vmp(Runnable):
 
     def _sweep(self, state: VmpState, batch: Batch, objective: Objective) -> VmpState:
         graph: Any = objective.model
-        beliefs, value = state.beliefs, state.bound
+        beliefs, value, dispersions = state.beliefs, state.bound, state.dispersions
         statistics, squared = graph.moments(beliefs), jnp.zeros_like(state.residual)
-        kinds = {site.name: site.kind for site in graph.shared}
+        kinds = graph.kinds
         for number, names in enumerate(graph.blocks):
-            energy, natural = messages(objective, statistics, names, batch)
+            energy, natural = messages(objective, statistics, names, batch, dispersions)
             if number == 0:  # before any variable moves
                 value = sum((belief.entropy() for belief in beliefs.values()), energy).astype(value.dtype)
             for name in names:
@@ -123,10 +125,17 @@ class Vmp(Runnable):
             scale = (objective.temperature, objective.likelihood_power, objective.data_size)
             beliefs = graph.expansion.expanded(graph, beliefs, batch, *scale)
         if not graph.blocks:
-            value = bound(objective, beliefs, batch).astype(value.dtype)
+            value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
+        dispersions = self._dispersions(objective, statistics, batch, dispersions)
         # What rounding alone makes of so large a sum is no rise.
         least = self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, jnp.abs(value - state.bound) <= least)
+        settled = jnp.abs(value - state.bound) <= least
+        return VmpState(beliefs, value, jnp.sqrt(squared), state.residual, settled, dispersions=dispersions)
+
+    def _dispersions(self, objective: Objective, statistics: Any, batch: Batch, dispersions: Any) -> Any:
+        """Returns the dispersions after a step; there are none where every message is exact."""
+        del objective, statistics, batch
+        return dispersions
 
     def _moved(self, kind: Any, old: Any, natural: Any) -> Any:
         """Returns the belief after a step towards a message: what the message says, where every one is exact."""
@@ -139,10 +148,15 @@ class Vmp(Runnable):
         chosen = jax.tree.map(lambda leaf: leaf[best], replace(state, rows=None))
         evidence = chosen.bound
         if isinstance(data, Arrays):
-            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full())
+            evidence = jax.jit(bound)(objective, chosen.beliefs, data.full(), chosen.dispersions)
         return Posterior(
             objective.model,
-            Product({"network": Product(chosen.beliefs), "likelihood": Point({})}),
+            Product(
+                {
+                    "network": message_target(objective.model).product(chosen.beliefs),
+                    "likelihood": Point(chosen.dispersions or {}),
+                }
+            ),
             {},
             GraphRule(),
             key,
@@ -173,7 +187,7 @@ def _convergence(state: VmpState) -> Convergence | None:
 
 
 def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
-    r"""Variational message passing on a graph: coordinate ascent of the bound by exact messages.
+    r"""Variational message passing on a graph or a NumPyro program: coordinate ascent of the bound by exact messages.
 
     \[ \lambda_k \leftarrow \nabla_{\mu_k} E_q[\log p] / T, \qquad
        \mathcal L = E_q[\log p]/T + H(q) \]
@@ -193,7 +207,8 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
         The algorithm. Its posterior is a product of the variables' beliefs; `evidence` is the bound.
 
     Raises:
-        TypeError: (when it runs) for a model that is no `lamu.Graph`, or one with a likelihood that is not conjugate.
+        TypeError: (when it runs) for a model that is neither a `lamu.Graph` nor of `lamu.from_numpyro`, or one
+            with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
     Source: Winn & Bishop (2005), sections 2 and 3; Khan & Rue (2021), section 5.2.

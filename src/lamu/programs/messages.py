@@ -1,0 +1,402 @@
+r"""A program as a function F of the statistics of its sites, where the identity test finds all of them conjugate.
+
+\[ F(\mu) = E_q[\log p(\theta, D)], \qquad \nabla_{\mu_k} F = \lambda_k \]
+
+The log density is affine in the statistics of each site for given others, so that its expectation under independent
+sites follows from few values, slopes and curvatures of the program (`lamu.programs.affine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from numpyro.distributions import constraints as supports
+
+from lamu import tree
+from lamu.conjugate_target import MessageTarget
+from lamu.constraints import Constraints
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
+from lamu.families import Categorical, Product
+from lamu.graphs.best_start import best_start
+from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Reciprocal, Simplex, Vectors
+from lamu.programs.affine import AFFINE
+from lamu.programs.belief import SiteBeliefs
+from lamu.programs.conjugacy import Verdict
+from lamu.programs.density import LogJoint
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["SiteMessages", "expectation"]
+
+P = TypeVar("P", bound="SiteMessages")
+_KINDS = {
+    "Gamma": Positive,
+    "InverseGamma": Reciprocal,
+    "Beta": Chance,
+    "Dirichlet": Simplex,
+    "Wishart": Precisions,
+}
+
+
+def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Callable[[Any, Any], Array]:
+    r"""Returns \(\mu \mapsto E_q[f]\), whose gradient is λ of every site.
+
+    Args:
+        f: of values by site and of what is given, affine in the statistics of each site.
+        kinds: the statistics by site.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.graphs.statistics import Numbers, Positive
+        >>> from lamu.programs.messages import expectation
+        >>> f = lambda at, y: -at["tau"] * (y - at["mu"]) ** 2 / 2.0
+        >>> F = expectation(f, {"mu": Numbers, "tau": Positive})
+        >>> mu = {"mu": Numbers(jnp.array(1.0), jnp.array(2.0)), "tau": Positive(jnp.array(0.0), jnp.array(3.0))}
+        >>> float(F(mu, 2.0))  # the variance of mu is one
+        -3.0
+        >>> slopes = jax.grad(F)(mu, 2.0)
+        >>> float(slopes["mu"].first), float(slopes["mu"].second), float(slopes["tau"].value)
+        (6.0, -1.5, -1.0)
+    """
+
+    @jax.custom_vjp
+    def F(statistics: Any, given: Any) -> Array:
+        return _over_sites(lambda theta: f(theta, given), kinds, statistics)
+
+    def forward(statistics: Any, given: Any) -> tuple[Array, Any]:
+        asked = {name: None for name, part in statistics.items() if any(leaf.perturbed for leaf in _leaves(part))}
+        statistics, given = (
+            jax.tree.map(lambda leaf: leaf.value, part, is_leaf=_is_leaf) for part in (statistics, given)
+        )
+        return F(statistics, given), (statistics, given, asked)
+
+    def backward(kept: Any, slopes: Any) -> tuple[Any, None]:
+        statistics, given, asked = kept
+        natural = {}
+        for name, own in statistics.items():
+            if name not in asked:
+                natural[name] = jax.tree.map(jnp.zeros_like, own)
+                continue
+            others = {other: part for other, part in statistics.items() if other != name}
+
+            def of_site(x: Array, name: str = name, others: Any = others) -> Array:
+                total = lambda theta: jnp.sum(slopes * f({**theta, name: x}, given))
+                return _over_sites(total, kinds, others)
+
+            natural[name] = AFFINE[kinds[name]].natural(of_site, own)
+        return natural, None
+
+    F.defvjp(forward, backward, symbolic_zeros=True)
+    return F
+
+
+def _is_leaf(node: Any) -> bool:
+    return hasattr(node, "perturbed")
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return jax.tree.leaves(tree, is_leaf=_is_leaf)
+
+
+def _over_sites(f: Callable[[Any], Array], kinds: Mapping[str, type], statistics: Mapping[str, Any]) -> Array:
+    """Returns the expectation of a function of values by site, one site after the other."""
+    if not statistics:
+        return f({})
+    name, *rest = statistics
+    others = {other: statistics[other] for other in rest}
+    of_site = lambda x: _over_sites(lambda theta: f({**theta, name: x}), kinds, others)
+    return AFFINE[kinds[name]].expected(of_site, statistics[name])
+
+
+class SiteMessages(MessageTarget):
+    """What a NumPyro program says at statistics of its latent sites.
+
+    Attributes:
+        joint: log p(θ, D) as terms.
+        constants: arguments that are arrays and no rows, by name.
+        fixed: arguments that are no arrays, by name.
+        given_rows: the arguments that are rows.
+        theta: values of the latent sites, for their shapes.
+        distributions: the NumPyro distribution of every site, by name.
+        of_choices: what the identity test finds of every factor and latent site for given categories.
+        constraints: how θ comes of real numbers.
+    """
+
+    joint: LogJoint
+    constants: Any
+    fixed: tuple[tuple[str, Any], ...]
+    given_rows: Any
+    theta: Any
+    distributions: tuple[tuple[str, str], ...]
+    of_choices: tuple[Verdict, ...]
+    constraints: Constraints
+
+    @property
+    def kinds(self) -> dict[str, type]:
+        """The statistics of the latent sites by name, of those that are conjugate in all their factors."""
+        found = {name: self._kind(name) for name, _ in self.distributions if name in self.theta}
+        return {name: kind for name, kind in found.items() if kind is not None}
+
+    def _kind(self, name: str) -> type | None:
+        own = [verdict for verdict in self.of_choices if verdict.site == name]
+        for family in own[0].families if own else ():
+            if not all(family in verdict.families for verdict in own):
+                continue
+            if family != "Normal":
+                return _KINDS[family]
+            coupling = max(verdict.coupling for verdict in own)
+            if self.constraints.support(name) is supports.real and coupling < 2:
+                return Vectors if coupling else Numbers
+        return None
+
+    @property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """The latent sites in groups that no factor brings together, in the order of the program."""
+        meeting = list(self._needs().values())
+        groups: list[list[str]] = []
+        for name in self.kinds:
+            free = (group for group in groups if not any(name in f and set(group) & set(f) for f in meeting))
+            group = next(free, None)
+            if group is None:
+                groups.append([name])
+            else:
+                group.append(name)
+        return tuple(tuple(group) for group in groups)
+
+    def _needs(self) -> dict[str, tuple[str, ...]]:
+        """Returns the latent sites that each factor depends on."""
+        return {
+            factor: tuple(verdict.site for verdict in self.of_choices if verdict.factor == factor)
+            for factor, _ in self.distributions
+        }
+
+    def require_messages(self, asked: str, exact: bool = True) -> None:
+        """Raises a TypeError for a site whose messages have no closed form, and for sites that are held."""
+        del exact
+        if self.frozen is not None:
+            raise TypeError(
+                f"{asked} takes all sites of a program; condition the program with numpyro.handlers.condition"
+            )
+        for name in self.theta:
+            if name in self.kinds:
+                continue
+            own = [verdict for verdict in self.of_choices if verdict.site == name]
+            families = dict.fromkeys(family for verdict in own for family in verdict.families)
+            least = {family: [v.factor for v in own if family not in v.families] for family in families or ("Normal",)}
+            closest = min(least, key=lambda family: len(least[family]))
+            if least[closest]:
+                why = f"{name!r} is not conjugate in {', '.join(repr(factor) for factor in least[closest])}"
+            elif self.constraints.support(name) is not supports.real:
+                why = f"{name!r} is Normal in its logarithm alone; sample the logarithm"
+            else:
+                why = f"the numbers of {name!r} meet across its leading axes; sample it as one vector"
+            raise TypeError(
+                f"{asked} takes exact messages, and {why}; else use cvi(), which takes gradients at draws, or nuts()"
+            )
+
+    def moments(self, beliefs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns μ of beliefs about the latent sites, by name.
+
+        Args:
+            beliefs: a belief by name.
+        """
+        return {name: kind.under(beliefs[name]) for name, kind in self._statistics.items()}
+
+    def values(self, theta: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns T(θ) by name.
+
+        Args:
+            theta: values of the latent sites.
+        """
+        with lenient():
+            return {name: kind.of(theta[name]) for name, kind in self._statistics.items()}
+
+    @property
+    def _statistics(self) -> dict[str, Any]:
+        return self.kinds
+
+    def product(self, beliefs: Mapping[str, Any]) -> Product:
+        """Returns the belief about all sites, its conjugate parts."""
+        return Product({"conjugate": Product(dict(beliefs))})
+
+    def statistics(self, mu: Any) -> dict[str, Any]:
+        """Returns μ by name, in records."""
+        return {name: kind(*jax.tree.leaves(mu["conjugate"][name])) for name, kind in self._statistics.items()}
+
+    def natural_prior(self, belief: Any, temperature: Any) -> Any:
+        """Returns zeros: the priors are factors of the program."""
+        return tree.zeros_like(belief.to_natural())
+
+    def row_bounds(
+        self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
+    ) -> Array:
+        """Returns the expected log density of every row over T, with its categories at their best, in nats, `[batch]`.
+
+        Args:
+            statistics: T or μ of every latent site, by name.
+            batch: the rows.
+            temperature: T.
+            key: not used.
+        """
+        del key
+        return logsumexp(self.choice_bounds(statistics, batch) / temperature, axis=0)
+
+    def choice_bounds(self, statistics: Mapping[str, Any], batch: Batch) -> Array:
+        """Returns the expected log density of every row for every value of its categories, `[choices, batch]` in nats.
+
+        Args:
+            statistics: T or μ of every latent site, by name.
+            batch: the rows.
+        """
+        rows = batch.mask.shape[0]
+        arguments = {**self.constants, **(batch.y if self.has_rows else {})}
+        return self._sum(statistics, arguments, rows, 1, (len(self.joint.choices), rows))
+
+    def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
+        """Returns the expected log density of what stands outside the rows in nats, a scalar.
+
+        Args:
+            statistics: T or μ of every latent site, by name.
+        """
+        one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
+        return self._sum(statistics, {**self.constants, **one}, 1, 0, ())
+
+    def _sum(
+        self, statistics: Mapping[str, Any], arguments: Any, rows: int, where: int, shape: tuple[int, ...]
+    ) -> Array:
+        """Returns the sum of the expected terms in the rows, or outside: those of the same sites together."""
+        dtype = jnp.result_type(*jax.tree.leaves(dict(statistics)))
+        terms = lambda theta, given: self.joint.complete({**given, **dict(self.fixed)}, theta, rows)[where]
+        present = jax.eval_shape(terms, jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self.theta), arguments)
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for factor, needed in self._needs().items():
+            if factor in present:
+                groups.setdefault(needed, []).append(factor)
+        total = jnp.zeros(shape, dtype)
+        centre = {name: AFFINE[kind].centre(statistics[name]) for name, kind in self._statistics.items()}
+        for needed, factors in groups.items():
+
+            def f(theta: Any, given: Any, factors: Any = factors) -> Array:
+                arguments, others = given
+                found = terms({**others, **theta}, arguments)
+                with lenient():
+                    return jnp.asarray(sum(found[factor] for factor in factors), dtype)
+
+            kinds = {name: self._statistics[name] for name in needed}
+            others = {name: value for name, value in centre.items() if name not in needed}
+            own = {name: statistics[name] for name in needed}
+            total = total + expectation(f, kinds)(own, (arguments, jax.lax.stop_gradient(others)))
+        return total
+
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
+        """Returns beliefs after one update from random numbers; of a mixture the best of several after some sweeps.
+
+        Raises:
+            TypeError: for a site whose messages have no closed form.
+        """
+        self.require_messages("svi()")
+        if self.joint.categories and self.has_rows:
+            return self.product(best_start(self, key, batch, temperature))
+        T = jnp.asarray(temperature, batch.weight.dtype)
+        return self.product(jax.jit(self.first_beliefs)(key, batch, T))
+
+    def first_beliefs(self, key: RandomKey, batch: Batch, temperature: Any = 1.0) -> dict[str, Any]:
+        """Returns beliefs about the latent sites to start from, by name: after one update of each.
+
+        Numbers start at a draw. Of a category only as many rows have one as there are values, each another.
+
+        Args:
+            key: a random key.
+            batch: some rows.
+            temperature: T.
+        """
+        draw_key, choice_key = jax.random.split(key)
+        rows, dtype, count = batch.mask.shape[0], batch.weight.dtype, len(self.joint.choices)
+        statistics = {
+            name: _first(kind, jax.random.fold_in(draw_key, number), jnp.asarray(self.theta[name], dtype))
+            for number, (name, kind) in enumerate(self.kinds.items())
+        }
+        places = jax.random.permutation(choice_key, max(rows, count))[:rows]
+        chosen = jax.nn.one_hot(places, count, axis=0, dtype=dtype) if count > 1 else jnp.ones((1, rows), dtype)
+
+        def F(statistics: Any) -> Array:
+            in_rows = jnp.sum(chosen * self.choice_bounds(statistics, batch), axis=0)
+            return (batch.total(in_rows) + self.shared_log_joint(statistics)) / temperature
+
+        beliefs: dict[str, Any] = {}
+        for block in self.blocks:
+            slopes = jax.grad(lambda own, rest=statistics: F({**rest, **own}))({n: statistics[n] for n in block})
+            for name in block:
+                beliefs[name] = slopes[name].belief()
+                statistics = {**statistics, name: self.kinds[name].under(beliefs[name])}
+        return beliefs
+
+    # What a posterior is asked.
+
+    def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
+        """Returns the log density of every row, averaged over draws.
+
+        Raises:
+            TypeError: for a program without a plate of rows.
+        """
+        if not self.has_rows:
+            return super().row_log_prob(belief, batch, samples, key)
+        values = jax.lax.map(lambda params: self.log_likelihood(params, {}, batch)[0], belief.draws(key, samples))
+        return logsumexp(values, axis=0) - jnp.log(float(len(values)))
+
+    def local_beliefs(self, belief: Any, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
+        """Returns the beliefs about the categories of rows, by name.
+
+        Raises:
+            TypeError: for a program whose rows have none.
+        """
+        if not (self.joint.categories and self.has_rows):
+            return super().local_beliefs(belief, rows, samples, key)
+        network, batch = belief.factors["network"] if isinstance(belief, Product) else None, rows.full()
+        if isinstance(network, SiteBeliefs) and set(network.parts.factors) == {"conjugate"}:
+            conjugate: Any = network.parts.factors["conjugate"]
+            bounds = self.choice_bounds(self.moments(conjugate.factors), batch)
+            shares = jax.nn.softmax(bounds, axis=0)
+        else:
+            shares = jnp.mean(
+                jax.lax.map(lambda params: self._shares(params["network"], batch), belief.draws(key, samples)), axis=0
+            )
+        found = {}
+        for number, (name, values) in enumerate(self.joint.categories):
+            own = jnp.asarray(self.joint.choices[:, number][None] == jnp.asarray(values)[:, None], shares.dtype)
+            found[name] = Categorical(jnp.log((own @ shares).T))
+        return found
+
+    def _shares(self, theta: Params, batch: Batch) -> Array:
+        """Returns the probabilities of every value of the categories at values of the sites, `[choices, batch]`."""
+        arguments = {**self.constants, **dict(self.fixed), **batch.y}
+        values = self.constraints.constrain(theta)[0]
+        in_rows = self.joint.complete(arguments, values, batch.mask.shape[0])[1]
+        with lenient():
+            return jax.nn.softmax(sum(in_rows.values()), axis=0)
+
+
+def _first(kind: Any, key: RandomKey, like: Array) -> Any:
+    """Returns broad statistics of a site: of numbers a draw."""
+    if kind in (Numbers, Vectors):
+        return kind.of(jax.random.normal(key, like.shape, like.dtype) / 2.0)
+    zeros = kind.zeros(like.shape, like.dtype)
+    if kind is Precisions:
+        size = like.shape[-1]
+        broad = Precisions(zeros.logdet + 1.0, zeros.matrix - jnp.eye(size, dtype=like.dtype))
+    else:
+        broad = jax.tree.map(jnp.ones_like, zeros)
+        broad = broad if kind in (Chance, Simplex) else _signed(broad)
+    return kind.under(broad.belief())
+
+
+def _signed(natural: Any) -> Any:
+    """Returns λ = (1, −2) of a Gamma, and (−3, −2) of an inverse Gamma: shapes and rates of two."""
+    if isinstance(natural, Positive):
+        return Positive(natural.log, -2.0 * natural.value)
+    return Reciprocal(-3.0 * natural.log, -2.0 * natural.inverse)
