@@ -14,6 +14,7 @@ nothing of its size is ever formed: \(\sum_{ij} a_i^2 d_{kj} d_{lj} / e_{ij}\).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,11 +23,13 @@ import numpy as np
 
 from lamu import tree
 from lamu.families import Gaussian
-from lamu.objective.curvature.head import features_of
+from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
+from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.shape_cache import once_a_shape
 from lamu.target import Target
 from lamu.typing import Array, Params, Rows
@@ -63,13 +66,30 @@ def tangent(
         read = linearise(outputs, mean, x)
         head = features_of(read, mean)
         if head is not None:
-            found = precision.feature_covariance(head[1], read.outputs.shape[1], marginal)
+            found = _of_head(precision, head, mean, marginal, layered)
             if found is not None:
                 return read.outputs, found
         if layered:
             return read.outputs, _of_layers(precision, read, outputs, mean, x, marginal)
     f, jacobian = jax.vmap(lambda row: (outputs(mean, row), jax.jacrev(outputs)(mean, row)))(x)
     return f, precision.tangent_covariance(jacobian, marginal)
+
+
+def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, layered: bool) -> Array | None:
+    """The covariance of a last layer's outputs from its features; None where there is no such way."""
+    outputs = head.outputs.shape[1]
+    blocks = [block for block, _ in precision.by_leaf(_numbers(mean))]
+    if not head.reordered or all(isinstance(block, LayerOrder) for block in blocks):
+        return precision.feature_covariance(head.features, outputs, marginal)
+    if isinstance(precision, Diagonal):
+        values = layer_matrix(precision.values, head.outputs_first)[0]
+        return Diagonal(values).feature_covariance(head.features, outputs, marginal)
+    if layered:
+        return None
+    back = layer_matrix(mean, head.outputs_first)[1]
+    eye = jnp.eye(outputs, dtype=head.features.dtype)
+    jacobian = jax.vmap(lambda phi: jax.vmap(lambda unit: back(jnp.outer(phi, unit)))(eye))(head.features)
+    return precision.tangent_covariance(jacobian, marginal)
 
 
 @once_a_shape
@@ -130,6 +150,9 @@ def _of_layers(precision: Any, read: Linearised, outputs: Any, mean: Params, x: 
     seen: set[int] = set()
     for layer in layers(read, mean):
         inverse = _inverse(blocks, layer, _width(read, layer))
+        if inverse is None and layer.bias is not None:  # a block of the kernel's own
+            layer = replace(layer, bias=None)
+            inverse = _inverse(blocks, layer, _width(read, layer))
         if inverse is None:
             continue
         total = total + _of_layer(inverse, *_seen(read, layer, cotangents[layer.site]), marginal)
@@ -144,7 +167,8 @@ def _inverse(blocks: dict[int, Any], layer: Layer, outputs: int) -> Any:
     """Bases (or None) and inverse eigenvalues `[in, out]` of a layer; None where its leaves have no such form."""
     block, members = blocks[layer.kernel]
     inverse = block.layer_inverse(outputs, layer.outputs_first)
-    if inverse is None or members == ([layer.kernel] if layer.bias is None else [layer.bias, layer.kernel]):
+    whole = [layer.kernel] if layer.bias is None else sorted([layer.bias, layer.kernel])
+    if inverse is None or members == whole:
         return inverse
     of_bias = None if layer.bias is None else blocks[layer.bias][0].layer_inverse(outputs, outputs_first=False)
     if members != [layer.kernel] or of_bias is None or inverse[0] is not None or of_bias[0] is not None:
