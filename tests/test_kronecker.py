@@ -24,7 +24,6 @@ from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.reader import Expand, Linearised, Reduce, kronecker_factors, linearise
 from lamu.objective.curvature.reader.factors import EXPANDED, Sharing, factors
-from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.layers import Layer, layers
 from lamu.operators import (
     Dense,

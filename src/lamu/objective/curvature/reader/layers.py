@@ -129,7 +129,7 @@ def _grouped(settings: dict[str, Any]) -> bool:
 
 
 def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
-    """For each kernel's leaf the bias's, where the two are all of a dictionary: told by their axes, or by their names."""
+    """For each kernel's leaf the bias's, where the two are all of a dictionary: by their axes, or their names alone."""
     found: dict[tuple[Any, ...], dict[str, tuple[int, int]]] = {}
     for index, (path, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(params)[0]):
         if path and isinstance(path[-1], jax.tree_util.DictKey):
