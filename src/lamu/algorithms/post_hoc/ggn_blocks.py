@@ -7,6 +7,7 @@ Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operato
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -38,12 +39,14 @@ from lamu.operators import (
     leading,
 )
 from lamu.operators.interface import Operator, is_operator
-from lamu.operators.layer_order import LayerOrder
+from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "bytes_of_a_row", "finalize"]
+
+_PRECISE = jax.lax.Precision.HIGHEST
 
 
 @record
@@ -127,11 +130,12 @@ def batch_curvature(
     params: Params,
     batch: Batch,
     key: RandomKey,
-) -> tuple[Any, Array]:
-    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), and f.
+) -> tuple[Any, Array, Callable[[Array], Params]]:
+    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), f, and a pull.
 
     The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
-    nobody needs a second forward pass; a row of padding has those of a real row.
+    nobody needs a second forward pass; a row of padding has those of a real row. The pull takes cotangents of f to the
+    gradient in the weights, and costs nothing where it is not called.
 
     Args:
         structure: the operator class of the precision, or a record that stands for it.
@@ -154,7 +158,8 @@ def batch_curvature(
     if found is not None:
         held = _of_head(structure, found, between(found.outputs), theta, weights)
         if held is not None:
-            return held, found.outputs
+            back = layer_matrix(theta, found.outputs_first)[1]
+            return held, found.outputs, lambda slope: back(jnp.matmul(found.features.T, slope, precision=_PRECISE))
     if by_factors(structure):
         return _kronecker(structure, curvature, loss, theta, between, weights)
     if structure is OutputBlocks or structure is OutputEigen:
@@ -162,11 +167,12 @@ def batch_curvature(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
             "use last_layer(), or the structure Layerwise() or Diagonal"
         )
-    f = objective.model.outputs(params, {}, loss.batch.x)[0]
+    network = lambda theta: objective.model.outputs({**params, "network": theta}, {}, loss.batch.x)[0]
+    f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
     if isinstance(curvature, GaussNewton):
-        return curvature.matrix(loss, theta, structure).scale(count), f
+        return curvature.matrix(loss, theta, structure).scale(count), f, pull
     belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
-    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f
+    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f, pull
 
 
 def finalize(total: Any, count: Number | Array) -> Any:
@@ -213,7 +219,7 @@ def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params
     if kronecker is None and structure is not OutputEigen:
         return from_features(structure, head, of, theta)
     phi = head.features
-    inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=jax.lax.Precision.HIGHEST)
+    inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=_PRECISE)
     outputs = of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0)
     sums = FactorSums(inputs, outputs, head.outputs_first, head.reordered)
     blocks = jax.tree.map(lambda _: sums, theta, is_leaf=_is_layer)
@@ -222,7 +228,7 @@ def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params
 
 def _kronecker(
     structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
-) -> tuple[KroneckerSums, Array]:
+) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
     if of is None:
@@ -248,7 +254,8 @@ def _kronecker(
             inputs, outputs = (second, first) if outputs_first and not reordered else (first, second)
             block = FactorSums(inputs * total.astype(inputs.dtype), outputs, outputs_first, reordered)
         sums.append(block)
-    return KroneckerSums(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs
+    pull = lambda slope: jax.tree.unflatten(jax.tree.structure(theta), read.pull(slope)[0])
+    return KroneckerSums(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs, pull
 
 
 def _is_sums(node: Any) -> bool:
