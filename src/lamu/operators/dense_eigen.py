@@ -20,7 +20,7 @@ _EXACT = jax.lax.Precision.HIGHEST
 
 @record
 class DenseEigen(Operator):
-    r"""The operator \(S = U\, \mathrm{diag}(e)\, U^\top\) with an orthogonal U, in the coordinates of `lamu.tree.ravel`.
+    r"""The operator \(S = U\, \mathrm{diag}(e)\, U^\top\), U orthogonal, in the coordinates of `lamu.tree.ravel`.
 
     It is not linear in its leaves. `DenseEigen.of(dense)` makes it, at the cost of one eigendecomposition; a multiple
     of the identity is then added, and the covariance of outputs taken again, without another.

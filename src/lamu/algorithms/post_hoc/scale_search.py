@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from lamu import memory
 from lamu.algorithms.post_hoc.hoisting import Hoisted
