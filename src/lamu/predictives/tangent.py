@@ -27,6 +27,7 @@ from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.row_jacobian import row_jacobian
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
 from lamu.operators.layer_order import LayerOrder, layer_matrix
@@ -71,7 +72,8 @@ def tangent(
                 return read.outputs, found
         if layered:
             return read.outputs, _of_layers(precision, read, outputs, mean, x, marginal)
-    f, jacobian = jax.vmap(lambda row: (outputs(mean, row), jax.jacrev(outputs)(mean, row)))(x)
+    of_row = lambda row: (outputs(mean, row), row_jacobian(lambda theta: outputs(theta, row), mean))
+    f, jacobian = jax.vmap(of_row)(x)
     return f, precision.tangent_covariance(jacobian, marginal)
 
 
@@ -93,7 +95,9 @@ def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, laye
 
 
 @once_a_shape
-def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows) -> int:
+def bytes_of_a_row(
+    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows, marginal: bool = False
+) -> int:
     """Returns about how much memory one row takes in `tangent`.
 
     Args:
@@ -102,6 +106,7 @@ def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network
         dispersion: the likelihood's parameters.
         network_state: the network's state.
         x: inputs `[N, ...]`.
+        marginal: whether variances are enough.
     """
     params = {"network": weights.mean, "likelihood": dispersion}
     row = jax.ShapeDtypeStruct((1, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
@@ -110,7 +115,9 @@ def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network
     if weights.precision.per_output:
         return size * 8 * width
     if not _is_layered(weights.precision, weights.mean):
-        return size * width * tree.dimension(weights.mean)
+        dimension = tree.dimension(weights.mean)
+        # Cotangents are as many as outputs, and so are the rows of a covariance.
+        return size * width * (dimension + (0 if marginal and width > dimension else width))
     equations = traced.jaxpr.jaxpr.eqns
     passed = sum(int(np.prod(place.aval.shape)) for equation in equations for place in equation.outvars)
     largest = max(leaf.size for leaf in jax.tree.leaves(weights.mean))

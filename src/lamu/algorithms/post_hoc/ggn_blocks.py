@@ -207,7 +207,11 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
         held = {Dense: outputs * (outputs + width), DenseBlocks: outputs * (outputs + width), OutputBlocks: width**2}
         return size * (held.get(structure, 0) + 4 * outputs + width + passed)
     if structure in (Dense, DenseBlocks):
-        return size * outputs * tree.dimension(params["network"])
+        dimension = tree.dimension(params["network"])
+        f = jax.ShapeDtypeStruct((1, outputs), jnp.result_type(float))
+        information = jax.eval_shape(objective.model.likelihood.information_blocks, params["likelihood"], f)
+        cotangents = outputs**2 if outputs <= dimension else 0
+        return size * (outputs * dimension + information.size + cotangents)
     return size * (outputs + 2) * passed
 
 

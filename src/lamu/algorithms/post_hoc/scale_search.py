@@ -102,7 +102,8 @@ def scale_search(
     if held_out is not None:
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
             return None  # one's own rule need not be compiled
-        batches = _in_room(mode, objective, held_out, min(held_out.count, rows))
+        marginal = isinstance(getattr(rule, "of", rule), LinearisedMarginal)
+        batches = _in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
     leaves, structure = jax.tree.flatten(objective)
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
@@ -127,10 +128,11 @@ def scale_search(
     return ScaleSearch(search, [search.prepared(each) for each in held], moving, weight)
 
 
-def _in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int) -> list[Batch]:
+def _in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
     """The first rows, in batches of one shape for which there is room."""
     weights = Gaussian(mode.params["network"], mode.curvature)
-    taken = bytes_of_a_row(objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
+    parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
+    taken = bytes_of_a_row(*parts, marginal)
     most = max(1, memory.budget() // max(taken, 1))
     if count <= most:
         return [held_out.example(count)]
