@@ -52,7 +52,7 @@ def test_a_rule_for_the_backward_pass_alone_is_followed() -> None:
 
 
 def test_blocks_of_positions_are_the_whole_information() -> None:
-    under, batch, params = objective()
+    under, batch, _ = objective()
     loss = BatchLoss(under, batch, {}, Weights(), {}, conjugate=True)
     matrix = GaussNewton().matrix(loss, WEIGHTS, Dense).matrix
     jacobian = jax.vmap(jax.jacrev(lambda w, x: loss.of_row({"w": w}, x)), (None, 0))(WEIGHTS["w"], X)
