@@ -90,9 +90,9 @@ class DenseEigen(Operator):
         rotated = jnp.matmul(other.dense(like), self.basis, precision=_EXACT)
         return jnp.sum(jnp.sum(self.basis * rotated, axis=0) / self.eigenvalues)
 
-    def sandwich(self, delta: Dense) -> Dense:
+    def sandwich(self, delta: Operator) -> Dense:
         """Returns Δ S⁻¹ Δ for a dense Δ."""
-        half = jnp.matmul(self.basis.T, delta.matrix, precision=_EXACT) * jax.lax.rsqrt(self.eigenvalues)[:, None]
+        half = jnp.matmul(self.basis.T, delta.dense(self.eigenvalues), precision=_EXACT) * jax.lax.rsqrt(self.eigenvalues)[:, None]
         return Dense(jnp.matmul(half.T, half, precision=_EXACT))
 
     def scale(self, factor: Number) -> DenseEigen:
@@ -118,8 +118,8 @@ class DenseEigen(Operator):
         return self.eigenvalues
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether every eigenvalue is positive."""
-        return jnp.all(self.eigenvalues > 0)
+        """Returns whether every eigenvalue is positive, and no eigenvector a NaN."""
+        return jnp.all(self.eigenvalues > 0) & jnp.isfinite(jnp.sum(self.basis))
 
     def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
         """Returns J S⁻¹ Jᵀ of every row, the Jacobians rotated first."""
