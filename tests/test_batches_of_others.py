@@ -57,6 +57,30 @@ class Loader:
         return iter([(X[:5], Y[:5])] * next(self.passes))
 
 
+class OfColumns:
+    """Batches by name, as a Hugging Face data set or a grain loader has them, anew at every pass."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return ({"x": X[start : start + 8].tolist(), "y": Y[start : start + 8]} for start in range(0, 30, 8))
+
+
+def test_batches_by_name_are_a_stream() -> None:
+    stream = Stream(OfColumns())
+    for _ in range(2):
+        np.testing.assert_allclose(np.concatenate([batch.x for batch in stream])[:30], X, rtol=1e-6)
+    with pytest.raises(TypeError, match="can be read once only"):
+        Stream(iter(OfColumns()))
+
+
+@pytest.mark.parametrize("part", ["x", "y"])
+def test_a_number_that_is_none_in_a_later_batch_is_said(part: str) -> None:
+    x, y = X.copy(), Y.astype(float)
+    (x if part == "x" else y)[13] = np.nan
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+    with pytest.raises(ValueError, match=f"{part} is NaN or infinite .* row 3"):
+        lamu.fit(model, [(x[:10], y[:10]), (x[10:20], y[10:20])], lamu.algorithms.sgd(), epochs=1, data_size=20)
+
+
 def test_a_pass_that_ends_early_is_said() -> None:
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
     options: Any = {"data_size": 15, "epochs": 3}

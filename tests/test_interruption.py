@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
 
 import lamu
+from lamu.interrupts import heard
 from lamu.running.interruption import Interruption
 
 X, Y = lamu.data.load("diabetes")
@@ -16,7 +18,7 @@ MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standard
 
 
 @pytest.fixture(autouse=True)
-def heard():
+def as_in_a_terminal():
     """Lets Ctrl-C raise KeyboardInterrupt, as it does in a terminal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -46,6 +48,42 @@ def test_a_run_ends_at_an_interrupt_even_if_its_error_is_dropped(press) -> None:
     assert len(seen) == 2
     assert int(fit.state.count) == len(fit.history["loss"]) == seen[-1] < 3000
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class _Finalised:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("press", [_xla_gc_callback, _Finalised, lambda: signal.raise_signal(signal.SIGINT)])
+def test_an_interrupt_is_heard_before_and_after_a_run_too(press: Any) -> None:
+    """As in a command: the first Ctrl-C ends it, wherever it comes."""
+
+    def command() -> None:
+        press()
+        for _ in range(500):
+            time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt), heard():
+        command()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("press", [_xla_gc_callback, lambda: signal.raise_signal(signal.SIGINT)])
+def test_one_interrupt_of_a_run_is_heard_once(press: Any) -> None:
+    """The run ends, and what comes after it is not interrupted by the same signal."""
+    with heard():
+        fit, seen = interrupted_by(press)
+        time.sleep(0.2)
+    assert fit.interrupted
+    assert len(seen) == 2
+
+
+def test_a_second_interrupt_is_heard_too() -> None:
+    with heard():
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
 
 
 def test_an_error_of_another_kind_passes_through() -> None:

@@ -56,7 +56,9 @@ def of_outputs(f, theta, x, weights, sharing: Sharing = EXPANDED):
         outputs = read.outputs[0]
         roots = jnp.eye(outputs.size).reshape(outputs.size, 1, *outputs.shape)
         roots = roots * jnp.sqrt(weights).reshape(1, -1, *[1] * outputs.ndim)
-        found = factors(read, theta, roots, jax.vmap(lambda v: read.pull(v)[1])(roots), weights, sharing)
+        found = factors(
+            read, theta, roots, jax.vmap(lambda v: read.pull(v)[1])(roots), weights, layers(read, theta), sharing
+        )
         jacobian = jax.vmap(jax.jacobian(f), (None, 0))(theta, x)
         flat = jax.tree.map(lambda leaf, of: leaf.reshape(len(weights), -1, of.size), jacobian, theta)
         return found, jax.tree.map(lambda leaf: jnp.einsum("b,bki,bkj->ij", weights, leaf, leaf), flat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -183,6 +184,26 @@ def test_tied_weights_are_one_parameter_that_goes_back_under_every_name():
     module.load_state_dict(doubled)
     expected = network.apply(jax.tree.map(lambda leaf: 2 * leaf, params), state, jnp.asarray(x), None, False)[0]
     np.testing.assert_allclose(module(torch.as_tensor(x)).detach().numpy(), expected, atol=1e-5)
+
+
+def test_a_head_may_have_a_tied_weights_later_name():
+    module, x = case("Tied")
+    network = Torch(module, head="out/*")
+    assert network.head == "embed/weight"
+    y = np.arange(len(x)) % 12
+    model = lamu.Model(lamu.networks.Tokens(network), lamu.likelihoods.Categorical(12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lamu.Unconverged)
+        posterior = lamu.fit(model, (x, y), lamu.algorithms.last_layer(), epochs=0).posterior
+    assert lamu.tree.paths(posterior.mean["network"]) == ["embed/weight"]
+
+
+def test_a_tied_weight_beside_others_is_no_head():
+    module = nn.ModuleDict({"embed": nn.Linear(3, 3, bias=False), "out": nn.Linear(3, 3)})
+    module["out"].weight = module["embed"].weight
+    with pytest.raises(ValueError, match=r"'out/weight', a tied weight .* 'embed/weight'.*Matching\(\['embed/weight'"):
+        Torch(module, head="out/*")
+    assert Torch(module, head="*").head == "*"
 
 
 def test_a_layer_under_two_names_renews_its_statistics_as_pytorch_does():

@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 import lamu
-from lamu.algorithms import adam, kfac, last_layer, swag, vogn
+from lamu.algorithms import adam, kfac, laplace, last_layer, swag, vogn
 from lamu.networks import MLP, Torch
 from lamu.objective.curvature.reader import squares_with_norms
+from lamu.operators import DenseBlocks, Diagonal, Layerwise, OutputEigen
+from lamu.predictives import Linearised, LinearisedMarginal
 from tests.modules_of_torch import MODULES
 
 RNG = np.random.default_rng(0)
@@ -80,6 +82,35 @@ def test_last_layer_is_that_of_the_built_in_network(twins: tuple[Any, Any]) -> N
     np.testing.assert_allclose(theirs.mean, ours.mean, atol=2e-4)
     np.testing.assert_allclose(theirs.epistemic, ours.epistemic, atol=2e-4)
     assert float(np.max(ours.epistemic)) > 0.01  # else the two agree about nothing
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(laplace(structure=Layerwise()), id="all"),
+        pytest.param(last_layer(structure=Layerwise()), id="head"),
+        pytest.param(last_layer(structure=OutputEigen), id="head-eigen"),
+        pytest.param(last_layer(structure=DenseBlocks), id="head-blocks"),
+        pytest.param(last_layer(structure=Diagonal), id="head-diagonal", marks=pytest.mark.stress),
+    ],
+)
+def test_posteriors_of_layers_are_those_of_the_built_in_network(twins: tuple[Any, Any], algorithm: Any) -> None:
+    """A kernel that is stored `[out, in]` has its bias for an input as one that is stored `[in, out]`."""
+    theirs, ours = (lamu.fit(model, (X, Y), algorithm, epochs=0).posterior for model in twins)
+    precisions = [each.belief.factors["network"].precision for each in (theirs, ours)]
+    means = [each.mean["network"] for each in (theirs, ours)]
+    np.testing.assert_allclose(precisions[0].logdet(means[0]), precisions[1].logdet(means[1]), rtol=1e-5)
+    variances = [precision.variance(mean) for precision, mean in zip(precisions, means, strict=True)]
+    for theirs_of, ours_of in zip(_kernels(variances[0]), _kernels(variances[1]), strict=True):
+        np.testing.assert_allclose(theirs_of.T, ours_of, rtol=1e-4)
+    for rule in (LinearisedMarginal(), Linearised()):
+        pred, own = (each.with_rule(rule).predict(X) for each in (theirs, ours))
+        np.testing.assert_allclose(pred.mean, own.mean, atol=1e-5)
+        np.testing.assert_allclose(pred.epistemic, own.epistemic, atol=1e-5)
+
+
+def _kernels(tree: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim == 2]
 
 
 @pytest.mark.stress

@@ -37,6 +37,8 @@ from lamu.operators import (
     Scaled,
     Structure,
 )
+from lamu.operators.dense_eigen import DenseEigen
+from lamu.operators.layer_order import LayerOrder
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
@@ -138,6 +140,19 @@ def keep_kronecker_leading(matrix: np.ndarray) -> np.ndarray:
     basis = np.kron(p[:, 2:], q)
     kept[LAYER, LAYER] = rest * np.eye(6) + (basis * (np.outer(a[2:], b).ravel() + SHIFT - rest)) @ basis.T
     return kept
+
+
+def build_dense_eigen(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    values, basis = np.linalg.eigh(matrix)
+    return cls(*(jnp.asarray(part, ravel_pytree(like)[0].dtype) for part in (basis, values)))
+
+
+def build_layer_order(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+    """The kernel is read as `[out, in]`, behind its bias."""
+    dtype = ravel_pytree(like)[0].dtype
+    order = np.argsort([2, 4, 3, 5, 0, 1])  # of each weight of the matrix [in, out] the place among the layer's
+    of = Dense(jnp.asarray(matrix[LAYER, LAYER][np.ix_(order, order)], dtype))
+    return BlockDiagonal({"layer": cls(of, True), "scale": Scalar(jnp.asarray(matrix[6, 6], dtype))})
 
 
 def build_kronecker_leading(cls: Any, matrix: np.ndarray, like: Any) -> Any:
@@ -307,6 +322,8 @@ kronecker_leading = row(
 factored_apart = row(
     "operators", "FactoredApart", FactoredApart, "adds", build=build_factored_apart, keep=keep_kronecker, delta=parts
 )
+dense_eigen = row("operators", "DenseEigen", DenseEigen, "long", build=build_dense_eigen, keep=lambda a: a, delta=dense)
+layer_order = row("operators", "LayerOrder", LayerOrder, "long", build=build_layer_order, keep=keep_parts)
 low_rank = row(
     "operators",
     "LowRank",

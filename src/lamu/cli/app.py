@@ -15,6 +15,7 @@ import typer
 from lamu.cli.compiled_programs import keep_compiled
 from lamu.cli.config_file import read_options
 from lamu.cli.output_dir import Interrupted
+from lamu.interrupts import heard
 
 __all__ = ["app", "main"]
 
@@ -117,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Anywhere, since it is asked for behind the command that has failed.
         debug, words = _DEBUG in words, [word for word in words if word != _DEBUG]
         keep_compiled()
-        result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
+        with heard():
+            result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
     except Interrupted as kept:
         print(f"lamu: {kept}", file=sys.stderr)
         return 130

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
 from lamu.data.incomplete import Incomplete
 from lamu.data.precision import refuse_lost
@@ -237,7 +237,7 @@ class Arrays:
 
 
 # Compiled, since leaf by leaf a batch costs several milliseconds; `there` takes two values in a pass at most.
-@partial(jax.jit, static_argnums=(2, 3))
+@compiled_once(over_rows=True, static_argnums=(2, 3))
 def _rows(rows: Arrays, start: Array | int, there: int, size: int) -> Batch:
     x, y, weight, offset = jax.tree.map(
         lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, there), (rows.x, rows.y, rows.weight, rows.offset)

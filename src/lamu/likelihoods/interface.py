@@ -287,6 +287,14 @@ class Likelihood:
         del params, f, y
         return weights
 
+    def information_blocks(self, params: Params, f: Array) -> Array:
+        """Returns the information in blocks of outputs that know nothing of each other, in the outputs' order.
+
+        Returns:
+            `[batch * blocks, size, size]`, the blocks of a row side by side; one block a row, unless overridden.
+        """
+        return self.information(params, f)
+
     def information_root(self, params: Params, f: Array) -> Array:
         r"""Returns R with \(R R^\top = \Lambda\), the information of every row, `[batch, outputs, rank]`.
 

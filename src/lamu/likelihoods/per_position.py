@@ -145,6 +145,10 @@ class PerPosition(Likelihood):
         """Returns the base's information in blocks along the diagonal, `[batch, outputs, outputs]`."""
         return self._blocks(self.base.information(params, self._apart(f)), f)
 
+    def information_blocks(self, params: Params, f: Array) -> Array:
+        """Returns the base's information, one block a position."""
+        return self.base.information_blocks(params, self._apart(f))
+
     def information_root(self, params: Params, f: Array) -> Array:
         """Returns the base's roots in blocks along the diagonal."""
         return self._blocks(self.base.information_root(params, self._apart(f)), f)

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.objective.microbatching import parts_of
 from lamu.objective.non_gaussian import NonGaussian
 from lamu.objective.objective import Objective
+from lamu.objective.row_jacobian import row_jacobian
 from lamu.objective.space import Everything, Weights
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
@@ -166,7 +168,7 @@ class BatchLoss:
 
     def jacobian(self, coordinates: Params) -> Params:
         """Returns ∂f/∂θ for every row, leaves `[batch, outputs, ...]`, in evaluation mode."""
-        return jax.vmap(jax.jacrev(self.of_row), in_axes=(None, 0))(coordinates, self.batch.x)
+        return jax.vmap(lambda x: row_jacobian(lambda theta: self.of_row(theta, x), coordinates))(self.batch.x)
 
     def of_row(self, coordinates: Params, x: Array) -> Array:
         """Returns f(θ, x) of one row without a batch axis, in evaluation mode and without an offset, `[outputs]`."""
@@ -178,6 +180,14 @@ class BatchLoss:
         likelihood = self.objective.model.likelihood
         weight = likelihood.counted(dispersion, f, self.batch.y, self.objective.row_factor(self.batch)).astype(f.dtype)
         return likelihood.information(dispersion, f) * weight[:, None, None]
+
+    def information_blocks(self, coordinates: Params, f: Array) -> Array:
+        """Returns the same in blocks of outputs that know nothing of each other, `[batch * blocks, size, size]`."""
+        dispersion = self.space.join(coordinates, self.rest)["likelihood"]
+        likelihood = self.objective.model.likelihood
+        weight = likelihood.counted(dispersion, f, self.batch.y, self.objective.row_factor(self.batch)).astype(f.dtype)
+        blocks = likelihood.information_blocks(dispersion, f)
+        return blocks * jnp.repeat(weight, blocks.shape[0] // weight.shape[0])[:, None, None]
 
     def parts(self, coordinates: Params, key: RandomKey | None, runs: int = 1) -> int:
         """Returns in how many parts a pass takes the rows, so that what one holds fits a cache; mostly one.

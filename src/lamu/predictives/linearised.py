@@ -156,7 +156,7 @@ class TangentOutputs:
             offset: what is added to f, or None.
         """
         parts = (self.model, self.weights, self.dispersion, self.network_state)
-        rows = int(np.clip(budget() // max(bytes_of_a_row(*parts, x), 1), 1, _MOST_ROWS))
+        rows = int(np.clip(budget() // max(bytes_of_a_row(*parts, x, self.marginal), 1), 1, _MOST_ROWS))
         mean, spread = in_chunks(lambda rows: _tangent(*parts, rows, self.marginal), x, rows=rows)
         return with_offset(mean, None if offset is None else jnp.asarray(offset)), spread
 

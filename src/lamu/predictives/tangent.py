@@ -14,6 +14,7 @@ nothing of its size is ever formed: \(\sum_{ij} a_i^2 d_{kj} d_{lj} / e_{ij}\).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,11 +23,14 @@ import numpy as np
 
 from lamu import tree
 from lamu.families import Gaussian
-from lamu.objective.curvature.head import features_of
+from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
+from lamu.objective.row_jacobian import row_jacobian
+from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator
+from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.shape_cache import once_a_shape
 from lamu.target import Target
 from lamu.typing import Array, Params, Rows
@@ -63,17 +67,37 @@ def tangent(
         read = linearise(outputs, mean, x)
         head = features_of(read, mean)
         if head is not None:
-            found = precision.feature_covariance(head[1], read.outputs.shape[1], marginal)
+            found = _of_head(precision, head, mean, marginal, layered)
             if found is not None:
                 return read.outputs, found
         if layered:
             return read.outputs, _of_layers(precision, read, outputs, mean, x, marginal)
-    f, jacobian = jax.vmap(lambda row: (outputs(mean, row), jax.jacrev(outputs)(mean, row)))(x)
+    of_row = lambda row: (outputs(mean, row), row_jacobian(lambda theta: outputs(theta, row), mean))
+    f, jacobian = jax.vmap(of_row)(x)
     return f, precision.tangent_covariance(jacobian, marginal)
 
 
+def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, layered: bool) -> Array | None:
+    """The covariance of a last layer's outputs from its features; None where there is no such way."""
+    outputs = head.outputs.shape[1]
+    blocks = [block for block, _ in precision.by_leaf(_numbers(mean))]
+    if not head.reordered or all(isinstance(block, LayerOrder) for block in blocks):
+        return precision.feature_covariance(head.features, outputs, marginal)
+    if isinstance(precision, Diagonal):
+        values = layer_matrix(precision.values, head.outputs_first)[0]
+        return Diagonal(values).feature_covariance(head.features, outputs, marginal)
+    if layered:
+        return None
+    back = layer_matrix(mean, head.outputs_first)[1]
+    eye = jnp.eye(outputs, dtype=head.features.dtype)
+    jacobian = jax.vmap(lambda phi: jax.vmap(lambda unit: back(jnp.outer(phi, unit)))(eye))(head.features)
+    return precision.tangent_covariance(jacobian, marginal)
+
+
 @once_a_shape
-def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows) -> int:
+def bytes_of_a_row(
+    model: Target, weights: Gaussian, dispersion: Params, network_state: Any, x: Rows, marginal: bool = False
+) -> int:
     """Returns about how much memory one row takes in `tangent`.
 
     Args:
@@ -82,6 +106,7 @@ def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network
         dispersion: the likelihood's parameters.
         network_state: the network's state.
         x: inputs `[N, ...]`.
+        marginal: whether variances are enough.
     """
     params = {"network": weights.mean, "likelihood": dispersion}
     row = jax.ShapeDtypeStruct((1, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
@@ -90,7 +115,9 @@ def bytes_of_a_row(model: Target, weights: Gaussian, dispersion: Params, network
     if weights.precision.per_output:
         return size * 8 * width
     if not _is_layered(weights.precision, weights.mean):
-        return size * width * tree.dimension(weights.mean)
+        dimension = tree.dimension(weights.mean)
+        # Cotangents are as many as outputs, and so are the rows of a covariance.
+        return size * width * (dimension + (0 if marginal and width > dimension else width))
     equations = traced.jaxpr.jaxpr.eqns
     passed = sum(int(np.prod(place.aval.shape)) for equation in equations for place in equation.outvars)
     largest = max(leaf.size for leaf in jax.tree.leaves(weights.mean))
@@ -130,6 +157,9 @@ def _of_layers(precision: Any, read: Linearised, outputs: Any, mean: Params, x: 
     seen: set[int] = set()
     for layer in layers(read, mean):
         inverse = _inverse(blocks, layer, _width(read, layer))
+        if inverse is None and layer.bias is not None:  # a block of the kernel's own
+            layer = replace(layer, bias=None)
+            inverse = _inverse(blocks, layer, _width(read, layer))
         if inverse is None:
             continue
         total = total + _of_layer(inverse, *_seen(read, layer, cotangents[layer.site]), marginal)
@@ -144,7 +174,8 @@ def _inverse(blocks: dict[int, Any], layer: Layer, outputs: int) -> Any:
     """Bases (or None) and inverse eigenvalues `[in, out]` of a layer; None where its leaves have no such form."""
     block, members = blocks[layer.kernel]
     inverse = block.layer_inverse(outputs, layer.outputs_first)
-    if inverse is None or members == ([layer.kernel] if layer.bias is None else [layer.bias, layer.kernel]):
+    whole = [layer.kernel] if layer.bias is None else sorted([layer.bias, layer.kernel])
+    if inverse is None or members == whole:
         return inverse
     of_bias = None if layer.bias is None else blocks[layer.bias][0].layer_inverse(outputs, outputs_first=False)
     if members != [layer.kernel] or of_bias is None or inverse[0] is not None or of_bias[0] is not None:

@@ -6,17 +6,16 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-__all__ = ["Interruption"]
+from lamu.interrupts import HANDLER
 
-# JAX's callback at garbage collections: Python prints what is raised in it, and drops it.
-_DROPPED_IN = "_xla_gc_callback"
+__all__ = ["Interruption"]
 
 
 class Interruption:
     """A context that an interrupt from the keyboard leaves quietly.
 
     While it lasts, and where Ctrl-C raises `KeyboardInterrupt` in this thread, it hears the signal itself: one that
-    comes where Python would drop the error is raised at the next `heed`.
+    comes where Python would drop the error is raised at the next `heed`, or a moment after where that comes first.
 
     Attributes:
         came: whether there was an interrupt.
@@ -31,20 +30,20 @@ class Interruption:
 
     def __init__(self) -> None:
         self.came = False
-        self._hears = False
+        self._before = None
 
     def __enter__(self) -> Interruption:
         # Signals reach the main thread alone, and a handler that somebody else has set is theirs.
         here = threading.current_thread() is threading.main_thread()
-        self._hears = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._hears:
+        before = signal.getsignal(signal.SIGINT)
+        if here and before in (signal.default_int_handler, HANDLER.hear):
+            self._before = before
             signal.signal(signal.SIGINT, self._hear)
         return self
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.came = True
-        if frame is None or frame.f_code.co_name != _DROPPED_IN:
-            raise KeyboardInterrupt
+        HANDLER.hear(number, frame)
 
     def heed(self) -> None:
         """Raises the interrupt that has come and was not raised, or was dropped.
@@ -58,8 +57,9 @@ class Interruption:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._hears:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._before is not None:
+            HANDLER.forget()
+            signal.signal(signal.SIGINT, self._before)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.came = True
             return True

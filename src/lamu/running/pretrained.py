@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.priors import LearnedNormal
 from lamu.target import Target
-from lamu.typing import Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["look_at_slope", "require_trained", "say_seen_rows"]
 
@@ -63,9 +63,7 @@ def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
         batch: some rows.
     """
     params, state = objective.model.init(key, batch)
-    slope = _slope(params, state, objective, batch)
-    lengths = (jnp.sqrt(tree.dot(part["network"], part["network"])) for part in (params, slope))
-    gain = _STEP * math.prod(map(float, lengths))
+    gain = _STEP * float(_lengths(params, state, objective, batch))
     if not gain <= _GAIN:
         logging.getLogger("lamu").warning(
             "The weights are far from a minimum: a step of 1 %% of their length down the slope promises %.2g nats a "
@@ -74,8 +72,10 @@ def look_at_slope(key: RandomKey, objective: Objective, batch: Batch) -> None:
         )
 
 
-@jax.jit
-def _slope(params: Params, state: Any, objective: Objective, batch: Batch) -> Params:
+@compiled_once()
+def _lengths(params: Params, state: Any, objective: Objective, batch: Batch) -> Array:
+    """Returns the length of the weights times that of the gradient in them."""
     open_scale = isinstance(objective.model.prior, LearnedNormal)
     loss = objective.negative_log_likelihood if open_scale else objective.mean_loss
-    return jax.grad(lambda params: loss(params, batch, state)[0])(params)
+    slope = jax.grad(lambda params: loss(params, batch, state)[0])(params)["network"]
+    return jnp.sqrt(tree.dot(params["network"], params["network"]) * tree.dot(slope, slope))

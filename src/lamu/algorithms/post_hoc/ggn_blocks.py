@@ -7,6 +7,7 @@ Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operato
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from lamu.families import Gaussian
 from lamu.model import Model
 from lamu.objective import BatchLoss, Objective, Weights
 from lamu.objective.curvature import GaussNewton
-from lamu.objective.curvature.head import features, from_features
+from lamu.objective.curvature.head import Head, features, from_features
 from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.objective.curvature.reader.factors import factors
@@ -38,11 +39,14 @@ from lamu.operators import (
     leading,
 )
 from lamu.operators.interface import Operator, is_operator
+from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "bytes_of_a_row", "finalize"]
+
+_PRECISE = jax.lax.Precision.HIGHEST
 
 
 @record
@@ -53,6 +57,7 @@ class FactorSums:
         inputs: `[in, in]`.
         outputs: `[out, out]`, or `[out]`.
         outputs_first: whether the kernel's coordinates run over the outputs first.
+        reordered: whether the layer's weights run in an order that is no product of inputs and outputs.
 
     Examples:
         >>> from lamu.algorithms.post_hoc.ggn_blocks import FactorSums
@@ -63,6 +68,7 @@ class FactorSums:
     inputs: Any
     outputs: Any
     outputs_first: bool = static(default=False)
+    reordered: bool = static(default=False)
 
     def finish(self, weight: Array, count: Number | Array, rank: int | None) -> Operator:
         """Returns the product of the factors, decomposed.
@@ -75,9 +81,12 @@ class FactorSums:
         inputs = self.inputs / jnp.asarray(weight, self.inputs.dtype)
         outputs = self.outputs / jnp.asarray(count, self.outputs.dtype)
         if outputs.ndim == 1:
-            return OutputEigen.of(inputs, outputs)
-        product = Kronecker(outputs, inputs) if self.outputs_first else Kronecker(inputs, outputs)
-        return product.factored() if rank is None else leading(product, rank)
+            found: Operator = OutputEigen.of(inputs, outputs)
+        else:
+            swapped = self.outputs_first and not self.reordered
+            product = Kronecker(outputs, inputs) if swapped else Kronecker(inputs, outputs)
+            found = product.factored() if rank is None else leading(product, rank)
+        return LayerOrder(found, self.outputs_first) if self.reordered else found
 
 
 @record
@@ -121,11 +130,12 @@ def batch_curvature(
     params: Params,
     batch: Batch,
     key: RandomKey,
-) -> tuple[Any, Array]:
-    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), and f.
+) -> tuple[Any, Array, Callable[[Array], Params]]:
+    r"""Returns \(\sum_i\) over the batch's rows of their curvature, each as one row counts in \(\ell\), f, and a pull.
 
     The outputs f `[batch, outputs]`, without the batch's offset, are those that the curvature was taken at, so that
-    nobody needs a second forward pass; a row of padding has those of a real row.
+    nobody needs a second forward pass; a row of padding has those of a real row. The pull takes cotangents of f to the
+    gradient in the weights, and costs nothing where it is not called.
 
     Args:
         structure: the operator class of the precision, or a record that stands for it.
@@ -146,9 +156,10 @@ def batch_curvature(
 
     found = features(loss.of_row, theta, loss.batch.x)
     if found is not None:
-        held = _of_head(structure, found[1], between(found[0]), theta, weights)
+        held = _of_head(structure, found, between(found.outputs), theta, weights)
         if held is not None:
-            return held, found[0]
+            back = layer_matrix(theta, found.outputs_first)[1]
+            return held, found.outputs, lambda slope: back(jnp.matmul(found.features.T, slope, precision=_PRECISE))
     if by_factors(structure):
         return _kronecker(structure, curvature, loss, theta, between, weights)
     if structure is OutputBlocks or structure is OutputEigen:
@@ -156,11 +167,12 @@ def batch_curvature(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
             "use last_layer(), or the structure Layerwise() or Diagonal"
         )
-    f = objective.model.outputs(params, {}, loss.batch.x)[0]
+    network = lambda theta: objective.model.outputs({**params, "network": theta}, {}, loss.batch.x)[0]
+    f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
     if isinstance(curvature, GaussNewton):
-        return curvature.matrix(loss, theta, structure).scale(count), f
+        return curvature.matrix(loss, theta, structure).scale(count), f, pull
     belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
-    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f
+    return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f, pull
 
 
 def finalize(total: Any, count: Number | Array) -> Any:
@@ -191,30 +203,36 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
     size, passed = jnp.dtype(jnp.result_type(float)).itemsize, _traffic(objective, params, x)
     head = _features.eval_shape(objective, params, x)
     if head is not None:
-        width = head[1].shape[1]
+        width = head.shape[1]
         held = {Dense: outputs * (outputs + width), DenseBlocks: outputs * (outputs + width), OutputBlocks: width**2}
         return size * (held.get(structure, 0) + 4 * outputs + width + passed)
     if structure in (Dense, DenseBlocks):
-        return size * outputs * tree.dimension(params["network"])
+        dimension = tree.dimension(params["network"])
+        f = jax.ShapeDtypeStruct((1, outputs), jnp.result_type(float))
+        information = jax.eval_shape(objective.model.likelihood.information_blocks, params["likelihood"], f)
+        cotangents = outputs**2 if outputs <= dimension else 0
+        return size * (outputs * dimension + information.size + cotangents)
     return size * (outputs + 2) * passed
 
 
-def _of_head(structure: Any, phi: Array, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
+def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
     """The curvature of a last layer; None where the structure has no way round the Jacobian."""
     kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
     if of is None:
         return None
     if kronecker is None and structure is not OutputEigen:
-        return from_features(structure, phi, of, theta)
-    inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=jax.lax.Precision.HIGHEST)
-    sums = FactorSums(inputs, of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0))
+        return from_features(structure, head, of, theta)
+    phi = head.features
+    inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=_PRECISE)
+    outputs = of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0)
+    sums = FactorSums(inputs, outputs, head.outputs_first, head.reordered)
     blocks = jax.tree.map(lambda _: sums, theta, is_leaf=_is_layer)
     return KroneckerSums(blocks, jnp.sum(weights), None if kronecker is None else kronecker.rank)
 
 
 def _kronecker(
     structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
-) -> tuple[KroneckerSums, Array]:
+) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
     if of is None:
@@ -224,21 +242,24 @@ def _kronecker(
         )
     apart, roots = structure.apart(theta), jnp.moveaxis(of.root(), 2, 0)
     cotangents = jax.vmap(lambda root: read.pull(root)[1])(roots)
-    found = factors(read, theta, roots, cotangents, weights, structure.sharing, apart).blocks
     known = layers(read, theta, apart)
+    found = factors(read, theta, roots, cotangents, weights, known, structure.sharing).blocks
     joined = {layer.bias for layer in known}
+    of_kernel = {layer.kernel: layer for layer in known}
     alone = [index for index in range(len(read.leaves)) if index not in joined]
-    reversed_order = {layer.kernel: layer.outputs_first for layer in known}
     total = jnp.sum(weights)
     flat, tree_of_blocks = jax.tree.flatten(found, is_leaf=is_operator)
     sums = []
     for index, block in zip(alone, flat, strict=True):
-        if isinstance(block, Kronecker):
-            first, second = block.input_factor, block.output_factor
-            inputs, outputs = (second, first) if reversed_order[index] else (first, second)
-            block = FactorSums(inputs * total.astype(inputs.dtype), outputs, reversed_order[index])
+        reordered = isinstance(block, LayerOrder)
+        product = block.of if reordered else block
+        if isinstance(product, Kronecker):
+            first, second, outputs_first = product.input_factor, product.output_factor, of_kernel[index].outputs_first
+            inputs, outputs = (second, first) if outputs_first and not reordered else (first, second)
+            block = FactorSums(inputs * total.astype(inputs.dtype), outputs, outputs_first, reordered)
         sums.append(block)
-    return KroneckerSums(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs
+    pull = lambda slope: jax.tree.unflatten(jax.tree.structure(theta), read.pull(slope)[0])
+    return KroneckerSums(jax.tree.unflatten(tree_of_blocks, sums), total, structure.rank), read.outputs, pull
 
 
 def _is_sums(node: Any) -> bool:
@@ -258,9 +279,10 @@ def _outputs(objective: Objective, params: Params, x: Array) -> Array:
 
 
 @jax.jit
-def _features(objective: Objective, params: Params, x: Array) -> tuple[Array, Array] | None:
+def _features(objective: Objective, params: Params, x: Array) -> Array | None:
     network = lambda theta, row: objective.model.outputs({**params, "network": theta}, {}, row[None])[0][0]
-    return features(network, params["network"], x)
+    head = features(network, params["network"], x)
+    return None if head is None else head.features
 
 
 def _traffic(objective: Objective, params: Params, x: Array) -> int:

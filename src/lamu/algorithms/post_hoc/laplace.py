@@ -10,11 +10,10 @@ import jax
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace
-from lamu.algorithms.post_hoc.likelihood_bound import spread_rows
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import settled
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
-from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at
+from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.families import Point
 from lamu.model import Model
@@ -112,16 +111,26 @@ class Laplace(Wrapper):
             return fit_laplace(structure, at, objective, data, self.curvature, labels_again)
 
         def find(mode: LaplaceFit, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
-            return residual_at(mode, under, data) if kept else polish(look, mode, under, data, rounds)
+            if not kept:
+                return polish(look, mode, under, data, rounds)
+            # A noise of another width has another gradient.
+            same = mode.params is first.params
+            return residual_of(mode, under, gradient) if same else residual_at(mode, under, data)
 
-        first, weights = look(point.mean), tree.dimension(point.mean["network"])
+        def at_first() -> tuple[LaplaceFit, Any]:
+            if not kept:
+                return look(point.mean), None
+            return fit_with_gradient(structure, point, objective, data, self.curvature, jax.random.clone(labels))
+
+        weights = tree.dimension(point.mean["network"])
+        first, gradient = at_first()
         if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
             structure = LowRankOf(_RANK)
-            first = look(point.mean)
+            first, gradient = at_first()
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
         held_out = getattr(data, "held_out", None)
         rule = self._rule_around(objective.model) if kept else self.rule
-        found, under = settled(first, objective, key, held_out, find, rule, spread_rows(data) if kept else None)
+        found, under = settled(first, objective, key, held_out, find, rule, data if kept else None)
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)

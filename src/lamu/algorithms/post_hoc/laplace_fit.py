@@ -10,8 +10,9 @@ sums (`RowSums.finish`) the evidence follows for any prior precisions, noise and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, bytes_of_a_row, finalize
 from lamu.algorithms.post_hoc.matrix_free_ggn import by_products
+from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
@@ -34,7 +36,7 @@ from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "prior_precision", "row_sums"]
+__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums"]
 
 _MOST_ROWS = 1024
 
@@ -172,6 +174,7 @@ class RowSums:
         misfit: likewise.
         observed: likewise.
         rows: how many rows there are.
+        gradient: that of the likelihood in the weights; None where it is not added up.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -186,6 +189,7 @@ class RowSums:
     misfit: Any
     observed: Any
     rows: Any
+    gradient: Any = None
 
     def add(self, other: RowSums) -> RowSums:
         """Returns the sums over the rows of both."""
@@ -227,6 +231,37 @@ def fit_laplace(
     Raises:
         ValueError: for a structure that does not fit into memory.
     """
+    return _fitted(row_sums, structure, point, objective, data, curvature, key)[0]
+
+
+def fit_with_gradient(
+    structure: Any,
+    point: Posterior,
+    objective: Objective,
+    data: Any,
+    curvature: Any = None,
+    key: RandomKey | None = None,
+) -> tuple[LaplaceFit, Params]:
+    """Returns the same, and the gradient of the negative log likelihood of N rows in the weights, from the same pass.
+
+    Args:
+        structure: as for `fit_laplace`.
+        point: likewise.
+        objective: likewise.
+        data: likewise.
+        curvature: likewise.
+        key: likewise.
+
+    Raises:
+        ValueError: likewise.
+    """
+    fit, sums = _fitted(_row_sums_with_gradient, structure, point, objective, data, curvature, key)
+    return fit, _scaled(sums.gradient, objective.data_size / sums.rows)
+
+
+def _fitted(
+    of_batch: Any, structure: Any, point: Posterior, objective: Objective, data: Any, curvature: Any, key: Any
+) -> tuple[LaplaceFit, RowSums]:
     params, state = point.mean, point.network_state
     curvature = GaussNewton() if curvature is None else curvature
     key = jax.random.key(0) if key is None else key
@@ -236,19 +271,29 @@ def fit_laplace(
     by_vectors = isinstance(structure, LowRankOf | MatrixFreeOf)
     batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
     sums = reduce(
-        RowSums.add,
+        _added,
         (
-            row_sums(added_up, curvature, in_eval_mode, params, batch, jax.random.fold_in(key, number))
+            of_batch(added_up, curvature, in_eval_mode, params, batch, jax.random.fold_in(key, number))
             for number, batch in enumerate(batches)
         ),
     )
-    fit = _finished(sums, objective, params, state)
+    fit = _finished(replace(sums, gradient=None), objective, params, state)
     if by_vectors:
         fit = replace(fit, curvature=by_products(structure, curvature, in_eval_mode, params, batches, key))
-    return fit
+    return fit, sums
 
 
-@partial(jax.jit, static_argnums=0)
+@compiled_once()
+def _added(first: RowSums, second: RowSums) -> RowSums:
+    return first.add(second)
+
+
+@compiled_once()
+def _scaled(gradient: Params, factor: Any) -> Params:
+    return tree.scale(gradient, factor)
+
+
+@compiled_once(over_rows=True, static_argnums=0)
 def row_sums(
     structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
 ) -> RowSums:
@@ -262,7 +307,21 @@ def row_sums(
         batch: the rows.
         key: for labels that are drawn.
     """
-    mean, rows = params["network"], batch.count
+    return _sums_and_gradient(structure, curvature, objective, params, batch, key)[0]
+
+
+@compiled_once(over_rows=True, static_argnums=0)
+def _row_sums_with_gradient(
+    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+) -> RowSums:
+    sums, gradient = _sums_and_gradient(structure, curvature, objective, params, batch, key)
+    return replace(sums, gradient=gradient())
+
+
+def _sums_and_gradient(
+    structure: Any, curvature: Any, objective: Objective, params: Params, batch: Batch, key: RandomKey
+) -> tuple[RowSums, Callable[[], Params]]:
+    mean, rows, power = params["network"], batch.count, objective.likelihood_power
     found: Any = None
     if not isinstance(objective.model, Model):
         if structure is not None:
@@ -270,22 +329,29 @@ def row_sums(
             belief = Gaussian(mean, Scalar(1.0))  # of which no curvature at a point asks
             evaluation = curvature.evaluate(loss, mean, belief, structure, key)
             found = evaluation.curvature.scale(rows.astype(jnp.result_type(float)))
-        values = objective.model.log_likelihood(params, {}, batch)[0]
-        value = -objective.likelihood_power * batch.total(values)
-        return RowSums(found, value, jnp.zeros_like(value)[None], jnp.zeros_like(value), rows.astype(value.dtype))
+
+        def loss_at(mean: Params) -> Array:
+            return -power * batch.total(objective.model.log_likelihood({**params, "network": mean}, {}, batch)[0])
+
+        value = loss_at(mean)
+        sums = RowSums(found, value, jnp.zeros_like(value)[None], jnp.zeros_like(value), rows.astype(value.dtype))
+        return sums, lambda: jax.grad(loss_at)(mean)
     if structure is None:
-        f = objective.model.outputs(params, {}, batch.x)[0]
+        network = lambda mean: objective.model.outputs({**params, "network": mean}, {}, batch.x)[0]
+        f, pull = network(mean), lambda slope: jax.vjp(network, mean)[1](slope)[0]
     else:
-        found, f = batch_curvature(structure, curvature, objective, params, batch, key)
+        found, f, pull = batch_curvature(structure, curvature, objective, params, batch, key)
     likelihood, dispersion, f = objective.model.likelihood, params["likelihood"], with_offset(f, batch.offset)
     log_prob = lambda f: likelihood.log_prob(dispersion, f, batch.y)
-    value, power = -objective.likelihood_power * batch.total(log_prob(f)), objective.likelihood_power
+    loss_of = lambda f: -power * batch.total(log_prob(f))
+    value = loss_of(f)
     misfit = jnp.zeros(f.shape[1], f.dtype)
     if likelihood.quadratic:
         slope = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
         misfit = power * batch.total(_squared_distance(likelihood, dispersion, f, slope)) / 2
     observed = (power * jnp.sum(batch.mask * batch.weight)).astype(value.dtype)
-    return RowSums(found, value, misfit, observed, rows.astype(value.dtype))
+    sums = RowSums(found, value, misfit, observed, rows.astype(value.dtype))
+    return sums, lambda: pull(jax.grad(loss_of)(f).astype(f.dtype))
 
 
 def _squared_distance(likelihood: Any, dispersion: Params, f: Array, slope: Array) -> Array:
@@ -311,18 +377,18 @@ def prior_precision(objective: Objective, mean: Params) -> Operator:
     return Diagonal(tree.scale(diagonal, -1.0))
 
 
-@jax.jit
+@compiled_once()
 def _gaussian(objective: Objective, fit: LaplaceFit) -> tuple[Gaussian, Array]:
     """Returns the Gaussian and the evidence."""
     return Gaussian(fit.params["network"], fit.precision(objective)), fit.log_evidence(objective)
 
 
-@jax.jit
+@compiled_once()
 def _finished(sums: RowSums, objective: Objective, params: Params, network_state: Any) -> LaplaceFit:
     return sums.finish(objective, params, network_state)
 
 
-@jax.jit
+@compiled_once()
 def _spectrum(curvature: Any) -> Any:
     """The eigenvalues; those within rounding are zeros."""
 

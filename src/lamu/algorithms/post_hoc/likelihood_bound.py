@@ -27,7 +27,7 @@ from lamu.objective import Objective
 from lamu.predictives.linearised import LinearisedMarginal, standard_normals
 from lamu.typing import Array, RandomKey
 
-__all__ = ["likelihood_bound", "spread_rows"]
+__all__ = ["bound", "likelihood_bound", "spread_rows"]
 
 _ROWS, _SAMPLES, _NODES = 512, 32, 32
 
@@ -41,6 +41,18 @@ def likelihood_bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: 
         batch: rows that stand for all, by which the expectation is taken.
         key: for draws of the outputs; where there is one output the expectation is a Gauss-Hermite rule.
     """
+    return float(bound(mode, objective, batch, key))
+
+
+def bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> Array:
+    """Returns the same as an array, to be called in a compiled function too.
+
+    Args:
+        mode: as for `likelihood_bound`.
+        objective: likewise.
+        batch: likewise.
+        key: likewise.
+    """
     posterior = mode.posterior(objective, key)
     outputs = LinearisedMarginal().outputs(objective.model, posterior.belief, mode.network_state, _SAMPLES, key)
     mean, variance = outputs.normal(batch.x, batch.offset)
@@ -51,7 +63,7 @@ def likelihood_bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: 
         noise = standard_normals(key, _SAMPLES, mean.shape[1], mean.dtype)
         weights = jnp.full(_SAMPLES, 1 / _SAMPLES, mean.dtype)
     lost = _lost(objective, mode, batch, mean, variance.reshape(mean.shape), noise, weights)
-    return float(posterior.evidence + _determined(mode, objective) / 2 - lost)
+    return posterior.evidence + _determined(mode, objective) / 2 - lost
 
 
 def spread_rows(data: Any) -> Batch:

@@ -34,9 +34,9 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
-from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound
+from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound, spread_rows
 from lamu.algorithms.post_hoc.mode_polish import Polished
-from lamu.data.batch import Batch
+from lamu.algorithms.post_hoc.scale_search import scale_search
 from lamu.objective import Objective
 from lamu.operators import MatrixFree
 from lamu.predictives import PredictiveRule
@@ -64,7 +64,7 @@ def settled(
     held_out: Any,
     find: Finder,
     rule: PredictiveRule | None = None,
-    around: Batch | None = None,
+    around: Any = None,
 ) -> tuple[Polished, Objective]:
     """Returns the mode under a prior of known scale, and the objective with that prior.
 
@@ -77,7 +77,7 @@ def settled(
         held_out: rows that were set aside, or None.
         find: finds the mode under an objective, from a mode nearby.
         rule: how those rows are predicted; the linearised rule where None.
-        around: rows that stand for all where the weights stay (a network that arrives trained): then the scale, and a
+        around: the rows where the weights stay (a network that arrives trained): then the scale, and a
             factor of a learned noise, are chosen around the weights as they are; None where the mode is found.
     """
     prior = objective.model.prior
@@ -121,7 +121,7 @@ class _Judge:
     ) -> None:
         self._objective, self._key, self._held_out, self._rule = objective, key, held_out, rule
         by_evidence = objective.model.quadratic or isinstance(mode.curvature, MatrixFree)  # which has no variances
-        self._around = None if by_evidence else around
+        self._around = None if by_evidence or around is None or held_out is not None else spread_rows(around)
         self._noisy = bool(objective.model.quadratic and jax.tree.leaves(mode.params["likelihood"]))
 
     def at(self, mode: LaplaceFit, log_scale: float, log_factor: float = 0.0) -> tuple[LaplaceFit, Objective]:
@@ -154,7 +154,24 @@ class _Judge:
 
     def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
         """Returns the logarithms of the best scale and noise factor with the mode held."""
-        loss = lambda log_scale, log_factor=0.0: self.loss(*self.at(mode, log_scale, log_factor))
+        search = scale_search(
+            mode,
+            (self.at(mode, 0.0)[1], self.at(mode, 1.0)[1]),
+            self._key,
+            self._held_out,
+            self._rule,
+            self._around,
+            noisy=self._noisy,
+            samples=_DRAWS,
+            rows=_ROWS,
+        )
+
+        def loss(log_scale: float, log_factor: float = 0.0) -> float:
+            if search is None:
+                return self.loss(*self.at(mode, log_scale, log_factor))
+            evidence, value = search(self.at(mode, log_scale)[1], math.exp(log_factor))
+            return value if math.isfinite(evidence) and math.isfinite(value) else _WORST
+
         return _lowest_of_two(loss, math.log(float(prior.start))) if self._noisy else (_lowest(loss), 0.0)
 
 
@@ -243,7 +260,7 @@ def _held_out_nll(
     batch = held_out.example(min(held_out.count, _ROWS))
     posterior = mode.posterior(objective, key)
     posterior = posterior if rule is None else posterior.with_rule(rule)
-    pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key))
+    pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key), offset=batch.offset)
     # Asked for every scale: as one program where it can be one, which chunks and one's own predictives are not.
     one = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
     density = _log_prob(pred, batch.y) if one else pred.log_prob(batch.y)

@@ -25,13 +25,14 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
+from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.typing import Array, Params
 
-__all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at"]
+__all__ = ["LARGEST_RESIDUAL", "MOST_ROUNDS", "Polished", "polish", "residual_at", "residual_of"]
 
 LARGEST_RESIDUAL = 0.05  # nats; what a Newton step would still gain is then 0.001 nats
 _AIM = 0.01  # S is another at the end of a round than at its beginning
@@ -129,7 +130,41 @@ def residual_at(mode: LaplaceFit, objective: Objective, data: Any) -> Polished:
     """
     gradient = _Loss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
     slope = _pulled(_metric(mode, objective), gradient["network"])
-    return Polished(mode, float(jnp.linalg.norm(slope)), slope.size)
+    return Polished(mode, float(np.linalg.norm(np.asarray(slope))), slope.size)
+
+
+def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params) -> Polished:
+    """Returns the same for a gradient that is known already.
+
+    Args:
+        mode: what was found there.
+        objective: the loss.
+        gradient: that of the negative log likelihood of all rows, in the weights.
+    """
+    residual, sound = _residual(mode, objective, gradient)
+    if not bool(sound):
+        residual = _residual_by_diagonal(mode, objective, gradient)
+    return Polished(mode, float(residual), tree.dimension(mode.params["network"]))
+
+
+@compiled_once()
+def _residual(mode: LaplaceFit, objective: Objective, gradient: Params) -> tuple[Array, Array]:
+    """Returns √(gᵀ S⁻¹ g), and whether S is positive."""
+    mean = mode.params["network"]
+    metric = mode.precision(objective).preconditioner(mean)
+    return _length(metric, mode, objective, gradient), metric.is_positive(mean)
+
+
+@compiled_once()
+def _residual_by_diagonal(mode: LaplaceFit, objective: Objective, gradient: Params) -> Array:
+    return _length(_diagonal(mode, objective), mode, objective, gradient)
+
+
+def _length(metric: Any, mode: LaplaceFit, objective: Objective, gradient: Params) -> Array:
+    mean = mode.params["network"]
+    prior = jax.grad(lambda mean: -objective.model.log_prior({**mode.params, "network": mean}))(mean)
+    slope = _pulled(metric, tree.scale(tree.add(gradient, prior), 1 / objective.temperature))
+    return jnp.sqrt(jnp.sum(slope**2))
 
 
 class _Loss:

@@ -38,14 +38,17 @@ class Torch(Network):
     Attributes:
         module: a `torch.nn.Module`, whose weights every run begins with; or a function without arguments that makes
             one (a class, for instance), so that every run begins with weights of its own.
-        head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
+        head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer; a
+            pattern of a tied weight's later name becomes its first. Where other layers use it too, methods of the last
+            layer linearise f in it.
         linear: whether f is affine in all parameters.
         start: parameters and buffers that every run begins with; those of a module that was given, as they were then.
 
     Raises:
         TypeError: for what is no module, and, when it first meets data, for a module that cannot be read or has hidden
             state; the message names the operator or the attribute, and the submodule.
-        ValueError: for a head that matches no parameter, and for rows that the module cannot compute.
+        ValueError: for a head that matches no parameter, or a tied weight beside others, and for rows that the module
+            cannot compute.
 
     Examples:
         >>> import lamu, torch
@@ -68,7 +71,9 @@ class Torch(Network):
 
         if not isinstance(self.module, nn.Module) and not callable(self.module):
             raise TypeError(f"module={self.module!r} is no PyTorch module; give an instance of torch.nn.Module")
-        tree.require_matches((self.head,), _values(_template(self.module).made)["params"])
+        made = _template(self.module).made
+        object.__setattr__(self, "head", _untied(self.head, made))
+        tree.require_matches((self.head,), _values(made)["params"])
         if self.start is None and isinstance(self.module, nn.Module):
             object.__setattr__(self, "start", _values(self.module))
 
@@ -125,6 +130,22 @@ class Torch(Network):
             return now.clone() if value is None else torch.as_tensor(np.array(value)).to(now.dtype)
 
         return {name: tensor(name, now) for name, now in template.made.state_dict().items()}
+
+
+def _untied(head: str, module: Any) -> str:
+    """Returns the pattern of a head by the first names of its parameters."""
+    names = {name.replace(".", "/"): first.replace(".", "/") for name, first in first_names(module).items()}
+    matched = {name: first for name, first in names.items() if tree.matches(name, head)}
+    later = {name: first for name, first in matched.items() if not tree.matches(first, head)}
+    if not later:
+        return head
+    if len(set(matched.values())) == 1:
+        return next(iter(matched.values()))
+    name, first = next(iter(later.items()))
+    raise ValueError(
+        f"head={head!r} names {name!r}, a tied weight that is the parameter {first!r}, beside others; give "
+        f"laplace(weights=Matching({sorted(set(matched.values()))!r})) in the place of a head"
+    )
 
 
 class _Template:

@@ -78,7 +78,9 @@ class GaussNewton(Curvature):
     def by_jacobian(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the same matrix from the rows' Jacobians, which can be differentiated in the dispersions."""
         loss = without_padding(loss)
-        likelihood = structure.from_jacobian(loss.jacobian(theta), loss.information(theta, loss.outputs(theta)))
+        blocks = loss.information_blocks(theta, loss.outputs(theta))
+        apart = lambda leaf: leaf.reshape(blocks.shape[0], blocks.shape[1], *leaf.shape[2:])
+        likelihood = structure.from_jacobian(jax.tree.map(apart, loss.jacobian(theta)), blocks)
         return _with_prior(likelihood, loss, theta)
 
 

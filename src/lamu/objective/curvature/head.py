@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -23,31 +24,51 @@ from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import layers
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
-from lamu.tree import ravel
+from lamu.operators.layer_order import layer_matrix, permutation
 from lamu.typing import Array, Params
 
-__all__ = ["features", "features_of", "from_features"]
+__all__ = ["Head", "features", "features_of", "from_features"]
 
 _PRECISE = jax.lax.Precision.HIGHEST
 _KEEPS_ORDER = ("reshape", "squeeze", "expand_dims", "convert_element_type", "copy", "copy_p", "slice", "name")
 
 
-def features(function: Callable[[Params, Any], Array], params: Params, rows: Any) -> tuple[Array, Array] | None:
+@dataclass(frozen=True)
+class Head:
+    """A last layer, read.
+
+    Attributes:
+        outputs: f, `[batch, outputs]`.
+        features: φ, `[batch, in]`, the bias's one first.
+        outputs_first: whether the kernel's coordinates run over the outputs first.
+        reordered: whether the layer's weights are stored in another order than `[in, out]`, the bias first.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.curvature.head import Head
+        >>> Head(jnp.zeros((1, 2)), jnp.ones((1, 3)), False, False).reordered
+        False
+    """
+
+    outputs: Array
+    features: Array
+    outputs_first: bool
+    reordered: bool
+
+
+def features(function: Callable[[Params, Any], Array], params: Params, rows: Any) -> Head | None:
     """Returns outputs and features of a network whose parameters are one layer at its end; None for any other.
 
     Args:
         function: the network on a row without a batch axis.
-        params: its free parameters: a kernel `[in, out]`, alone or in a pair `{"bias", "kernel"}`.
+        params: its free parameters: a kernel `[in, out]` or `[out, in]`, alone or beside its bias.
         rows: inputs, `[batch, ...]`.
-
-    Returns:
-        f `[batch, outputs]`, and φ `[batch, in]`, the bias's one first.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.objective.curvature.head import features
         >>> head = lambda w, x: jnp.tanh(x) @ w["kernel"] + w["bias"]
-        >>> features(head, {"bias": jnp.zeros(1), "kernel": jnp.ones((2, 1))}, jnp.zeros((1, 2)))[1].tolist()
+        >>> features(head, {"bias": jnp.zeros(1), "kernel": jnp.ones((2, 1))}, jnp.zeros((1, 2))).features.tolist()
         [[1.0, 0.0, 0.0]]
     """
     shapes = sorted(jnp.shape(leaf) for leaf in jax.tree.leaves(params))
@@ -57,7 +78,7 @@ def features(function: Callable[[Params, Any], Array], params: Params, rows: Any
     return features_of(linearise(function, params, rows), params)
 
 
-def features_of(read: Linearised, params: Params) -> tuple[Array, Array] | None:
+def features_of(read: Linearised, params: Params) -> Head | None:
     """Returns the same of a network that was linearised already.
 
     Args:
@@ -74,7 +95,7 @@ def features_of(read: Linearised, params: Params) -> tuple[Array, Array] | None:
     """
     found = layers(read, params)
     leaves = len(read.leaves)
-    if len(found) != 1 or found[0].outputs_first or read.unread or len(read.sites) != leaves:
+    if len(found) != 1 or read.unread or len(read.sites) != leaves:
         return None
     (layer,) = found
     if (layer.bias is None) != (leaves == 1) or leaves > 2:
@@ -92,40 +113,50 @@ def features_of(read: Linearised, params: Params) -> tuple[Array, Array] | None:
     phi = inputs[:, 0]
     if layer.bias is not None:
         phi = jnp.concatenate([jnp.ones((rows, 1), phi.dtype), phi], axis=1)
-    return read.outputs, phi
+    return Head(read.outputs, phi, layer.outputs_first, layer.reordered)
 
 
-def from_features(structure: Any, phi: Array, of: OutputHessian, like: Params) -> Any:
+def from_features(structure: Any, head: Head, of: OutputHessian, like: Params) -> Any:
     """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian.
 
     Args:
         structure: an operator class.
-        phi: the features `[batch, in]`.
+        head: the layer, read.
         of: the curvature in the outputs.
         like: the layer's parameters.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Gaussian
-        >>> from lamu.objective.curvature.head import from_features
+        >>> from lamu.objective.curvature.head import Head, from_features
         >>> from lamu.objective.curvature.output_curvature import OutputHessian
         >>> from lamu.operators import Dense
         >>> of = OutputHessian(Gaussian(0.5), {}, jnp.zeros((2, 1)), jnp.ones(2))
-        >>> from_features(Dense, jnp.eye(2), of, jnp.zeros((2, 1))).matrix.tolist()
+        >>> head = Head(jnp.zeros((2, 1)), jnp.eye(2), outputs_first=False, reordered=False)
+        >>> from_features(Dense, head, of, jnp.zeros((2, 1))).matrix.tolist()
         [[4.0, 0.0], [0.0, 4.0]]
     """
-    unravel = ravel(like)[1]
+    phi = head.features
     if structure is Diagonal:
-        return Diagonal(unravel(jnp.ravel(jnp.matmul((phi**2).T, of.diagonal(), precision=_PRECISE))))
+        values = jnp.matmul((phi**2).T, of.diagonal(), precision=_PRECISE)
+        return Diagonal(layer_matrix(like, head.outputs_first)[1](values))
     if structure is OutputBlocks:
-        return OutputBlocks(_per_output(phi, of.diagonal()))
+        return None if head.reordered else OutputBlocks(_per_output(phi, of.diagonal()))
     if structure is Dense:
-        return Dense(_dense(phi, of.matrix()))
+        return Dense(_stored(_dense(phi, of.matrix()), head, like))
     if structure is DenseBlocks:
-        whole = _dense(phi, of.matrix())
+        whole = _stored(_dense(phi, of.matrix()), head, like)
         spans = _spans(like)
         return DenseBlocks(jax.tree.map(lambda span: Dense(whole[span, span]), spans))
     return None
+
+
+def _stored(whole: Array, head: Head, like: Params) -> Array:
+    """The matrix in the order that the weights are stored in."""
+    if not head.reordered:
+        return whole
+    order = permutation(like, head.outputs_first)
+    return whole[order][:, order]
 
 
 def _dense(phi: Array, information: Array) -> Array:

@@ -16,6 +16,7 @@ from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Evaluation
 from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.objective.curvature.reader.factors import factors, halved, without_padding
+from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
@@ -87,7 +88,8 @@ class AtOutputs:
     def evaluation(self, roots: Array, cotangents: Any) -> Evaluation:
         """Returns value and gradient beside the factors of roots pulled back to `cotangents`."""
         apart, sharing = self.structure.apart(self.theta), self.structure.sharing
-        found = KroneckerBlocks(factors(self.read, self.theta, roots, cotangents, self.weights, sharing, apart).blocks)
+        known = layers_by_name(self.read, self.theta, apart)
+        found = KroneckerBlocks(factors(self.read, self.theta, roots, cotangents, self.weights, known, sharing).blocks)
         _require_layout(found, self.structure, self.theta, self.read)
         gradient = jax.tree.unflatten(jax.tree.structure(self.theta), self.gradient)
         return Evaluation(self.value, gradient, self.rest, found, self.loss.network_state)

@@ -22,11 +22,12 @@ import jax.numpy as jnp
 
 from lamu.objective.curvature.reader.fallback import warn_of_rows
 from lamu.objective.curvature.reader.im2col import windows
-from lamu.objective.curvature.reader.layers import Layer, layers, places
+from lamu.objective.curvature.reader.layers import Layer, layers_by_name, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.objective.curvature.reader.parameter_uses import Site
 from lamu.objective.curvature.reader.per_example_squares import contribution, in_chunks
 from lamu.operators import BlockDiagonal, Diagonal, Kronecker
+from lamu.operators.layer_order import LayerOrder
 from lamu.operators.weight_sharing import Expand, Reduce, Sharing
 from lamu.typing import Array, Params
 
@@ -71,7 +72,8 @@ def kronecker_factors(
     gradient, cotangents = read.pull(weights.astype(read.outputs.dtype))
     value = jnp.sum(read.outputs * weights.astype(read.outputs.dtype))
     roots = halved(weights.astype(read.outputs.dtype), weights)[None]
-    found = factors(read, params, roots, [halved(c, weights)[None] for c in cotangents], weights, sharing)
+    known = layers_by_name(read, params)
+    found = factors(read, params, roots, [halved(c, weights)[None] for c in cotangents], weights, known, sharing)
     return value, jax.tree.unflatten(jax.tree.structure(params), gradient), found
 
 
@@ -93,8 +95,8 @@ def factors(
     roots: Array,
     cotangents: Sequence[Array],
     weights: Array,
+    known: Sequence[Layer],
     sharing: Sharing = EXPANDED,
-    apart: Sequence[int] = (),
 ) -> BlockDiagonal:
     r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\).
 
@@ -104,11 +106,11 @@ def factors(
         roots: v, `[k, batch, ...]`, with the root of each row's weight in it.
         cotangents: what v pulls back to at each site, `[k, batch, ...]`.
         weights: r, shape `[batch]`, by which the inputs are averaged.
+        known: the layers, each of which gets a product; every other leaf gets a diagonal.
         sharing: what becomes of positions.
-        apart: leaves that get a diagonal block whatever they are.
     """
     blocks: list[Any] = [None] * len(read.leaves)
-    for layer in layers(read, params, apart):
+    for layer in known:
         blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
         if layer.bias is not None:
             blocks[layer.bias] = _JOINED
@@ -130,12 +132,12 @@ _JOINED = "joined"
 
 
 def _is_part(node: Any) -> bool:
-    joined = isinstance(node, dict) and node.get("bias") is _JOINED
-    return joined or node is _JOINED or isinstance(node, Kronecker | Diagonal)
+    joined = isinstance(node, dict) and any(part is _JOINED for part in node.values())
+    return joined or node is _JOINED or isinstance(node, Kronecker | Diagonal | LayerOrder)
 
 
 def _part(node: Any) -> Any:
-    return node["kernel"] if isinstance(node, dict) else node
+    return next(part for part in node.values() if part is not _JOINED) if isinstance(node, dict) else node
 
 
 def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
@@ -157,7 +159,9 @@ def views(read: Linearised, layer: Layer, cotangents: Array) -> tuple[Array, Arr
     return inputs.astype(dtype), outputs.astype(dtype)
 
 
-def _product(read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Sharing) -> Kronecker:
+def _product(
+    read: Linearised, layer: Layer, cotangents: Array, weights: Array, sharing: Sharing
+) -> Kronecker | LayerOrder:
     inputs, outputs = views(read, layer, cotangents)
     dtype = inputs.dtype
     ranks = outputs.shape[0]
@@ -169,7 +173,10 @@ def _product(read: Linearised, layer: Layer, cotangents: Array, weights: Array, 
     share = jnp.sqrt(weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny) / reach).astype(dtype)
     a = _gram((inputs * share[:, None, None]).reshape(rows * reach, -1))
     b = _gram(outputs.reshape(ranks * rows * reach, -1))
-    return Kronecker(b, a, jnp.zeros((), dtype)) if layer.outputs_first else Kronecker(a, b, jnp.zeros((), dtype))
+    if layer.bias is None:  # an order of outputs and inputs is a product too
+        return Kronecker(b, a, jnp.zeros((), dtype)) if layer.outputs_first else Kronecker(a, b, jnp.zeros((), dtype))
+    product = Kronecker(a, b, jnp.zeros((), dtype))
+    return LayerOrder(product, layer.outputs_first) if layer.reordered else product
 
 
 def _gram(rows: Array) -> Array:

@@ -144,9 +144,8 @@ class Program:
         for equation in jaxpr.eqns:
             reads = [read(atom) for atom in equation.invars]
             inner = _opened(equation)
-            seen = any(self._is(place) for place in reads)
             # A literal that stands for an input of a call has no place inside it.
-            if inner is not None and seen:
+            if inner is not None and self._opens(reads):
                 inside = [self._held(place) if isinstance(place, core.Literal) else place for place in reads]
                 outs = self._inline(*inner, inside)
                 where.update(zip(equation.outvars, outs, strict=True))
@@ -154,6 +153,10 @@ class Program:
                 # The place of what came as a literal out of an opened call stays that literal's value.
                 where.update(self._step(equation, reads))
         return [read(atom) for atom in jaxpr.outvars]
+
+    def _opens(self, reads: Sequence[Any]) -> bool:
+        """Whether a call that reads these places is opened."""
+        return any(self._is(place) for place in reads)
 
     def _step(self, equation: Any, reads: list[Any]) -> dict[Any, Any]:
         held = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from lamu.objective.curvature.reader.linearised import Linearised
 from lamu.objective.curvature.reader.parameter_uses import Site
 from lamu.typing import Params
 
-__all__ = ["Layer", "layers", "places"]
+__all__ = ["Layer", "layers", "layers_by_name", "places"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,19 @@ class Layer:
     site: int
     outputs_first: bool
 
+    @property
+    def reordered(self) -> bool:
+        """Whether the layer's weights, its bias the first input, are stored in another order than `[in, out]`."""
+        return self.outputs_first or (self.bias is not None and self.bias > self.kernel)
+
 
 def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
     """Returns the layers of a network; every leaf that belongs to none is on its own.
 
     A leaf is a kernel where a product (`dot_general`) or a convolution in one group reads it, moved at most, with its
-    coordinates in the order of inputs and outputs. A bias joins it where the two are all of a dictionary
-    `{"bias", "kernel"}`, and the bias is added to the product before anything else happens to that.
+    coordinates in the order of inputs and outputs, or of outputs and inputs. A bias joins it where the two are all of a
+    dictionary (`{"bias", "kernel"}` of Flax, `{"bias", "weight"}` of PyTorch and Equinox, or other names), and the bias
+    is added to the product before anything else happens to that.
 
     Args:
         read: the network, linearised.
@@ -61,11 +67,26 @@ def layers(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[
         if order is None:
             continue
         bias = partner.get(leaf)
-        joined = bias is not None and bias not in apart and order == "inputs" and len(found.get(bias, ())) == 1
+        joined = bias is not None and bias not in apart and len(found.get(bias, ())) == 1
         if joined:
             joined = _meets(read.program, read.sites[index], read.sites[found[bias][0]])  # pyright: ignore[reportArgumentType]
         result.append(Layer(leaf, bias if joined else None, index, order == "outputs"))
     return result
+
+
+def layers_by_name(read: Linearised, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
+    """Returns the layers as the tree alone tells them (`lamu.operators.KroneckerBlocks`).
+
+    A bias joins its kernel only where the two have the names `{"bias", "kernel"}`, and the inputs come first.
+
+    Args:
+        read: the network, linearised.
+        params: its parameters.
+        apart: leaves that are to be on their own.
+    """
+    named = _pairs(params, by_name=True)
+    own = lambda layer: layer.bias is None or (named.get(layer.kernel) == layer.bias and not layer.outputs_first)
+    return [layer if own(layer) else replace(layer, bias=None) for layer in layers(read, params, apart)]
 
 
 def places(program: Program, site: Site) -> tuple[list[int], list[int]]:
@@ -107,13 +128,21 @@ def _grouped(settings: dict[str, Any]) -> bool:
     return settings["feature_group_count"] > 1 or settings["batch_group_count"] > 1
 
 
-def _pairs(params: Params) -> dict[int, int]:
-    """For each kernel's leaf the bias's, where the two are all of a dictionary."""
-    found: dict[tuple[Any, ...], dict[str, int]] = {}
-    for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(params)[0]):
-        name = path[-1].key if path and isinstance(path[-1], jax.tree_util.DictKey) else jax.tree_util.keystr(path)
-        found.setdefault(tuple(path[:-1]), {})[str(name)] = index
-    return {names["kernel"]: names["bias"] for names in found.values() if set(names) == {"bias", "kernel"}}
+def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
+    """For each kernel's leaf the bias's, where the two are all of a dictionary: by their axes, or their names alone."""
+    found: dict[tuple[Any, ...], dict[str, tuple[int, int]]] = {}
+    for index, (path, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(params)[0]):
+        if path and isinstance(path[-1], jax.tree_util.DictKey):
+            found.setdefault(tuple(path[:-1]), {})[str(path[-1].key)] = (index, np.ndim(leaf))
+    result = {}
+    for names in found.values():
+        if set(names) == {"bias", "kernel"}:
+            result[names["kernel"][0]] = names["bias"][0]
+        elif len(names) == 2 and not by_name:
+            (bias, axes), (kernel, more) = sorted(names.values(), key=lambda each: each[1])
+            if axes == 1 and more > 1:
+                result[kernel] = bias
+    return result
 
 
 def _meets(program: Program, kernel: Site, bias: Site) -> bool:

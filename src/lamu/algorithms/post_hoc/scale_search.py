@@ -1,0 +1,153 @@
+r"""What a prior's scale is judged by around a mode that stays, as a function of the scale that is cheap to ask again.
+
+The curvature is decomposed once: with \(N H = U \Lambda U^\top\) and a prior of one scale s,
+
+\[ S = \tfrac1T \, U (\Lambda + s^{-2} I)\, U^\top \]
+
+for every s. The network, its Jacobians in the basis U and the draws do not depend on s either, and are computed once
+(`Hoisted`). A question then costs one product of these with \(D\) numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import jax
+
+from lamu import memory
+from lamu.algorithms.post_hoc.hoisting import Hoisted
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
+from lamu.algorithms.post_hoc.likelihood_bound import bound
+from lamu.compile_once import compiled_once
+from lamu.data.batch import Batch
+from lamu.families import Gaussian
+from lamu.model import Model
+from lamu.objective import Objective
+from lamu.operators import BlockDiagonal, Dense, MatrixFree
+from lamu.operators.dense_eigen import DenseEigen
+from lamu.operators.interface import is_operator
+from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
+from lamu.predictives.tangent import bytes_of_a_row
+from lamu.typing import RandomKey
+
+__all__ = ["ScaleSearch", "scale_search"]
+
+_RULES = (Linearised, LinearisedMarginal, Probit, LaplaceBridge)
+
+
+@dataclass(frozen=True)
+class ScaleSearch:
+    """Evidence and loss of a mode under a scale of its prior, and a factor of its noise.
+
+    Attributes:
+        of: the function of the numbers that a scale changes, compiled.
+        prepared: what every question has in common, one for each batch of rows.
+        moving: the numbers of the objective's leaves that a scale changes.
+        weight: the rows that were set aside, by their weights; None where the loss is not theirs.
+    """
+
+    of: Hoisted
+    prepared: list[Any]
+    moving: list[int]
+    weight: float | None
+
+    def __call__(self, objective: Objective, factor: float) -> tuple[float, float]:
+        """Returns the evidence, and what is to be small: rows' negative log density, or minus bound or evidence.
+
+        Args:
+            objective: the loss under the scale.
+            factor: what the deviation of a learned noise is multiplied with.
+        """
+        leaves = jax.tree.leaves(objective)
+        numbers = [factor, *(leaves[place] for place in self.moving)]
+        found = [[float(value) for value in self.of(each, numbers)] for each in self.prepared]
+        if self.weight is None:
+            return found[0][0], -found[0][1]
+        return found[0][0], -math.fsum(each[1] for each in found) / self.weight
+
+
+def scale_search(
+    mode: LaplaceFit,
+    objectives: tuple[Objective, Objective],
+    key: RandomKey,
+    held_out: Any = None,
+    rule: PredictiveRule | None = None,
+    around: Batch | None = None,
+    *,
+    noisy: bool,
+    samples: int,
+    rows: int,
+) -> ScaleSearch | None:
+    """Returns a mode's evidence and loss as a function of its prior's scale; None where there is no such short way.
+
+    Args:
+        mode: what was found at the mode.
+        objectives: the loss under two scales: what differs between them is what a scale changes.
+        key: for draws.
+        held_out: rows that were set aside.
+        rule: how they are predicted; that of the posterior where None.
+        around: rows for the bound, where none were set aside; None for the evidence.
+        noisy: whether a noise is asked about.
+        samples: how many draws a prediction averages.
+        rows: how many of the rows set aside are predicted at most.
+    """
+    objective, other = objectives
+    if isinstance(mode.curvature, MatrixFree):
+        return None
+    mode = replace(mode, curvature=_in_eigenbasis(mode.curvature), spectrum=None)
+    batches: list[Any] = [around]
+    if held_out is not None:
+        if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
+            return None  # one's own rule need not be compiled
+        marginal = isinstance(getattr(rule, "of", rule), LinearisedMarginal)
+        batches = _in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
+    leaves, structure = jax.tree.flatten(objective)
+    pairs = zip(leaves, jax.tree.leaves(other), strict=True)
+    moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
+
+    def asked(numbers: list[Any], held: Any) -> tuple[Any, Any]:
+        mode, leaves, rule, key, batch = held
+        moved = dict(zip(moving, numbers[1:], strict=True))
+        under = jax.tree.unflatten(structure, [moved.get(place, leaf) for place, leaf in enumerate(leaves)])
+        mode = mode.widened(under, numbers[0]) if noisy else mode
+        posterior = mode.posterior(under, key)
+        if held_out is not None:
+            chosen, again = rule or posterior.rule, jax.random.clone(key)
+            ready = chosen.prepare(under.model, posterior.belief, mode.network_state, samples, again)
+            return posterior.evidence, batch.total(ready.at(batch.x, batch.offset).log_prob(batch.y))
+        return posterior.evidence, posterior.evidence if batch is None else bound(mode, under, batch, key)
+
+    held = [(mode, leaves, rule, key, batch) for batch in batches]
+    search = Hoisted(asked, [1.0, *(leaves[place] for place in moving)], held[0])
+    if search.bytes_kept * len(held) > memory.limit() // 4:
+        return None
+    weight = None if held_out is None else math.fsum(float((batch.weight * batch.mask).sum()) for batch in batches)
+    return ScaleSearch(search, [search.prepared(each) for each in held], moving, weight)
+
+
+def _in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
+    """The first rows, in batches of one shape for which there is room."""
+    weights = Gaussian(mode.params["network"], mode.curvature)
+    parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
+    taken = bytes_of_a_row(*parts, marginal)
+    most = max(1, memory.budget() // max(taken, 1))
+    if count <= most:
+        return [held_out.example(count)]
+    size = -(-count // -(-count // most))
+    if count < held_out.count:  # of more rows than are asked for the batches must end where these do
+        size = next(each for each in range(size, 0, -1) if count % each == 0)
+    return list(islice(held_out.batches(size), -(-count // size)))
+
+
+@compiled_once()
+def _in_eigenbasis(curvature: Any) -> Any:
+    """The curvature with every matrix decomposed."""
+    if isinstance(curvature, Dense):
+        return DenseEigen.of(curvature)
+    if isinstance(curvature, BlockDiagonal):
+        blocks = jax.tree.map(_in_eigenbasis, curvature.blocks, is_leaf=is_operator)
+        return BlockDiagonal(blocks)
+    return curvature

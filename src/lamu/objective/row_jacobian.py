@@ -1,0 +1,43 @@
+"""The Jacobian of one row's outputs in the weights, by whichever mode of differentiation makes fewer passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+
+from lamu import tree
+from lamu.typing import Array, Params
+
+__all__ = ["row_jacobian"]
+
+
+def row_jacobian(function: Callable[[Params], Array], weights: Params) -> Params:
+    """Returns ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight.
+
+    A head of some dozens of weights with an output for every pixel is differentiated forwards.
+
+    Args:
+        function: from weights to the outputs of one row, `[outputs]`.
+        weights: θ.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.objective.row_jacobian import row_jacobian
+        >>> row_jacobian(lambda w: w * jnp.arange(3.0), jnp.ones(1)).ravel().tolist()
+        [0.0, 1.0, 2.0]
+    """
+    outputs = jax.eval_shape(function, weights)
+    forwards = jax.jacfwd(function)
+    if tree.dimension(weights) < outputs.size and _has_tangents(forwards, weights):
+        return forwards(weights)
+    return jax.jacrev(function)(weights)
+
+
+def _has_tangents(forwards: Callable[[Params], Params], weights: Params) -> bool:
+    """Whether the function can be differentiated forwards, which a rule for the backward pass alone forbids."""
+    try:
+        jax.eval_shape(forwards, weights)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,200 @@
+r"""An operator of a layer whose weights are stored in another order than inputs before outputs.
+
+Operators of a layer (`Kronecker`, `OutputEigen`) take its weights as a matrix `[in, out]`, row by row, with the bias
+for its first input. PyTorch and Equinox store a kernel `[out, in]` beside its bias, an order that is no product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamu import tree
+from lamu.operators.dense import Dense
+from lamu.operators.diagonal import Diagonal
+from lamu.operators.interface import Operator, is_number
+from lamu.operators.scalar import Scalar
+from lamu.record import record, static
+from lamu.typing import Array, Number, Params, PyTree, RandomKey
+
+__all__ = ["LayerOrder", "layer_matrix", "permutation"]
+
+
+def layer_matrix(layer: Params, outputs_first: bool) -> tuple[Array, Callable[[Array], Params]]:
+    """Returns a layer's weights as a matrix `[in, out]`, the bias its first row, and the function that takes it back.
+
+    Args:
+        layer: a tree of a kernel, alone or with a bias `[out]`.
+        outputs_first: whether the kernel's coordinates run over the outputs first.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators.layer_order import layer_matrix
+        >>> layer_matrix({"bias": jnp.array([1.0]), "weight": jnp.array([[2.0, 3.0]])}, True)[0].tolist()
+        [[1.0], [2.0], [3.0]]
+    """
+    leaves, structure = jax.tree.flatten(layer)
+    kernel_at = max(range(len(leaves)), key=lambda index: leaves[index].ndim)
+    kernel, biases = leaves[kernel_at], [leaf for index, leaf in enumerate(leaves) if index != kernel_at]
+    outputs = biases[0].size if biases else kernel.shape[0 if outputs_first else -1]
+    matrix = kernel.reshape(outputs, -1).T if outputs_first else kernel.reshape(-1, outputs)
+
+    def back(matrix: Array) -> Params:
+        own = matrix[len(biases) :]
+        parts = [(own.T if outputs_first else own).reshape(kernel.shape)]
+        if biases:
+            parts.insert(1 - kernel_at, matrix[0].reshape(biases[0].shape))
+        return jax.tree.unflatten(structure, parts)
+
+    return jnp.concatenate([*(bias.reshape(1, outputs) for bias in biases), matrix]), back
+
+
+def permutation(layer: Params, outputs_first: bool) -> Array:
+    """Returns for each coordinate of `tree.ravel(layer)` its number in the matrix of the layer, row by row.
+
+    Args:
+        layer: as for `layer_matrix`.
+        outputs_first: likewise.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators.layer_order import permutation
+        >>> permutation({"weight": jnp.zeros((2, 3))}, True).tolist()
+        [0, 2, 4, 1, 3, 5]
+    """
+    matrix, back = layer_matrix(layer, outputs_first)
+    numbers = jax.tree.leaves(back(jnp.arange(matrix.size).reshape(matrix.shape)))
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in numbers])
+
+
+@record
+class LayerOrder(Operator):
+    """The operator `of` on the weights of a layer in the order that they are stored in.
+
+    Attributes:
+        of: the operator on the matrix `[in, out]` of the layer (`layer_matrix`).
+        outputs_first: whether the kernel's coordinates run over the outputs first.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.operators import Kronecker
+        >>> from lamu.operators.layer_order import LayerOrder
+        >>> S = LayerOrder(Kronecker(jnp.diag(jnp.array([1.0, 2.0])), jnp.eye(1)), outputs_first=True)
+        >>> S.diagonal({"bias": jnp.zeros(1), "weight": jnp.zeros((1, 1))})["weight"].tolist()
+        [[2.0]]
+    """
+
+    of: Any
+    outputs_first: bool = static()
+
+    layered = True
+
+    @property
+    def per_output(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the operator on the matrix."""
+        return self.of.per_output
+
+    def matvec(self, v: Params) -> Params:
+        """Returns S v."""
+        return self._on(self.of.matvec, v)
+
+    def factored(self) -> LayerOrder:
+        """Returns the operator with its factors made."""
+        return self._with(self.of.factored())
+
+    def solve(self, v: Params) -> Params:
+        """Returns S⁻¹ v."""
+        return self._on(self.of.solve, v)
+
+    def inverse_root(self, z: Params) -> Params:
+        """Returns R z with R Rᵀ = S⁻¹."""
+        return self._on(self.of.inverse_root, z)
+
+    def sample(self, key: RandomKey, like: Params) -> Params:
+        """Returns a draw from N(0, S⁻¹)."""
+        return self._on(lambda matrix: self.of.sample(key, matrix), like)
+
+    def logdet(self, like: Params) -> Array:
+        """Returns log det S."""
+        return self.of.logdet(self._matrix(like))
+
+    def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
+        """Returns log det(S + Δ): by the eigenvalues for one number."""
+        if is_number(precision):
+            return self.of.logdet_plus(precision, self._matrix(like), spectrum)
+        return super().logdet_plus(precision, like)
+
+    def diagonal(self, like: Params) -> Params:
+        """Returns the diagonal of S."""
+        return self._on(self.of.diagonal, like)
+
+    def variance(self, like: Params) -> Params:
+        """Returns the diagonal of S⁻¹."""
+        return self._on(self.of.variance, like)
+
+    def dense(self, like: Params) -> Array:
+        """Returns S as a matrix, for small spaces."""
+        order = permutation(like, self.outputs_first)
+        return self.of.dense(self._matrix(like))[order][:, order]
+
+    def trace_solve(self, other: Operator, like: Params) -> Array:
+        """Returns tr(S⁻¹ other)."""
+        if isinstance(other, Diagonal | Scalar):
+            return tree.dot(other.diagonal(like), self.variance(like))
+        if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
+            return self.of.trace_solve(other.of, self._matrix(like))
+        order = jnp.argsort(permutation(like, self.outputs_first))
+        return self.of.trace_solve(Dense(other.dense(like)[order][:, order]), self._matrix(like))
+
+    def sandwich(self, delta: LayerOrder) -> LayerOrder:
+        """Returns Δ S⁻¹ Δ for a Δ of the same order."""
+        return self._with(self.of.sandwich(delta.of))
+
+    def scale(self, factor: Number) -> LayerOrder:
+        """Returns factor · S."""
+        return self._with(self.of.scale(factor))
+
+    def add(self, other: Operator) -> LayerOrder:
+        """Returns S plus an operator of the same order, or a `Scalar`.
+
+        Raises:
+            TypeError: for any other operator.
+        """
+        if isinstance(other, Scalar):
+            return self._with(self.of.add(other))
+        if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
+            return self._with(self.of.add(other.of))
+        raise TypeError(f"a LayerOrder cannot hold its sum with a {type(other).__name__}; add them as Dense")
+
+    def add_diagonal(self, values: Params) -> LayerOrder:
+        """Returns S plus what the operator can hold of a diagonal."""
+        return self._with(self.of.add_diagonal(self._matrix(values)))
+
+    def spectrum(self) -> PyTree:
+        """Returns the eigenvalues."""
+        return self.of.spectrum()
+
+    def is_positive(self, like: Params) -> Array:
+        """Returns whether S is positive definite."""
+        return self.of.is_positive(self._matrix(like))
+
+    def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
+        """Returns that of the operator on the matrix: features know no order of weights."""
+        return self.of.feature_covariance(features, outputs, marginal)
+
+    def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array | None, Array | None, Array] | None:
+        """Returns that of the operator on the matrix."""
+        return self.of.layer_inverse(outputs, False)
+
+    def _matrix(self, v: Params) -> Array:
+        return layer_matrix(v, self.outputs_first)[0]
+
+    def _on(self, function: Callable[[Array], Array], v: Params) -> Params:
+        matrix, back = layer_matrix(v, self.outputs_first)
+        return back(function(matrix))
+
+    def _with(self, of: Any) -> LayerOrder:
+        return LayerOrder(of, self.outputs_first)

@@ -1,0 +1,130 @@
+"""The scale of a prior around weights that stay: chosen as by whole posteriors, at a fraction of their cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu.algorithms import laplace, last_layer
+from lamu.algorithms.post_hoc import marginal_likelihood
+from lamu.algorithms.post_hoc.hoisting import Hoisted
+from lamu.algorithms.post_hoc.laplace_fit import fit_with_gradient
+from lamu.algorithms.post_hoc.mode_polish import residual_at, residual_of
+from lamu.algorithms.post_hoc.selection import HeadWeights
+from lamu.data import Arrays
+from lamu.likelihoods import Categorical, Gaussian, Poisson
+from lamu.networks import MLP
+from lamu.objective import Objective
+from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, OutputEigen
+from lamu.predictives import LaplaceBridge, Linearised
+from lamu.priors import LearnedNormal
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(80, 4))
+CLASSES = (X @ RNG.normal(size=(4, 3)) + RNG.normal(size=(80, 3))).argmax(1)
+NUMBERS = X[:, 0] + 0.3 * RNG.normal(size=80)
+COUNTS = RNG.poisson(np.exp(1.0 + X[:, 0]))
+
+
+def trained(likelihood: Any, y: np.ndarray) -> tuple[Any, Any]:
+    """A model at weights of a short fit, and the rows."""
+    model = lamu.Model(MLP((5,), "tanh"), likelihood, LearnedNormal())
+    point = lamu.fit(model, (X[:50], y[:50]), lamu.algorithms.adam(0.05), epochs=300).posterior
+    return model.starting_at(point.mean), (X[:50], y[:50])
+
+
+CASES = {
+    "head": (Categorical(3), CLASSES, last_layer()),
+    "head by factors": (Categorical(3), CLASSES, last_layer(structure=Layerwise())),
+    "head by outputs": (Categorical(3), CLASSES, last_layer(structure=OutputEigen, rule=LaplaceBridge())),
+    "all": (Categorical(3), CLASSES, laplace(structure=Dense, rule=Linearised())),
+    "all by leaf": (Categorical(3), CLASSES, laplace(structure=DenseBlocks)),
+    "all by factors": (Categorical(3), CLASSES, laplace(structure=Layerwise())),
+    "diagonal": (Categorical(3), CLASSES, laplace(structure=Diagonal)),
+    "low rank": (Categorical(3), CLASSES, laplace(structure=LowRankOf(3))),
+    "counts": (Poisson(), COUNTS, last_layer()),
+    "noise": (Gaussian(), NUMBERS, laplace(structure=Dense)),
+}
+QUICK = ("head", "noise")
+
+
+@pytest.mark.parametrize("validated", [True, pytest.param(False, marks=pytest.mark.stress)], ids=["rows", "bound"])
+@pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.stress) for c in CASES])
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
+def test_the_scale_is_that_of_whole_posteriors(case: str, validated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihood, y, algorithm = CASES[case]
+    model, rows = trained(likelihood, y)
+    options = {"epochs": 0, "validation": (X[50:], y[50:]) if validated else None}
+    ours = lamu.fit(model, rows, algorithm, **options).posterior
+    monkeypatch.setattr(marginal_likelihood, "scale_search", lambda *_, **__: None)
+    theirs = lamu.fit(model, rows, algorithm, **options).posterior
+    np.testing.assert_allclose(ours.model.prior.scale, theirs.model.prior.scale, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours.mean, theirs.mean)
+    assert abs(np.log(theirs.model.prior.scale)) < 6.8  # inside the range, where there is something to choose
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
+def test_rows_that_do_not_fit_are_asked_in_batches() -> None:
+    model, rows = trained(Categorical(3), CLASSES)
+    scales = [
+        lamu.fit(model, rows, last_layer(), epochs=0, validation=(X[50:], CLASSES[50:]), max_memory=room)
+        for room in ("1GB", "20kB")
+    ]
+    first, second = (each.posterior.model.prior.scale for each in scales)
+    np.testing.assert_allclose(first, second, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("structure", "head"),
+    [
+        pytest.param(Dense, True, id="dense-head"),
+        pytest.param(Layerwise(), False, id="factors-all"),
+        pytest.param(Dense, False, id="dense-all", marks=pytest.mark.stress),
+        pytest.param(Layerwise(), True, id="factors-head", marks=pytest.mark.stress),
+        pytest.param(LowRankOf(3), False, id="low-rank-all", marks=pytest.mark.stress),
+    ],
+)
+def test_the_residual_of_one_pass_is_that_of_two(structure: Any, head: bool) -> None:
+    model, (x, y) = trained(Categorical(3), CLASSES)
+    data = Arrays.of({"x": x, "y": y, "weight": np.linspace(0.5, 1.5, 50), "offset": RNG.normal(size=(50, 3))})
+    point = lamu.fit(model, (x, y), lamu.algorithms.adam(), steps=1).posterior
+    if head:
+        model, point = HeadWeights().select(model, point)
+    objective = Objective(model, 50.0, 0.5, 0.7)
+    fit, gradient = fit_with_gradient(structure, point, objective, data)
+    ours, theirs = residual_of(fit, objective, gradient), residual_at(fit, objective, data)
+    np.testing.assert_allclose(ours.residual, theirs.residual, rtol=1e-6)
+    assert ours.dimension == theirs.dimension
+
+
+def test_what_stays_is_computed_once() -> None:
+    """Held values pass the slow function at the preparation alone; what nobody reads is not computed at all."""
+    calls: list[int] = []
+
+    def slow(x: Any) -> Any:
+        return jax.pure_callback(lambda x: calls.append(1) or x, jax.ShapeDtypeStruct((3,), x.dtype), x)
+
+    def function(numbers: list[Any], x: Any) -> tuple[Any, ...]:
+        inner = jax.jit(lambda number, x: (number * slow(x), number * slow(x + 1)))
+        return (jnp.sum(inner(numbers[0], x)[0]),)
+
+    hoisted = Hoisted(function, [1.0], jnp.ones(3))
+    prepared = hoisted.prepared(jnp.ones(3))
+    assert [float(hoisted(prepared, [number])[0]) for number in (1.0, 2.0, 3.0)] == [3.0, 6.0, 9.0]
+    assert len(calls) == 1
+
+
+def test_a_posterior_after_the_fact_is_a_few_programs() -> None:
+    """Every program is compiled, which takes longer than running it."""
+    compiled: list[str] = []
+    listen = lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    model, (x, y) = trained(Categorical(3), CLASSES)
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    lamu.fit(model, (x[:43], y[:43]), last_layer(), epochs=0, validation=(X[50:67], CLASSES[50:67]))
+    assert 5 < len(compiled) < 40
