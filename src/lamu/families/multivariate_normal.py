@@ -12,7 +12,14 @@ from jax.scipy.linalg import solve_triangular
 
 from lamu import tree
 from lamu.families.domains import Domain, PositiveDefinite, Real
-from lamu.families.exponential import ExponentialFamily, sample_leaves, symmetric, total, values_of
+from lamu.families.exponential import (
+    ExpectationParameters,
+    ExponentialFamily,
+    sample_leaves,
+    symmetric,
+    total,
+    values_of,
+)
 from lamu.families.wishart import logdet
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
@@ -86,10 +93,9 @@ class MultivariateNormal(ExponentialFamily):
         r"""Returns \(\tfrac12\lambda_1^\top\Lambda^{-1}\lambda_1 - \tfrac12\log\det\Lambda + \tfrac d2\log 2\pi\)."""
 
         def leaf(first: Array, second: Array) -> Array:
-            root = jnp.linalg.cholesky(-2.0 * symmetric(second))
-            whitened = solve_triangular(root, first[..., None], lower=True)[..., 0]
-            half_logdet = jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
-            return jnp.sum(whitened**2, axis=-1) / 2.0 - half_logdet + first.shape[-1] / 2.0 * math.log(2.0 * math.pi)
+            precision = -2.0 * symmetric(second)
+            quadratic = jnp.sum(first * _solution(precision, first), axis=-1)
+            return (quadratic - _logdet(precision) + first.shape[-1] * math.log(2.0 * math.pi)) / 2.0
 
         return total(leaf, *values)
 
@@ -127,6 +133,20 @@ class MultivariateNormal(ExponentialFamily):
 
         return sample_leaves(key, draw, self.mean, self.precision)
 
+    def expectation(self) -> ExpectationParameters:
+        r"""Returns \((m,\; \Lambda^{-1} + m m^\top)\)."""
+        second = jax.tree.map(lambda m, S: _inverse(S) + _outer(m), self.mean, self.precision)
+        return ExpectationParameters((self.mean, second), (), type(self))
+
+    def log_partition(self) -> Array:
+        r"""Returns A."""
+
+        def leaf(m: Array, S: Array) -> Array:
+            quadratic = jnp.sum(m * _product(S, m), axis=-1)
+            return (quadratic - _logdet(S) + m.shape[-1] * math.log(2.0 * math.pi)) / 2.0
+
+        return total(leaf, self.mean, self.precision)
+
     # In closed form, where A less an inner product would cancel digits of means far from zero.
 
     def log_prob(self, theta: Params) -> Array:
@@ -135,13 +155,13 @@ class MultivariateNormal(ExponentialFamily):
         def leaf(x: Array, m: Array, S: Array) -> Array:
             away = x - m
             quadratic = jnp.sum(away * _product(S, away), axis=-1)
-            return (logdet(S) - m.shape[-1] * math.log(2.0 * math.pi) - quadratic) / 2.0
+            return (_logdet(S) - m.shape[-1] * math.log(2.0 * math.pi) - quadratic) / 2.0
 
         return total(leaf, theta, self.mean, self.precision)
 
     def entropy(self) -> Array:
         r"""Returns \(H(q) = \tfrac d2 \log 2\pi e - \tfrac12\log\det\Lambda\) in nats, a sum over the members."""
-        return total(lambda S: (S.shape[-1] * (1.0 + math.log(2.0 * math.pi)) - logdet(S)) / 2.0, self.precision)
+        return total(lambda S: (S.shape[-1] * (1.0 + math.log(2.0 * math.pi)) - _logdet(S)) / 2.0, self.precision)
 
     def kl(self, other: Any) -> Array:
         r"""Returns KL(q ‖ p) in nats, a sum over the members.
@@ -157,9 +177,9 @@ class MultivariateNormal(ExponentialFamily):
 
         def leaf(m: Array, S: Array, at: Array, P: Array) -> Array:
             away = m - at
-            trace = jnp.trace(jnp.linalg.solve(S, P), axis1=-2, axis2=-1)
+            trace = jnp.sum(_inverse(S) * P, axis=(-2, -1))
             quadratic = jnp.sum(away * _product(P, away), axis=-1)
-            return (trace + quadratic - m.shape[-1] + logdet(S) - logdet(P)) / 2.0
+            return (trace + quadratic - m.shape[-1] + _logdet(S) - _logdet(P)) / 2.0
 
         return total(leaf, self.mean, self.precision, other.mean, other.precision)
 
@@ -173,4 +193,34 @@ def _product(matrix: Array, vector: Array) -> Array:
 
 
 def _solution(matrix: Array, vector: Array) -> Array:
-    return jnp.linalg.solve(matrix, vector[..., None])[..., 0]
+    return _product(_inverse(matrix), vector)
+
+
+# One Cholesky factor and one triangular solve, whatever is asked of a precision, and products alone in derivatives. On
+# a CPU XLA may run factorisations of a batch at the same time that do not wait for each other, and where they hold all
+# of its threads they wait for ever (jaxlib 0.10.2: each deals its batch to the threads that it runs on).
+
+
+@jax.custom_jvp
+def _inverse(matrix: Array) -> Array:
+    root = jnp.linalg.cholesky(symmetric(matrix))
+    inverse_root = solve_triangular(
+        root, jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=root.dtype), root.shape), lower=True
+    )
+    return jnp.swapaxes(inverse_root, -1, -2) @ inverse_root
+
+
+@_inverse.defjvp
+def _inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverse = _inverse(primals[0])
+    return inverse, -(inverse @ symmetric(tangents[0]) @ inverse)
+
+
+@jax.custom_jvp
+def _logdet(matrix: Array) -> Array:
+    return logdet(symmetric(matrix))
+
+
+@_logdet.defjvp
+def _logdet_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _logdet(primals[0]), jnp.sum(_inverse(primals[0]) * tangents[0], axis=(-2, -1))
