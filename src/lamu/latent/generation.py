@@ -66,11 +66,14 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
 
     \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
        \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
+       z \leftarrow \text{a trajectory of } p(z \mid y_\mathrm{obs}), \qquad
        y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 
     A Markov chain a row, whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\): latents are proposed by the beliefs
-    of their locals (encoders, flows, classifiers) and accepted with probability α. It starts from
-    \(q(z \mid y_\mathrm{obs})\), with missing entries as zero. A missing label is the category that the chain draws.
+    of their locals (encoders, flows, classifiers) and accepted with probability α. Where much is missing that is next to
+    never; latents that are numbers then go along a Hamiltonian trajectory with the holes summed out, of five gradients
+    of the decoder, whose step each row's warm-up finds. It starts from \(q(z \mid y_\mathrm{obs})\), with missing entries
+    as zero. A missing label is the category that the chain draws.
     `Delta` codes have no density; they are taken as they come. θ is at the belief's mean.
 
     The draws of all rows take `draws` times the memory of the rows; the chains run some rows at a time within
@@ -90,7 +93,8 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         TypeError: for a model that is no graph.
         ValueError: for rows without a missing entry, fewer than one draw, or more than memory has room for.
 
-    Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, without α.
+    Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, without α; Neal (2011)
+        for trajectories.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
