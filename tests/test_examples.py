@@ -27,6 +27,7 @@ LONG = {
     "dlgm_depth.py",
     "draw.py",
     "evidence_selection.py",
+    "imputation.py",
     "lora.py",
     "most_influential_rows.py",
     "next_step.py",

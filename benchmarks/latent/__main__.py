@@ -4,23 +4,39 @@
     python -m benchmarks.latent --quick          shorter runs on fewer rows
     python -m benchmarks.latent mnist speed      some of it
 
-Parts: linear, mnist, layers, labels, holes, coding, priors, few, chosen, drawing, speed. Images are read below the
-folder that `LAMU_DATA` names.
+Parts: linear, mnist, layers, labels, swept, holes, coding, pinwheel, priors, few, chosen, drawing, speed. Images are
+read below the folder that `LAMU_DATA` names.
 """
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.latent import chosen, coding, drawing, few, holes, labels, layers, linear, mnist, priors, speed
+from benchmarks.latent import (
+    chosen,
+    coding,
+    drawing,
+    few,
+    holes,
+    labels,
+    layers,
+    linear,
+    mnist,
+    pinwheel,
+    priors,
+    speed,
+    swept,
+)
 
 PARTS = {
     "linear": linear.main,
     "mnist": mnist.main,
     "layers": layers.main,
     "labels": labels.main,
+    "swept": swept.main,
     "holes": holes.main,
     "coding": coding.main,
+    "pinwheel": pinwheel.main,
     "priors": priors.main,
     "few": few.main,
     "chosen": chosen.main,

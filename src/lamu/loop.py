@@ -160,6 +160,8 @@ def fit(
     init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
     # Dispersions start from what they are in the data, so the example may be larger than a batch.
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
+    few = min(model.remarked_rows, rows.count) if isinstance(rows, Arrays) else 0
+    remarked = rows.example(few) if few else None
     if length.as_it_came and statistics is None:
         require_choice(algorithm, objective, example)
     judged = held is not None and not samples  # state by state
@@ -266,11 +268,11 @@ def fit(
     def finish(state: Any) -> Fit:
         chosen = state if best.state is None else best.state
         if settled is not None and best.state is None:
-            return Fit(settled, history.columns, state, interrupted)
+            return Fit(settled, history.columns, state, interrupted, remarked)
         posterior = conclusion.posterior(devices.together(chosen), history, interrupted)
         if held is not None and not judged:
             history.validated(posterior_nll(posterior, held))
-        return Fit(posterior, history.columns, state, interrupted)
+        return Fit(posterior, history.columns, state, interrupted, remarked)
 
     if not history.finite:
         raise _diverged(history, runnable(algorithm).complaint(state), lambda: finish(good))

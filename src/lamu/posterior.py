@@ -134,7 +134,10 @@ class Posterior:
 
         Raises:
             TypeError: for a network, whose targets `predict` is about.
+            ValueError: for fewer than one draw.
         """
+        if samples < 1:
+            raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
         key = jax.random.clone(self.key) if key is None else key
         return self.model.row_log_prob(self.belief, self.model.rows(rows).full(), samples, key)
 

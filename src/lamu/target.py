@@ -292,14 +292,20 @@ class Target(ABC):
         """Returns a posterior about the coordinates as one about the parameters as people write them."""
         return posterior
 
-    def remarks(self, belief: Any, temperature: Number = 1.0) -> tuple[str, ...]:
+    @property
+    def remarked_rows(self) -> int:
+        """How many rows `remarks` looks at, of which a fit keeps as many; none by default."""
+        return 0
+
+    def remarks(self, belief: Any, temperature: Number = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
         """Returns what a person should know of a belief about this target, in words; nothing by default.
 
         Args:
             belief: q.
             temperature: T, at which it was made.
+            rows: some of the rows that it has learned from; None where there are none.
         """
-        del belief, temperature
+        del belief, temperature, rows
         return ()
 
     def complete(self, coordinates: Params) -> Params:

@@ -126,7 +126,8 @@ def train_images(
         seconds, posterior = time.perf_counter() - begun, learned.posterior
         density = mean_log_prob(posterior, {"y": test}, samples or _SAMPLES)
         rows = {"train": len(train), "test": len(test)}
-        metrics = {"log_prob": density.value, "standard_error": density.error, "rows": rows, "seconds": seconds}
+        scores = {"log_prob": density.value, "standard_error": density.error}
+        metrics = {**scores, "rows": rows, "seconds": seconds, "remarks": list(learned.remarks)}
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
             posterior.save(folder / "posterior")
@@ -152,6 +153,8 @@ def train_images(
     show_line(f"a VAE of {sizes['latents']} latents on {data}: {len(train):,} images fitted in {seconds:.1f} s")
     by = f"by {samples or _SAMPLES} importance samples"
     show_line(f"log p(y) of {len(test):,} test images: {density} nats an image, {by}; written to {out}")
+    for remark in metrics["remarks"]:
+        show_line(remark)
 
 
 def holds_images(run: Path) -> bool:

@@ -20,7 +20,6 @@ from lamu.families.exponential import (
     total,
     values_of,
 )
-from lamu.families.wishart import logdet
 from lamu.record import record
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -196,18 +195,16 @@ def _solution(matrix: Array, vector: Array) -> Array:
     return _product(_inverse(matrix), vector)
 
 
-# One Cholesky factor and one triangular solve, whatever is asked of a precision, and products alone in derivatives. On
-# a CPU XLA may run factorisations of a batch at the same time that do not wait for each other, and where they hold all
-# of its threads they wait for ever (jaxlib 0.10.2: each deals its batch to the threads that it runs on).
+# Batches of small matrices are swept, by one loop without a call of LAPACK. On a CPU each such call deals its batch
+# to the threads that it runs on, and two that do not wait for each other, such as those of the rows' latents and of a
+# plate of loadings, may hold all of these and wait for ever (jaxlib 0.10.2).
+
+_SWEPT = 32  # entries, above which a matrix is factored by LAPACK
 
 
 @jax.custom_jvp
 def _inverse(matrix: Array) -> Array:
-    root = jnp.linalg.cholesky(symmetric(matrix))
-    inverse_root = solve_triangular(
-        root, jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=root.dtype), root.shape), lower=True
-    )
-    return jnp.swapaxes(inverse_root, -1, -2) @ inverse_root
+    return _inverse_and_logdet(matrix)[0]
 
 
 @_inverse.defjvp
@@ -218,9 +215,35 @@ def _inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, 
 
 @jax.custom_jvp
 def _logdet(matrix: Array) -> Array:
-    return logdet(symmetric(matrix))
+    return _inverse_and_logdet(matrix)[1]
 
 
 @_logdet.defjvp
 def _logdet_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return _logdet(primals[0]), jnp.sum(_inverse(primals[0]) * tangents[0], axis=(-2, -1))
+
+
+def _inverse_and_logdet(matrix: Array) -> tuple[Array, Array]:
+    """Returns the inverse and log det of symmetric positive definite matrices; NaN where they are not."""
+    matrix, size = symmetric(matrix), matrix.shape[-1]
+    if size > _SWEPT:
+        root = jnp.linalg.cholesky(matrix)
+        eye = jnp.broadcast_to(jnp.eye(size, dtype=root.dtype), root.shape)
+        inverse_root = solve_triangular(root, eye, lower=True)
+        inverse = jnp.swapaxes(inverse_root, -1, -2) @ inverse_root
+        return inverse, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+    places = jnp.arange(size)
+
+    def sweep(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        swept, log_pivots = state
+        column, here = jnp.take(swept, k, axis=-1), places == k
+        pivot = jnp.take(column, k, axis=-1)[..., None]
+        scaled = column / pivot
+        rest = swept - column[..., :, None] * scaled[..., None, :]
+        rest = jnp.where(here[:, None], scaled[..., None, :], rest)
+        rest = jnp.where(here[None, :], jnp.where(here, -1.0 / pivot, scaled)[..., :, None], rest)
+        return rest, log_pivots + jnp.log(pivot[..., 0])
+
+    start = matrix, jnp.zeros_like(matrix[..., 0, 0])
+    swept, logdets = jax.lax.fori_loop(0, size, sweep, start)
+    return jnp.where(jnp.isnan(logdets)[..., None, None], jnp.nan, -swept), logdets

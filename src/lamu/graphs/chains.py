@@ -1,13 +1,18 @@
-r"""Markov chains over the latents of rows and what is missing in them: Metropolis within Gibbs.
+r"""Markov chains over the latents of rows and what is missing in them.
 
 \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
    \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
+   z \leftarrow \text{a trajectory of } p(z \mid y_\mathrm{obs}), \qquad
    y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 
-The limit is \(p(z, y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is
-not finite, or has no density, is not accepted.
+The encoder's proposal makes the large moves, and those of categories. Where much is missing it is next to never
+accepted, because what was drawn for the holes ties z down; the trajectory (`lamu.graphs.trajectories`) moves latents
+that are real numbers with the holes summed out, by a step that each row's warm-up finds. The limit is
+\(p(z, y_\mathrm{mis} \mid y_\mathrm{obs})\) for any q with the support of the posterior. A draw that is not finite, or
+has no density, is not accepted.
 
-Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, for α = 1.
+Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, for α = 1; van Dyk & Park
+(2008) for steps with something summed out.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from lamu.graphs.local import Local
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import Site
 from lamu.graphs.proposals import Proposal
+from lamu.graphs.trajectories import ACCEPTED, FIRST_STEP, real_latents, trajectory
 from lamu.typing import Array, RandomKey
 
 __all__ = ["ancestral", "chains_of_rows", "drawn_latents", "drawn_site", "log_proposal", "with_values"]
@@ -80,10 +86,20 @@ def chains_of_rows(
         def log_weight(row: Row, values: dict[str, Any], log_q: Array) -> Array:
             return with_values(row, values).log_joint(at, {}) - log_q
 
-        def sweep(state: Any, key: RandomKey) -> Any:
-            missing, values = state
+        bare = row_of(data)
+        moving = real_latents(local, bare) if corrected else ()
+
+        def along(values: dict[str, Any], log_step: Array, key: RandomKey) -> tuple[dict[str, Any], Array]:
+            others = with_values(bare, {name: part for name, part in values.items() if name not in moving})
+            here = {name: values[name] for name in moving}
+            log_density = lambda here: with_values(others, here).log_joint(at, {})
+            there, chance = trajectory(log_density, here, log_step, key)
+            return {**values, **there}, chance
+
+        def sweep(state: Any, key: RandomKey, gain: Array) -> Any:
+            missing, values, log_step = state
             row = row_of({**data, **missing})
-            of_draw, of_choice, of_rest = jax.random.split(key, 3)
+            of_draw, of_choice, of_rest, of_path = jax.random.split(key, 4)
             new, log_q = drawn_latents(local, row, at, of_draw)
             accepted = _finite(new)
             if corrected:
@@ -94,24 +110,30 @@ def chains_of_rows(
                 chance = jax.random.uniform(of_choice, dtype=ratio.dtype)
                 accepted = accepted & jnp.isfinite(there) & (jnp.log(chance) < ratio)
             values = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, values)
+            if moving:
+                values, chance = along(values, log_step, of_path)
+                log_step = log_step + gain * (chance - ACCEPTED).astype(log_step.dtype)
             proposed = filled(row, values, of_rest)
             taken = _finite(proposed)
-            return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values
+            return jax.tree.map(lambda a, b: jnp.where(taken, a, b), proposed, missing), values, log_step
 
         def keep(state: Any) -> Any:
-            missing, values = state
+            missing, values, _ = state
             row = row_of({**data, **missing})
             return kept(row, with_values(row, values).environment(at, {}), missing, values)
 
         of_start, of_fill, of_sweeps = jax.random.split(key, 3)
-        row = row_of(data)
-        values, _ = drawn_latents(local, row, at, of_start)
-        state = (filled(row, values, of_fill), values)
-        step = lambda state, number: (sweep(state, jax.random.fold_in(of_sweeps, number)), None)
+        values, _ = drawn_latents(local, bare, at, of_start)
+        state = (filled(bare, values, of_fill), values, jnp.log(jnp.asarray(FIRST_STEP, dtype)))
+
+        def step(state: Any, number: Array) -> tuple[Any, None]:
+            gain = jnp.asarray(1.0, dtype) / jnp.sqrt(1.0 + number.astype(dtype))
+            return sweep(state, jax.random.fold_in(of_sweeps, number), gain), None
+
         state = jax.lax.scan(step, state, jnp.arange(warmup))[0]
 
         def kept_step(state: Any, number: Array) -> tuple[Any, Any]:
-            state = sweep(state, jax.random.fold_in(of_sweeps, number))
+            state = sweep(state, jax.random.fold_in(of_sweeps, number), jnp.zeros((), dtype))
             return state, keep(state)
 
         return jax.lax.scan(kept_step, state, jnp.arange(warmup, warmup + draws))[1]

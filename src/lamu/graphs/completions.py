@@ -127,6 +127,7 @@ def new_rows(graph: Any, belief: Any, n: int, samples: int, key: RandomKey) -> d
     count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
     needed = frozenset().union(*(site.factor.names for site in graph.in_rows))
     last = tuple(site for site in graph.in_rows if site.name not in needed)
+    laws = {site.name: law_of(site) for site in last}
 
     def of_blocks(rows: Any, first: Array) -> Any:
         return _ancestral(graph, theta, last, jax.random.clone(of_rows), first, len(rows), samples, count)
@@ -138,7 +139,9 @@ def new_rows(graph: Any, belief: Any, n: int, samples: int, key: RandomKey) -> d
     for site in last:
         f, dispersions = drawn[site.name]
         shape = (n, *(_shape(site) or (f.shape[2],)))
-        told[site.name] = DrawnEntries(jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool), law_of(site), f, dispersions)
+        told[site.name] = DrawnEntries(
+            jnp.zeros(shape, f.dtype), jnp.zeros(shape, bool), laws[site.name], f, dispersions
+        )
     return told
 
 

@@ -35,11 +35,14 @@ from lamu.graphs.prior import Known
 from lamu.graphs.program import written
 from lamu.graphs.queries import completed, expected_statistics, local_beliefs, row_log_prob
 from lamu.graphs.reading import read, require_observed
+from lamu.graphs.units import IDLE_BELOW, idle_units
 from lamu.priors import Normal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Graph"]
+
+_REMARKED = 1000  # rows, of which a fit counts idle units
 
 
 @record
@@ -329,11 +332,27 @@ class Graph(GraphMessages):
         """
         return table(self, observed)
 
-    def remarks(self, belief: Any, temperature: Any = 1.0) -> tuple[str, ...]:
-        """Returns which components of a mixture hold less than one row, in words."""
-        return tuple(
-            f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"
-            for name, which in empty_components(self.sites, belief, temperature, self.fitted_rows).items()
+    @property
+    def remarked_rows(self) -> int:
+        """A thousand, where an encoder says what each unit of a latent tells of a row."""
+        return _REMARKED if any(local.tells_by_units for local in (self.local or {}).values()) else 0
+
+    def remarks(self, belief: Any, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
+        r"""Returns which components of a mixture hold less than one row, and how many units of a latent are idle.
+
+        A unit is idle that carries less than 0.01 nats a row, \(E_y\, KL(q(z_j \mid y) \,\|\, p(z_j))\).
+        """
+        empty = empty_components(self.sites, belief, temperature, self.fitted_rows)
+        idle = idle_units(self, belief, rows) if rows is not None and self.remarked_rows else {}
+        return (
+            *(
+                f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"
+                for name, which in empty.items()
+            ),
+            *(
+                f"{count} of the {size} units of {name} idle (below {IDLE_BELOW:g} nats a row)"
+                for name, (count, size) in idle.items()
+            ),
         )
 
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:

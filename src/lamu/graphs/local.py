@@ -50,11 +50,13 @@ class Local(ABC):
         counts: whether a row's bound depends on the training step.
         has_density: whether its belief has one, so that a chain can correct draws of it.
         taught: whether it learns from rows that hold the latent's value, a category, in all of them, too.
+        tells_by_units: whether it says what each unit of its latent tells of a row (`unit_divergences`).
     """
 
     random: ClassVar[bool] = False
     has_density: ClassVar[bool] = True
     taught: ClassVar[bool] = False
+    tells_by_units: ClassVar[bool] = False
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 
@@ -88,6 +90,14 @@ class Local(ABC):
         It depends on the row and on the key alone, and not on a value of the latent.
         """
         return Independent({name: self.eliminated(name, own, row, at, key, rest)[1][name].belief()})
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        r"""Returns \(KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit of the latent in nats, `[units]`.
+
+        None where it has no closed form by units; always so by default. Arguments as of `eliminated`.
+        """
+        del name, own, row, at, key, rest
+        return None
 
     @abstractmethod
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:

@@ -224,7 +224,8 @@ class Potential(Factor):
         support.check(value[observed], f"{name}, of {self.likelihood.name},")
         if value.ndim > 1 and self.outputs.shape is not None:
             entries, given = math.prod(value.shape[1:]), math.prod(self.outputs.shape)
-            if given not in (entries * self._width, self.likelihood.outputs(value[:1])):
+            together = self.likelihood.outputs(value[:1])  # of a likelihood of whole rows: some for every entry
+            if given != entries * self._width and (given != together or together % entries):
                 raise ValueError(
                     f"a row of {name} has {entries} entries, and {self.likelihood.name} is given {given} outputs for "
                     f"them; give the network outputs={entries * self._width}"

@@ -32,7 +32,8 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
     Raises:
         TypeError: for data of another kind.
         ValueError: for a name that the program does not have, an input that is lacking, a value outside the support of
-            its factor, or NaN where none may be.
+            its factor, or NaN where none may be: in an input, an entry of a joint factor, or a number on which other
+            variables of the row depend.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -61,6 +62,7 @@ def read(data: Any, sites: tuple[Site, ...], columns: tuple[str, ...]) -> Arrays
     flat = {name: _labels(name, part, sites) for name, part in flat.items()}
     rows = Arrays.named(flat, names, missing=True)
     rows = replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
+    _refuse_holes_above(rows.y, sites)
     for indexed in _by_inputs([site.factor for site in sites]):
         _require_members(indexed, {name: rows.y[name] for name in columns})
     return rows
@@ -134,6 +136,22 @@ def _checked(name: str, part: Incomplete, sites: tuple[Site, ...]) -> Any:
             "entries; write independent ones with graphs.Normal (of a series, observations of it), or drop the row"
         )
     return part
+
+
+def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[Site, ...]) -> None:
+    """Raises a ValueError for a variable that others depend on and some rows lack, unless it is a category.
+
+    A category is then a latent of these rows, which has a sum; a number would enter the others' factors as zero.
+    """
+    for site in sites:
+        part = y.get(site.name)
+        below = [other.name for other in sites if site.name in other.factor.names]
+        if isinstance(part, Incomplete) and below and site.kind is not Categories:
+            row = int(np.argwhere(~np.asarray(part.observed))[0][0])
+            raise ValueError(
+                f"{site.name} is NaN in row {row}, and {below[0]} depends on it; give {site.name} in every row, or "
+                "leave it out, and it is latent in all of them"
+            )
 
 
 def _by_inputs(node: Any) -> Iterator[Indexed]:

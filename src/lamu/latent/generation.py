@@ -9,15 +9,18 @@ import jax.numpy as jnp
 
 from lamu import memory
 from lamu.data.incomplete import Incomplete
-from lamu.graphs.chains import ancestral, chains_of_rows
+from lamu.graphs.chains import ancestral, chains_of_rows, drawn_site
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype
+from lamu.graphs.learned_prior import LearnedPrior
 from lamu.graphs.queries import expected_statistics
 from lamu.graphs.row_blocks import over_blocks
 from lamu.typing import Array, RandomKey
 
 __all__ = ["generate", "impute", "reconstruct"]
+
+_DRAWS = 100  # of a mean without a closed form
 
 
 def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
@@ -66,12 +69,15 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
 
     \[ z' \sim q(z \mid y_\mathrm{obs}, y_\mathrm{mis}), \qquad
        \alpha = \min\Big(1, \frac{p(y, z')\, q(z \mid y)}{p(y, z)\, q(z' \mid y)}\Big), \qquad
+       z \leftarrow \text{a trajectory of } p(z \mid y_\mathrm{obs}), \qquad
        y_\mathrm{mis} \sim p(y_\mathrm{mis} \mid z) \]
 
     A Markov chain a row, whose limit is \(p(y_\mathrm{mis} \mid y_\mathrm{obs})\): latents are proposed by the beliefs
-    of their locals (encoders, flows, classifiers) and accepted with probability α. It starts from
-    \(q(z \mid y_\mathrm{obs})\), with missing entries as zero. A missing label is the category that the chain draws.
-    `Delta` codes have no density; they are taken as they come. θ is at the belief's mean.
+    of their locals (encoders, flows, classifiers) and accepted with probability α. Where much is missing that is next
+    to never; latents that are numbers then go along a Hamiltonian trajectory with the holes summed out, of five
+    gradients of the decoder, whose step each row's warm-up finds. It starts from \(q(z \mid y_\mathrm{obs})\), with
+    missing entries as zero. A missing label is the category that the chain draws. `Delta` codes have no density; they
+    are taken as they come. θ is at the belief's mean.
 
     The draws of all rows take `draws` times the memory of the rows; the chains run some rows at a time within
     `lamu.memory.budget()`, with the same draws.
@@ -90,7 +96,8 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         TypeError: for a model that is no graph.
         ValueError: for rows without a missing entry, fewer than one draw, or more than memory has room for.
 
-    Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, without α.
+    Source: Mattei & Frellsen (2018), algorithm 1; Rezende, Mohamed & Wierstra (2014), appendix F, without α; Neal
+        (2011) for trajectories.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -128,12 +135,13 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
 def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
     r"""Returns the means of rows given their own latents, \(E[y \mid E_q z]\), by the name of what is observed.
 
-    Entries that are missing get their means too. θ is at the belief's mean.
+    Entries that are missing get their means too. θ is at the belief's mean. Entries that depend on each other
+    (`latent.models.DARN`) have the average of 100 draws.
 
     Args:
         posterior: of a `lamu.Graph`.
         rows: data, arrays by name.
-        key: for locals that draw.
+        key: for locals that draw, and means without a closed form.
 
     Returns:
         Means by name, `[N, ...]`; of a category probabilities.
@@ -149,19 +157,30 @@ def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
         (2, 5)
     """
     graph, data = _graph(posterior), posterior.model.read(rows).y
-    of_theta, of_rows = jax.random.split(key)
+    of_theta, of_rows, of_means = jax.random.split(key, 3)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
     sites = in_dtype(graph.in_rows, dtype_of(statistics))
 
-    def one(own: Any, natural: Any) -> dict[str, Array]:
+    def one(own: Any, natural: Any, key: RandomKey) -> dict[str, Array]:
         row = Row.of(sites, graph.columns, own, 1.0, dtype_of(statistics))
         for site in row.latent:
             row = row.given(site.name, natural[site.name].belief().mean)
         here = row.environment(Environment(dict(statistics)), {})
-        return {site.name: site.factor.predicted(here)[0] for site in sites if site.name in own}
+        seen = [site for site in sites if site.name in own]
+        return {site.name: _mean(site, here, jax.random.fold_in(key, n)) for n, site in enumerate(seen)}
 
     natural = graph.row_latents(statistics, data, key=of_rows)
-    return jax.jit(jax.vmap(one))(data, natural)
+    count = len(jax.tree.leaves(data)[0])
+    keys = jax.vmap(lambda i: jax.random.fold_in(of_means, i))(jnp.arange(count, dtype=jnp.int32))
+    return jax.jit(jax.vmap(one))(data, natural, keys)
+
+
+def _mean(site: Any, here: Environment, key: RandomKey) -> Array:
+    """Returns the mean of a variable given its arguments; by draws where only a density of all entries is known."""
+    if not isinstance(site.factor, LearnedPrior):
+        return site.factor.predicted(here)[0]
+    draws = jax.vmap(lambda i: drawn_site(site, here, jax.random.fold_in(key, i)))(jnp.arange(_DRAWS))
+    return jnp.mean(draws, axis=0)
 
 
 def _graph(posterior: Any) -> Graph:

@@ -73,6 +73,7 @@ class Amortised(Local):
     bound: Bound | Any = ELBO()
 
     random: ClassVar[bool] = True
+    tells_by_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -118,6 +119,10 @@ class Amortised(Local):
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the encoder's belief, with the flows of its family."""
         return proposal_of(self.belief(name, own, row, at), name, row)
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        """Returns the divergence of every unit; None under flows, a learned prior, or one of latents that are open."""
+        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound by draws of the encoder's belief, and λ of all latents: of others at one draw of this."""

@@ -18,6 +18,7 @@ from lamu.graphs.local import Eliminated, Local, Rest
 from lamu.graphs.statistics import Bits
 from lamu.latent.locals.baseline import Baseline
 from lamu.latent.locals.encoder import encoded, first_encoder
+from lamu.latent.locals.row_of_graph import RowOfGraph
 from lamu.networks.adapted import adapted
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -78,6 +79,7 @@ class AmortisedBernoulli(Local):
     given: tuple[str, ...] = static(default=())
 
     random: ClassVar[bool] = True
+    tells_by_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
@@ -126,6 +128,10 @@ class AmortisedBernoulli(Local):
             at: the statistics of what all rows share.
         """
         return Bernoulli(encoded(self.network, own["encoder"], name, self.given, row, at))
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        """Returns the divergence of every bit; None under a learned prior, or one of latents that are open."""
+        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the average of ℓ with the estimator's gradient, and λ of all latents: of others at one draw."""

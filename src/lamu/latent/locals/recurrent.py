@@ -56,6 +56,7 @@ class Recurrent(Local):
     hidden: int = static(default=100)
 
     random: ClassVar[bool] = True
+    tells_by_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, int) or self.hidden < 1:
@@ -126,6 +127,11 @@ class Recurrent(Local):
         start = jnp.zeros(self.hidden, y.dtype)
         _, (z, mean, precision) = jax.lax.scan(step, ((start, start), drawing.first(decoder)), inputs)
         return z.reshape(-1), mean.reshape(-1), precision.reshape(-1)
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        """Returns the divergence of every unit of every step at one path."""
+        _, mean, precision = self.path(name, own, row, at, key)
+        return RowOfGraph(name, row, at, rest).unit_divergences(Gaussian(mean, Diagonal(precision)))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound of one path, and λ of all latents at it."""

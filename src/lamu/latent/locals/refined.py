@@ -60,6 +60,7 @@ class Refined(Local):
     pairs: int = static(default=4)
 
     random: ClassVar[bool] = True
+    tells_by_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.local, Amortised) or not isinstance(self.local.family, MeanField):
@@ -91,6 +92,10 @@ class Refined(Local):
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the refined belief."""
         return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
+
+    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+        """Returns the divergence of every unit of the refined belief; None where the encoder has none."""
+        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at, key, rest))
 
     def eliminated(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns the bound at the refined belief, and λ of all latents."""

@@ -1,0 +1,91 @@
+"""Deep latent-variable models refuse what they cannot read in a sentence, and answer what they can."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu import graphs, latent
+from lamu.graphs.reading import read
+from lamu.latent import models
+from lamu.networks import MLP
+from lamu.predictives import Sampled
+
+Y = (np.random.default_rng(0).uniform(size=(20, 6)) < 0.5).astype(float)
+
+
+def at_first_weights(graph: lamu.Graph, data) -> lamu.Posterior:
+    params = graph.init(jax.random.key(0), graph.read(data).full())[0]
+    return lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+
+
+def test_a_number_that_others_depend_on_is_there_or_not() -> None:
+    """Its neutral value, zero, would stand in the decoder of the rows that lack it."""
+
+    def program(m):
+        decode = m.network("decode", MLP((4,)), outputs=6)
+        with m.rows():
+            x = m.sample("x", graphs.Normal(jnp.zeros(2), 1.0))
+            m.sample("y", lamu.likelihoods.Bernoulli()(decode(x)))
+
+    graph = lamu.Graph(program, local={"x": latent.Amortised(MLP((4,)))})
+    x = np.random.default_rng(1).normal(size=(20, 2))
+    graph.read({"x": x, "y": Y})
+    x[5, 1] = np.nan
+    with pytest.raises(
+        ValueError, match="x is NaN in row 5, and y depends on it; give x in every row, or leave it out"
+    ):
+        graph.read({"x": x, "y": Y})
+
+
+def test_a_category_that_is_missing_in_some_rows_is_summed_out() -> None:
+    graph = models.SemiSupervised(3, 2, 6, (4,))
+    graph.read({"y": Y, "c": np.where(np.arange(20) < 9, 1.0, np.nan)})
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "needed"),
+    [
+        (lamu.likelihoods.Bernoulli(), 1, 6),
+        (lamu.likelihoods.Bernoulli(), 7, 6),
+        (lamu.likelihoods.Categorical(2), 2, 12),
+        (lamu.likelihoods.Gaussian(), 1, 6),
+    ],
+    ids=["one", "seven", "classes", "gaussian"],
+)
+def test_a_decoder_of_another_width_is_refused(likelihood, outputs: int, needed: int) -> None:
+    graph = models.VAE(2, outputs, MLP((4,)), MLP((4,)), likelihood=likelihood)
+    with pytest.raises(ValueError, match=f"a row of y has 6 entries, .* give the network outputs={needed}"):
+        read({"y": Y.astype(int) if needed == 12 else Y}, graph.in_rows, ())
+
+
+def test_a_decoder_of_whole_rows_is_as_wide_as_they_are() -> None:
+    likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Bernoulli(), (6,))
+    graph = models.VAE(2, 6, MLP((4,)), MLP((4,)), likelihood=likelihood)
+    assert read({"y": Y}, graph.in_rows, ()).count == 20
+
+
+def test_entries_that_depend_on_each_other_are_reconstructed_by_draws() -> None:
+    """Of a chain of two entries the mean of the second is exact in closed form: 100 draws, 5 standard errors."""
+    posterior = at_first_weights(models.DARN((3,), 2), {"y": Y[:, :2]})
+    network = posterior.belief.mean["network"]
+    prior = {"kernel": jnp.asarray([[0.0, 0.0], [4.0, 0.0]]), "bias": jnp.asarray([0.5, -2.0])}
+    decode = jax.tree.map(jnp.zeros_like, network["decode"])
+    params = {**posterior.belief.mean, "network": {**network, "y.prior": prior, "decode": decode}}
+    posterior = lamu.Posterior(posterior.model, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
+    found = latent.reconstruct(posterior, {"y": Y[:, :2]}, jax.random.key(1))["y"]
+    sigma = lambda x: 1 / (1 + np.exp(-x))
+    first = sigma(0.5)
+    exact = [first, first * sigma(2.0) + (1 - first) * sigma(-2.0)]
+    np.testing.assert_allclose(np.mean(found, axis=0), exact, atol=5 * 0.5 / np.sqrt(20 * 100))
+    with pytest.raises(TypeError, match=r"'y' is missing, .* draw it by lamu\.latent\.generate"):
+        posterior.predict(3)
+
+
+def test_no_draw_is_no_density() -> None:
+    posterior = at_first_weights(models.VAE(2, 6, MLP((4,)), MLP((4,))), {"y": Y})
+    with pytest.raises(ValueError, match="samples=0 cannot be averaged"):
+        posterior.log_prob({"y": Y}, samples=0)
