@@ -144,11 +144,9 @@ def train(
             "seconds_scoring": seconds_scoring,
         }
         predictions = columns(pred, test_rows, y_test, encoding)
-        known = test.take(known_rows(y_test))
-        all_known = known.count == test.count
-        shown = (
-            pred if all_known else predicted(posterior, table, test_rows[known_rows(y_test)], **request.prediction())
-        )
+        known, shown, certain = test, pred, known_rows(y_test)
+        if len(certain) < test.count:
+            known, shown = test.take(certain), predicted(posterior, table, test_rows[certain], **request.prediction())
         figure = picture(shown, value_of(known.y), encoding) if calibrated else None
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
