@@ -1,4 +1,4 @@
-"""How much of a command's time was tracing and compilation."""
+"""How much of a command's time was tracing and compilation, and of how many programs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ class CompileTime:
 
     Attributes:
         seconds: the sum.
+        programs: how many were compiled, or read from the cache.
     """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds, self.programs = 0.0, 0
 
     def add(self, event: str, duration_secs: float, **_: Any) -> None:
         """Adds an event of JAX's, where it is one of compilation."""
         if event.startswith("/jax/core/compile/"):
             self.seconds += duration_secs
+            self.programs += event.endswith("backend_compile_duration")
 
 
 @contextmanager
@@ -36,8 +38,8 @@ def compile_time() -> Iterator[CompileTime]:
         >>> from lamu.cli.compile_time import compile_time
         >>> with compile_time() as spent:
         ...     three = jax.jit(lambda x: x + 1)(2)
-        >>> spent.seconds > 0
-        True
+        >>> spent.seconds > 0, spent.programs
+        (True, 1)
     """
     spent = CompileTime()
     listener = spent.add

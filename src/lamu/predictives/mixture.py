@@ -96,7 +96,7 @@ class Mixture(Predictive):
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
         y = jax.tree.map(jnp.asarray, y)
-        return _average(self, jax.vmap(lambda params, f: self.likelihood.cdf(params, f, y))(self.dispersion, self.f))
+        return _cdf(self, y)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws: a component, the same for all rows, then targets from it."""
@@ -109,6 +109,9 @@ class Mixture(Predictive):
             return jax.vmap(one)(row_keys(key, self.f.shape[1], first), self.f[s])
 
         return drawn(draw, jax.random.split(target_key, n), components)
+
+    def _quantile(self, probability: Any) -> Array:
+        return _quantile(self, probability)
 
 
 def _average(pred: Mixture, values: Array) -> Array:
@@ -152,6 +155,16 @@ def _mutual_information(pred: Mixture) -> Array:
     entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)
     # Mutual information is never negative; a difference of equal entropies may be, by round-off.
     return jnp.maximum(entropy - _expected_entropy(pred), 0.0)
+
+
+@jax.jit
+def _cdf(pred: Mixture, y: Any) -> Array:
+    return _average(pred, jax.vmap(lambda params, f: pred.likelihood.cdf(params, f, y))(pred.dispersion, pred.f))
+
+
+@jax.jit
+def _quantile(pred: Mixture, probability: Any) -> Array:
+    return Predictive._quantile(pred, probability)
 
 
 @jax.jit

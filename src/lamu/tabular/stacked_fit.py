@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
@@ -38,6 +37,7 @@ from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
+from lamu.tabular.truncated import Truncated, are_positive
 from lamu.typing import Array, Params
 
 __all__ = ["StackedFit", "fit_table", "plan_of"]
@@ -105,7 +105,8 @@ def fit_table(
     All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one compiled
     program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that memory
     grows by the rows alone: a copy of them, and the numbers of those of every step. At last one factor, by held-out
-    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
+    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes. Where all targets are positive, and
+    held-out rows are likelier by three nats or more if nothing lies below zero, the noise is truncated there.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -193,8 +194,8 @@ def fit_table(
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
     if means is not None and isinstance(likelihood, Scaled):
-        factor = _noise_factor(_Judged.of(Model(read, likelihood), members, batch, judges, weights), likelihood)
-        model = replace(model, likelihood=replace(likelihood, base=HeteroscedasticGaussian(factor)))
+        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
+        model = replace(model, likelihood=_with_noise(likelihood, judged))
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
         judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
         factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights)
@@ -448,12 +449,15 @@ class _Judged:
         return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights)
 
 
-def _noise_factor(judged: _Judged, likelihood: Likelihood) -> float:
-    """Returns the factor of the noise of a mixture."""
-    outputs, y = jnp.asarray(judged.outputs), np.asarray(judged.y, float)
-    each = jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5)))
+def _with_noise(likelihood: Scaled, judged: _Judged) -> Likelihood:
+    """Returns the likelihood with the width of a mixture's noise, truncated at zero where targets are positive."""
+    outputs, y = judged.outputs, np.asarray(judged.y, float)
+    each = jax.jit(jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5))))
     mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
-    return noise_factor(mean, deviation, y.reshape(len(y), -1), judged.fold, judged.weights)
+    y = y.reshape(len(y), -1)
+    factor = noise_factor(mean, deviation, y, judged.fold, judged.weights)
+    wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
+    return Truncated(wide) if are_positive(mean, factor * deviation, y, judged.fold, judged.weights) else wide
 
 
 def _completed(params: Params, like: Params) -> Params:
