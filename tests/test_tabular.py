@@ -194,24 +194,20 @@ def test_progress_names_the_fits_and_counts_their_steps(capsys, monkeypatch):
     assert "30/30" in shown
 
 
-@pytest.mark.parametrize("likelihood", [lamu.likelihoods.Gaussian(), lamu.likelihoods.Categorical(3)])
-def test_a_fit_and_its_scores_compile_few_programs(likelihood):
+def test_a_fit_and_its_scores_compile_few_programs():
     """One for the steps, the first weights and the encoding of an architecture each, and few beside.
 
     A hundred programs of one operation each are seconds, with a cache of compiled programs too.
     """
     random = np.random.default_rng(5)
-    shape = 61 + likelihood.outputs(np.zeros(3))  # rows that no other test has, whose programs would be known
-    x, classes = random.normal(size=(shape, 3)), np.arange(shape) % 3
-    y = classes if likelihood.support.has_classes else random.normal(size=shape)
+    x, y = random.normal(size=(62, 3)), random.normal(size=62)  # rows that no other test has: their programs are new
     with compile_time() as fitting:
-        found = lamu.fit_table(x, y, likelihood, folds=3, steps=15)
+        found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=3, steps=15)
     assert 3 <= fitting.programs <= 20
     with compile_time() as scoring:
         pred = found.posterior.predict(x)
         lamu.scores.nll(pred, y)
-        if not likelihood.support.has_classes:
-            lamu.scores.coverage(pred, y)
+        lamu.scores.coverage(pred, y)
     assert 2 <= scoring.programs <= 16
 
 
@@ -302,19 +298,23 @@ def test_truncated_noise_is_scipys():
     f = jnp.array([[0.5, 0.3], [-0.6, 0.0], [-4.0, -0.5], [-15.0, 0.2], [-0.7, 2.0], [30.0, 0.0]])
     m, s = np.asarray(base.mean({}, f)), np.sqrt(base.variance({}, f))
     reference = stats.truncnorm(-m / s, np.inf, loc=m, scale=s)
-    y = np.array([0.01, 3.0, 0.2, 0.05, 40.0, 90.0])
+    nodes, weights = np.polynomial.legendre.leggauss(400)  # SciPy's entropy up to infinity is NaN
+    reach = (reference.mean() + 30 * reference.std()) / 2
+    log_density = reference.logpdf(reach * (1 + nodes[:, None]))
+    entropy = -reach * (weights @ (np.exp(log_density) * np.maximum(log_density, -1e3)))
+    y = jnp.array([0.01, 3.0, 0.2, 0.05, 40.0, 90.0])
     for found, expected in (
         (likelihood.log_prob({}, f, y), reference.logpdf(y)),
         (likelihood.mean({}, f), reference.mean()),
         (likelihood.variance({}, f), reference.var()),
-        (likelihood.entropy({}, f), reference.entropy()),
+        (likelihood.entropy({}, f), entropy),
         (likelihood.cdf({}, f, y), reference.cdf(y)),
     ):
         assert found.shape == (6,)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert np.all(likelihood.log_prob({}, f, -y) == -np.inf)
     assert np.all(likelihood.cdf({}, f, -y) == 0.0)
-    draws = jax.vmap(lambda key: likelihood.sample(key, {}, f))(jax.random.split(jax.random.key(0), 20_000))
+    draws = jax.vmap(lambda key: likelihood.sample(key, {}, f))(jax.random.split(jax.random.key(0), 4000))
     assert draws.min() > 0
     for index in range(6):  # Kolmogorov's test at level 1e-4 each
         one = stats.truncnorm(-m[index] / s[index], np.inf, loc=m[index], scale=s[index])
@@ -353,10 +353,6 @@ def test_intervals_of_positive_targets_end_at_zero(tmp_path):
     plain = replace(found.posterior, model=replace(found.posterior.model, likelihood=likelihood.base)).predict(x)
     assert plain.interval(0.9)[0].min() < 0.0
     assert np.all(pred.log_prob(y) >= plain.log_prob(y) - 1e-6)
-    assert not isinstance(
-        lamu.fit_table(x, y - 1.0, lamu.likelihoods.Gaussian(), folds=2, steps=150).posterior.model.likelihood,
-        Truncated,
-    )
 
 
 def test_logits_are_as_large_as_held_out_rows_say():

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.bisection import bisect
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_pdf
 from lamu.record import record
@@ -26,6 +27,7 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["Truncated", "are_positive"]
 
 _TAIL, _DEPTH = 5.0, 12  # from where on moments are continued fractions, and their terms: below 1e-8 there
+_REACH = 40.0  # deviations beyond the mean, of which an exponential tail leaves e⁻⁴⁰
 _EVIDENCE = 3.0  # nats by which held-out rows are likelier: e⁻³ is the chance that none of them lies below zero
 
 
@@ -106,10 +108,11 @@ class Truncated(Likelihood):
         return jnp.log(scale) + 0.5 * np.log(2 * np.pi * np.e) + log_normal_cdf(beta) - 0.5 * beta * hazard
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns one positive draw a row."""
-        beta, scale = self._normal(params, f)
-        z = jax.random.truncated_normal(key, -beta, jnp.full_like(beta, jnp.inf), beta.shape, f.dtype)
-        return jnp.maximum(scale * (beta + z), jnp.finfo(f.dtype).tiny)
+        """Returns one positive draw a row, by bisection of the distribution function, which knows the far tail."""
+        mean, deviation = self.mean(params, f), jnp.sqrt(self.variance(params, f))
+        level = jax.random.uniform(key, mean.shape, f.dtype)
+        ends = jnp.zeros_like(mean), mean + _REACH * deviation
+        return bisect(lambda y: self.cdf(params, f, y) < level, ends, 60 if f.dtype == jnp.float64 else 30)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(1 - \Phi((m - y)/s) / \Phi(m/s)\), and zero at zero and below, `[batch]`."""
