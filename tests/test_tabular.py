@@ -91,6 +91,21 @@ def test_inner_products_of_kernel_features_are_the_kernel():
     assert np.isfinite(slope).all()
 
 
+def test_a_kernel_is_decomposed_on_one_thread(monkeypatch):
+    """Several threads of BLAS wait for each other, and many times as long beside other work."""
+    from threadpoolctl import threadpool_info
+
+    threads, eigh = [], np.linalg.eigh
+
+    def watched(matrix):
+        threads.extend(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+        return eigh(matrix)
+
+    monkeypatch.setattr(np.linalg, "eigh", watched)
+    KernelFeatures.of(RANDOM.normal(size=(20, 2)), RANDOM.normal(size=(20, 1)))
+    assert set(threads) == {1}
+
+
 def test_length_of_a_kernel_follows_the_targets():
     z = np.random.default_rng(3).uniform(-1, 1, size=(300, 1))
     fast, slow = KernelFeatures.of(z, np.sin(25 * z)), KernelFeatures.of(z, z**3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,17 +17,29 @@ class CompileTime:
     """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading.
 
     Attributes:
-        seconds: the sum.
         programs: how many were compiled, or read from the cache.
     """
 
     def __init__(self) -> None:
-        self.seconds, self.programs = 0.0, 0
+        self.programs = 0
+        self._spans: list[tuple[float, float]] = []  # apart, one after the other
+        self._lock = threading.Lock()
+
+    @property
+    def seconds(self) -> float:
+        """How long something was traced or compiled, in one thread or in several at once."""
+        return sum(end - start for start, end in self._spans)
 
     def add(self, event: str, duration_secs: float, **_: Any) -> None:
         """Adds an event of JAX's, where it is one of compilation."""
-        if event.startswith("/jax/core/compile/"):
-            self.seconds += duration_secs
+        if not event.startswith("/jax/core/compile/"):
+            return
+        with self._lock:
+            end = time.perf_counter()  # events are told when they end
+            start = end - duration_secs
+            while self._spans and self._spans[-1][1] > start:
+                start = min(start, self._spans.pop()[0])
+            self._spans.append((start, end))
             self.programs += event.endswith("backend_compile_duration")
 
 

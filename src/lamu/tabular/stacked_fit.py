@@ -327,7 +327,8 @@ def _for_each(folds: int, tree: Any) -> Any:
 def _trained(plans: Sequence[_Plan], bar: Progress) -> list[Path]:
     """Returns the path of each plan; each has a thread, so that none waits for another's compilation or steps."""
     done, stopped = [0] * len(plans), threading.Event()
-    wide, device = jax.dtypes.canonicalize_dtype(float) == np.float64, jax.config.jax_default_device
+    wide = jax.dtypes.canonicalize_dtype(float) == np.float64
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
 
     def counted(index: int) -> Callable[[int], None]:
         def count(steps: int) -> None:
