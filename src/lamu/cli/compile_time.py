@@ -28,7 +28,7 @@ class CompileTime:
     @property
     def seconds(self) -> float:
         """How long something was traced or compiled, in one thread or in several at once."""
-        return sum(end - start for start, end in self._spans)
+        return sum((end - start for start, end in self._spans), 0.0)
 
     def add(self, event: str, duration_secs: float, **_: Any) -> None:
         """Adds an event of JAX's, where it is one of compilation."""
