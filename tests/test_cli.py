@@ -239,3 +239,16 @@ def test_exit_codes_reach_the_shell():
     ran = shell("fit", "none.csv", "--out", "run that is never made")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "lamu: there is no file 'none.csv'; check the path\n"
+
+
+def test_a_fit_says_what_it_read_before_algorithms_are_imported(tmp_path):
+    program = (
+        "import sys\n"
+        "sys.modules['lamu.cli.training'] = None\n"  # whose import fails
+        "from lamu.cli import main\n"
+        "main(['fit', 'iris', '--out', 'run'])\n"
+        "names = ('lamu.algorithms', 'lamu.scores', 'lamu.plots', 'numpyro', 'matplotlib')\n"
+        "print(*[name for name in names if name in sys.modules])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.stdout == "read iris: 150 rows of 4 features\n\n"

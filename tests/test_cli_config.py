@@ -26,8 +26,8 @@ def asked(monkeypatch):
     """What `lamu fit` and `lamu compare` would run."""
     seen = SimpleNamespace()
 
-    def train(request, out, algorithm, settings, *flags):
-        seen.request, seen.out, seen.algorithm, seen.settings, seen.flags = request, out, algorithm, settings, flags
+    def train(request, rows, out, algorithm, settings, *flags):
+        seen.request, seen.out, seen.algorithm, seen.settings, seen.flags = request, out, algorithm, settings, flags[:4]
 
     def compare(request, algorithms, setting, *rest):
         seen.request, seen.algorithms, seen.settings = request, algorithms, setting

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import lamu
+from lamu.cli.compile_time import compile_time
 from lamu.families import Ensemble, Point
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork
 from lamu.predictives import Sampled
@@ -16,7 +20,8 @@ from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
 from lamu.tabular.stacked_fit import _stopped, plan_of
 from lamu.tabular.temperature import logit_factor
-from lamu.tabular.training import Path, order_of, rows_padded
+from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
+from lamu.tabular.truncated import Truncated, are_positive
 
 RANDOM = np.random.default_rng(0)
 X = np.column_stack(
@@ -84,6 +89,21 @@ def test_inner_products_of_kernel_features_are_the_kernel():
     np.testing.assert_allclose(far, 0.0, atol=1e-3)
     slope = jax.grad(lambda row: kernel.read(row[None]).sum())(jnp.asarray(z[0], jnp.float32))
     assert np.isfinite(slope).all()
+
+
+def test_a_kernel_is_decomposed_on_one_thread(monkeypatch):
+    """Several threads of BLAS wait for each other, and many times as long beside other work."""
+    from threadpoolctl import threadpool_info
+
+    threads, eigh = [], np.linalg.eigh
+
+    def watched(matrix):
+        threads.extend(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+        return eigh(matrix)
+
+    monkeypatch.setattr(np.linalg, "eigh", watched)
+    KernelFeatures.of(RANDOM.normal(size=(20, 2)), RANDOM.normal(size=(20, 1)))
+    assert set(threads) == {1}
 
 
 def test_length_of_a_kernel_follows_the_targets():
@@ -189,6 +209,70 @@ def test_progress_names_the_fits_and_counts_their_steps(capsys, monkeypatch):
     assert "30/30" in shown
 
 
+def test_a_fit_and_its_scores_compile_few_programs():
+    """One for the steps, the first weights and the encoding of an architecture each, and few beside.
+
+    A hundred programs of one operation each are seconds, with a cache of compiled programs too.
+    """
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(62, 3)), random.normal(size=62)  # rows that no other test has: their programs are new
+    with compile_time() as fitting:
+        found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=3, steps=15)
+    assert 3 <= fitting.programs <= 20
+    with compile_time() as scoring:
+        pred = found.posterior.predict(x)
+        lamu.scores.nll(pred, y)
+        lamu.scores.coverage(pred, y)
+    assert 2 <= scoring.programs <= 16
+
+
+def test_threads_learn_in_the_precision_of_who_asks():
+    y = np.arange(60) % 2
+    with jax.enable_x64(False):
+        found = lamu.fit_table(X, y, lamu.likelihoods.Bernoulli(), folds=2, steps=15)
+        leaves = jax.tree.leaves(found.posterior.belief.stacked)
+        assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+        assert found.posterior.predict(X).mean.dtype == np.float32
+
+
+def test_an_interruption_ends_both_threads(monkeypatch):
+    """The thread that is interrupted ends the other one after its stretch; a fit would go on for 15,000 steps."""
+    steps = []
+
+    def interrupted(self, done, loss=None):
+        steps.append(done)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lamu.tabular.stacked_fit.Progress.update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lamu.fit_table(X, np.arange(60) % 2, lamu.likelihoods.Bernoulli(), folds=2, steps=150)
+    assert 1 <= len(steps) <= 2
+
+
+def test_candidates_do_not_learn_from_each_other():
+    """The gradient of all members' summed loss is each one's own: a candidate trains as it does alone."""
+    network, x = TableNetwork(COLUMNS, ()), jnp.asarray(X)
+    model = lamu.Model(network, lamu.likelihoods.Gaussian(scale=1.0))
+    batch = lamu.data.Batch.of(x, jnp.asarray(X[:, 0]))
+    params = model.init(jax.random.key(0), batch)[0]
+    rows = FoldRows(np.arange(60).reshape(1, 15, 4), np.arange(8)[None], np.array([60.0]))
+
+    def members(candidates):
+        each = [
+            Members(params, c.gates(network, params["network"], None), jax.tree.map(np.asarray, c.prior(network)))
+            for c in candidates
+        ]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+
+    both = train(model, members(ADDITIVE), rows, batch, stretches=5, rate=0.1)
+    for index, candidate in enumerate(ADDITIVE):
+        alone = train(model, members([candidate]), rows, batch, stretches=5, rate=0.1)
+        np.testing.assert_allclose(both.log_density[index], alone.log_density[0], rtol=1e-9)
+        for a, b in zip(jax.tree.leaves(both.params), jax.tree.leaves(alone.params), strict=True):
+            np.testing.assert_allclose(a[index], b[0], rtol=1e-9, atol=1e-12)
+    assert not np.allclose(both.log_density[0], both.log_density[1])
+
+
 def test_the_plan_is_what_is_fitted():
     found = lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), folds=2, steps=15)
     plan = plan_of(lamu.likelihoods.Gaussian(), 300, folds=2)
@@ -221,6 +305,69 @@ def test_noise_narrows_by_what_averaging_over_folds_gains():
     wild = noise_factor(10 * own, deviations, y, fold, np.ones(1))
     held = np.sqrt(np.mean((y - 10 * own[0, fold, np.arange(rows)]) ** 2) / 1.25)
     assert wild == pytest.approx(np.sqrt(0.8) * min(held, 4.0), abs=0.15)
+
+
+def test_truncated_noise_is_scipys():
+    base = lamu.likelihoods.Scaled(lamu.likelihoods.HeteroscedasticGaussian(0.7), shift=2.0, scale=3.0)
+    likelihood = Truncated(base)
+    f = jnp.array([[0.5, 0.3], [-0.6, 0.0], [-4.0, -0.5], [-15.0, 0.2], [-0.7, 2.0], [30.0, 0.0]])
+    m, s = np.asarray(base.mean({}, f)), np.sqrt(base.variance({}, f))
+    reference = stats.truncnorm(-m / s, np.inf, loc=m, scale=s)
+    nodes, weights = np.polynomial.legendre.leggauss(400)  # SciPy's entropy up to infinity is NaN
+    reach = (reference.mean() + 30 * reference.std()) / 2
+    log_density = reference.logpdf(reach * (1 + nodes[:, None]))
+    entropy = -reach * (weights @ (np.exp(log_density) * np.maximum(log_density, -1e3)))
+    y = jnp.array([0.01, 3.0, 0.2, 0.05, 40.0, 90.0])
+    for found, expected in (
+        (likelihood.log_prob({}, f, y), reference.logpdf(y)),
+        (likelihood.mean({}, f), reference.mean()),
+        (likelihood.variance({}, f), reference.var()),
+        (likelihood.entropy({}, f), entropy),
+        (likelihood.cdf({}, f, y), reference.cdf(y)),
+    ):
+        assert found.shape == (6,)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.all(likelihood.log_prob({}, f, -y) == -np.inf)
+    assert np.all(likelihood.cdf({}, f, -y) == 0.0)
+    draws = jax.vmap(lambda key: likelihood.sample(key, {}, f))(jax.random.split(jax.random.key(0), 4000))
+    assert draws.min() > 0
+    for index in range(6):  # Kolmogorov's test at level 1e-4 each
+        one = stats.truncnorm(-m[index] / s[index], np.inf, loc=m[index], scale=s[index])
+        assert stats.kstest(np.asarray(draws[:, index]), one.cdf).pvalue > 1e-4
+    far = jnp.array([[-1e4, 0.0], [1e4, 0.0]], jnp.float32)
+    for values in (likelihood.mean({}, far), likelihood.variance({}, far), likelihood.log_prob({}, far, jnp.ones(2))):
+        assert values.dtype == jnp.float32
+        assert np.isfinite(values).all()
+    with pytest.raises(ValueError, match=r"target in row 1 is 0\.0"):
+        likelihood.check([1.0, 0.0])
+    with pytest.raises(ValueError, match="one a row"):
+        likelihood.check(np.ones((2, 2)))
+
+
+def test_targets_are_positive_only_where_rows_below_zero_were_to_be_expected():
+    random, fold = np.random.default_rng(0), np.arange(200) % 2
+    normals = np.full((1, 2, 200, 1), 1.5), np.ones((1, 2, 200, 1))
+    positive = stats.truncnorm(-1.5, np.inf, loc=1.5).rvs((200, 1), random_state=random)
+    assert are_positive(*normals, positive, fold, np.ones(1))  # 200 rows with 7 % below zero each, and none is
+    assert not are_positive(*normals, np.where(positive < 0.1, -0.1, positive), fold, np.ones(1))
+    assert not are_positive(4 * normals[0], normals[1], positive + 4.5, fold, np.ones(1))  # far from zero
+    assert not are_positive(np.zeros((1, 2, 200, 2)), np.ones((1, 2, 200, 2)), np.ones((200, 2)), fold, np.ones(1))
+
+
+def test_intervals_of_positive_targets_end_at_zero(tmp_path):
+    x = np.random.default_rng(1).normal(size=(120, 2))
+    y = np.exp(x[:, 0] + 0.5 * np.random.default_rng(2).normal(size=120))
+    found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=2, steps=150)
+    likelihood = found.posterior.model.likelihood
+    assert isinstance(likelihood, Truncated)
+    pred = lamu.load(found.posterior.save(tmp_path / "posterior")).predict(x)
+    lower, upper = pred.interval(0.9)
+    assert lower.min() >= 0.0
+    assert (lower < upper).all()
+    # What is known of every target makes each one likelier, and takes nothing from its interval.
+    plain = replace(found.posterior, model=replace(found.posterior.model, likelihood=likelihood.base)).predict(x)
+    assert plain.interval(0.9)[0].min() < 0.0
+    assert np.all(pred.log_prob(y) >= plain.log_prob(y) - 1e-6)
 
 
 def test_logits_are_as_large_as_held_out_rows_say():

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ import typer
 
 from lamu.cli.compiled_programs import keep_compiled
 from lamu.cli.config_file import read_options
-from lamu.cli.output_dir import Interrupted
+from lamu.cli.output_dir import Interrupted, refuse_existing, refuse_unwritable
 from lamu.interrupts import heard
 
 __all__ = ["app", "main"]
@@ -263,8 +264,6 @@ def _fit(
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen; with --model vae, to images."""
-    from lamu.cli.output_dir import refuse_existing
-
     refuse_existing(out, force)
     if model is not None:
         of_tables = {
@@ -290,8 +289,7 @@ def _fit(
         return
     if sys.stderr.isatty() and not as_json:
         print(f"reading {data}", file=sys.stderr)  # before JAX is imported, which takes seconds
-    from lamu.cli.request import Request
-    from lamu.cli.training import train
+    from lamu.cli.request import Request, learning_rows
     from lamu.memory import within
 
     request = Request(
@@ -315,7 +313,22 @@ def _fit(
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
-        train(request, out, algorithm, settings, as_json, force, resume, report)
+        begun = time.perf_counter()
+        request.check()
+        if algorithm is not None:
+            from lamu.cli.recipes import find
+
+            find(algorithm)  # an unknown name is refused before a table is read
+        rows = learning_rows(request.read(), request, request.seed)
+        refuse_unwritable(out)
+        if algorithm is None and likelihood is None and not settings and not as_json:
+            # Nothing is left to refuse, and what follows is imported for seconds.
+            count, features = rows[0].features.values.shape
+            print(f"read {data}: {count:,} rows of {features} features", flush=True)
+        seconds_reading = time.perf_counter() - begun
+        from lamu.cli.training import train
+
+        train(request, rows, out, algorithm, settings, as_json, force, resume, report, seconds_reading)
 
 
 def _refuse_options_of_tables(model: str, options: dict[str, Any]) -> None:
@@ -338,8 +351,6 @@ def _predict(
     as_json: _Json = False,
 ) -> None:
     """Predict the rows of a table with a fitted model, and score them where the target is there; fill in images."""
-    from lamu.cli.output_dir import refuse_existing
-
     if out is not None:
         refuse_existing(out)
     from lamu.cli.images import fill_images, holds_images

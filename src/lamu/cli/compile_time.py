@@ -1,7 +1,9 @@
-"""How much of a command's time was tracing and compilation."""
+"""How much of a command's time was tracing and compilation, and of how many programs."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,16 +17,30 @@ class CompileTime:
     """Seconds of tracing and compilation so far; a program that is read from the cache takes only its reading.
 
     Attributes:
-        seconds: the sum.
+        programs: how many were compiled, or read from the cache.
     """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.programs = 0
+        self._spans: list[tuple[float, float]] = []  # apart, one after the other
+        self._lock = threading.Lock()
+
+    @property
+    def seconds(self) -> float:
+        """How long something was traced or compiled, in one thread or in several at once."""
+        return sum((end - start for start, end in self._spans), 0.0)
 
     def add(self, event: str, duration_secs: float, **_: Any) -> None:
         """Adds an event of JAX's, where it is one of compilation."""
-        if event.startswith("/jax/core/compile/"):
-            self.seconds += duration_secs
+        if not event.startswith("/jax/core/compile/"):
+            return
+        with self._lock:
+            end = time.perf_counter()  # events are told when they end
+            start = end - duration_secs
+            while self._spans and self._spans[-1][1] > start:
+                start = min(start, self._spans.pop()[0])
+            self._spans.append((start, end))
+            self.programs += event.endswith("backend_compile_duration")
 
 
 @contextmanager
@@ -36,8 +52,8 @@ def compile_time() -> Iterator[CompileTime]:
         >>> from lamu.cli.compile_time import compile_time
         >>> with compile_time() as spent:
         ...     three = jax.jit(lambda x: x + 1)(2)
-        >>> spent.seconds > 0
-        True
+        >>> spent.seconds > 0, spent.programs
+        (True, 1)
     """
     spent = CompileTime()
     listener = spent.add

@@ -16,6 +16,7 @@ from lamu.prior_scale import fit_prior_scale
 from lamu.protocol import Algorithm
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import plan_of
+from lamu.tabular.truncated import Truncated
 
 __all__ = ["Candidates", "Learned", "Runs", "way_of"]
 
@@ -100,12 +101,13 @@ class Candidates:
         kept = sorted(((weight, name) for name, weight in found.weights.items() if weight > 0), reverse=True)
         parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in kept)
         together = f"{found.stacked_nll + self.encoding.log_unit:.3f} together"
+        above = "; no noise below zero" if isinstance(found.posterior.model.likelihood, Truncated) else ""
         return Learned(
             posterior=found.posterior,
             steps=found.steps,
             candidates=found.weights,
             candidates_nll=held_out,
-            told=f"mixture of {parts}: weight, candidate and held-out nll; {together}",
+            told=f"mixture of {parts}: weight, candidate and held-out nll; {together}{above}",
         )
 
 

@@ -1,19 +1,21 @@
-"""What was asked of `lamu fit` and `lamu compare`, with the defaults of what was not."""
+"""What was asked of `lamu fit` and `lamu compare`, with the defaults of what was not.
+
+Algorithms and likelihoods are imported where they are used, so that a table is read, and said, before them.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lamu.cli.defaults import LIKELIHOODS, budget
-from lamu.cli.outside import is_outside, likelihood_of
-from lamu.cli.target_choice import Chosen, choose, told_beside
 from lamu.data import Encoding, split
 from lamu.data.spelling import nearest
 from lamu.data.table import Table, read
 from lamu.memory import parse as parse_size
-from lamu.temperatures import choose_temperature
+
+if TYPE_CHECKING:
+    from lamu.cli.target_choice import Chosen
 
 __all__ = ["Request", "learning_rows"]
 
@@ -77,10 +79,8 @@ class Request:
             raise ValueError("--folds is 1, which leaves no row to learn from; give 0 for one run, or 2 and more")
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature is {self.temperature:g}; give a positive number, 1 for Bayes' rule itself")
-        if is_outside(self.likelihood):
-            likelihood_of(str(self.likelihood))
-        elif self.likelihood is not None and self.likelihood not in LIKELIHOODS:
-            raise ValueError(f"there is no likelihood {self.likelihood!r}; {nearest(self.likelihood, LIKELIHOODS)}")
+        if self.likelihood is not None:
+            _require_likelihood(self.likelihood)
         if self.max_memory is not None:
             parse_size(self.max_memory)
         if not 0 <= self.seed < 2**32:
@@ -104,6 +104,8 @@ class Request:
             rows: how many rows there are to learn from.
             folds: how many folds there are; 0 for one run.
         """
+        from lamu.cli.defaults import budget
+
         asked = {"epochs": self.epochs, "batch_size": self.batch_size}
         given = {name: value for name, value in asked.items() if value is not None}
         options = budget(algorithm, rows, folds) | given
@@ -120,6 +122,8 @@ class Request:
             y: the training targets.
             seed: of the rows that choose.
         """
+        from lamu.cli.target_choice import Chosen, choose, told_beside
+
         if self.likelihood is not None:
             return Chosen(self.likelihood, "", {})
         return told_beside(encoding, y) if encoding.beside else choose(encoding, x, y, seed)
@@ -128,6 +132,8 @@ class Request:
         self, model: Any, data: Any, learner: Any, seed: int, loop: dict[str, Any]
     ) -> tuple[float, dict[float, float]]:
         """Returns the temperature, and those that were tried with the loss of the rows set aside."""
+        from lamu.temperatures import choose_temperature
+
         if self.temperature is not None:
             return self.temperature, {}
         options = {name: value for name, value in loop.items() if name != "validation"}
@@ -136,6 +142,16 @@ class Request:
     def prediction(self) -> dict[str, Any]:
         """Returns the options of a prediction."""
         return {} if self.samples is None else {"samples": self.samples}
+
+
+def _require_likelihood(name: str) -> None:
+    from lamu.cli.outside import is_outside, likelihood_of
+    from lamu.likelihoods.table import LIKELIHOODS
+
+    if is_outside(name):
+        likelihood_of(name)
+    elif name not in LIKELIHOODS:
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
 
 
 def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, Any, Any]:

@@ -19,12 +19,12 @@ from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
-from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
+from lamu.cli.output_dir import FORMAT, draft, unfinished
 from lamu.cli.predictions import columns, estimates, known_rows, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
-from lamu.cli.request import Request, learning_rows
+from lamu.cli.request import Request
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
@@ -40,6 +40,7 @@ __all__ = ["train"]
 
 def train(
     request: Request,
+    rows: tuple[Table, Any, Any],
     out: Path,
     algorithm: str | None = None,
     settings: tuple[str, ...] = (),
@@ -47,11 +48,13 @@ def train(
     force: bool = False,
     resume: bool = False,
     report: bool = True,
+    seconds_reading: float = 0.0,
 ) -> None:
     """Fits a model to a table and writes the folder `out`; prints the scores on the test rows.
 
     Args:
-        request: what to fit.
+        request: what to fit, checked.
+        rows: the table that it read, and the numbers of the training and of the test rows.
         out: the folder to make, with all of `lamu.cli.output_dir.CONTENT`.
         algorithm: the name of the algorithm, or `package.module:name`; None for the default.
         settings: its settings, `key=value` each.
@@ -59,21 +62,20 @@ def train(
         force: whether a folder that `lamu fit` made before may be replaced.
         resume: whether to go on with the same command, which was interrupted.
         report: whether `report.html` is written.
+        seconds_reading: how long the table took so far.
 
     Raises:
         ValueError: for data, a name or a setting that cannot be used.
         Interrupted: at an interruption, where there is something to go on from.
         FileExistsError: if there is something at `out` that may not be replaced.
     """
-    begun = time.perf_counter()
-    refuse_existing(out, force)
-    request.check()
+    begun = time.perf_counter() - seconds_reading
     recipe = find(default_algorithm() if algorithm is None else algorithm)
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
     learner = build(recipe, chosen)
     if request.epochs is not None and (learner.traits.length is not None or learner.traits.batching == "once"):
         raise ValueError(f"--epochs is {request.epochs}, and {recipe.name} has a length of its own; leave --epochs out")
-    table, train_rows, test_rows = learning_rows(request.read(), request, request.seed)
+    table, train_rows, test_rows = rows
     table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
     data = Arrays.of((table.x, table.targets))
@@ -85,7 +87,6 @@ def train(
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
     if request.likelihood is not None or not encoding.beside:
         model_for(encoding, x, y, request.likelihood, algorithm)  # refuses what does not suit, first of all
-    refuse_unwritable(out)
     with (
         compile_time() as compiling,
         unfinished(out, _identity(request, algorithm, settings), resume, force) as place,
@@ -139,16 +140,15 @@ def train(
             "convergence": None if convergence is None else convergence.describe(),
             "seconds": seconds,
             "seconds_compiling": seconds_compiling,
+            "programs": compiling.programs,
             "seconds_reading": seconds_reading,
             "seconds_choosing": seconds_choosing,
             "seconds_scoring": seconds_scoring,
         }
         predictions = columns(pred, test_rows, y_test, encoding)
-        known = test.take(known_rows(y_test))
-        all_known = known.count == test.count
-        shown = (
-            pred if all_known else predicted(posterior, table, test_rows[known_rows(y_test)], **request.prediction())
-        )
+        known, shown, certain = test, pred, known_rows(y_test)
+        if len(certain) < test.count:
+            known, shown = test.take(certain), predicted(posterior, table, test_rows[certain], **request.prediction())
         figure = picture(shown, value_of(known.y), encoding) if calibrated else None
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
@@ -189,10 +189,10 @@ def train(
             if figure is not None:
                 figure.savefig(folder / "calibration.png")
             if beside is not None:
-                rows = train_rows, test_rows
+                split = train_rows, test_rows
                 (folder / NAME).write_text(
                     report_of_fit(
-                        learned, pred, predictions, encoding, data, rows, figure, config, seconds,
+                        learned, pred, predictions, encoding, data, split, figure, config, seconds,
                         request.prediction(), out, beside.result(),
                     ),
                     encoding="utf-8",

@@ -201,8 +201,7 @@ class Arrays:
 
     def take(self, chosen: Any) -> Arrays:
         """Returns some of the rows, by their indices `[n]`."""
-        chosen = jnp.asarray(chosen)
-        return jax.tree.map(lambda leaf: leaf[chosen], replace(self, held_out=None))
+        return _taken(replace(self, held_out=None), jnp.asarray(chosen))
 
     def full(self) -> Batch:
         """Returns all rows as one batch."""
@@ -234,6 +233,11 @@ class Arrays:
 
     def _rows(self, start: int, size: int) -> Batch:
         return _rows(replace(self, held_out=None), start, min(size, self.count - start), size)
+
+
+@jax.jit
+def _taken(rows: Arrays, chosen: Array) -> Arrays:
+    return jax.tree.map(lambda leaf: leaf[chosen], rows)
 
 
 # Compiled, since leaf by leaf a batch costs several milliseconds; `there` takes two values in a pass at most.

@@ -72,6 +72,8 @@ class KernelFeatures:
         Raises:
             ValueError: for y with another number of rows.
         """
+        from threadpoolctl import threadpool_limits  # which scikit-learn needs, too
+
         z, y = np.asarray(z, np.float64), np.asarray(y, np.float64)
         if y.ndim != 2 or len(y) != len(z):
             raise ValueError(f"y has the shape {y.shape} for {len(z)} rows of z; give one row of targets for each")
@@ -81,9 +83,11 @@ class KernelFeatures:
         apart = distance[distance > 0]
         median = float(np.median(apart)) if apart.size else 1.0
         judged = slice(_JUDGES)
-        errors = [_left_out(_matern(distance[judged, judged] / (median * each)), y[judged]) for each in _LENGTHS]
-        length = median * _LENGTHS[int(np.argmin(errors))]
-        values, vectors = np.linalg.eigh(_matern(distance / length))
+        # Several threads take longer over matrices of this size than one, and many times as long beside other work.
+        with threadpool_limits(1, "blas"):
+            errors = [_left_out(_matern(distance[judged, judged] / (median * each)), y[judged]) for each in _LENGTHS]
+            length = median * _LENGTHS[int(np.argmin(errors))]
+            values, vectors = np.linalg.eigh(_matern(distance / length))
         keep = np.flatnonzero(values > _NOTHING * len(z))[::-1][:features]
         projection = vectors[:, keep] / np.sqrt(values[keep])
         centre = (vectors[:, keep] * np.sqrt(values[keep])).mean(axis=0)

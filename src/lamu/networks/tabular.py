@@ -98,13 +98,10 @@ class TableNetwork(Network):
         """
         if isinstance(self.columns, EncodedColumns):
             return self, x
-        encoded, readings = self.columns.encode(x)
-        if self.kernel is not None:
-            smooth = readings[:, : encoded.smooth_width]
-            read = self.kernel.read
-            features = jax.lax.map(lambda row: read(row[None])[0], smooth, batch_size=_ROWS_AT_ONCE)
-            encoded, readings = replace(encoded, feature_count=self.feature_count), jnp.hstack([readings, features])
-        return replace(self, columns=encoded, kernel=None), readings
+        columns = self.columns
+        sizes = columns.smooth_width, columns.piece_count, columns.numbers_with_pieces
+        encoded = EncodedColumns(*sizes, feature_count=self.feature_count)
+        return replace(self, columns=encoded, kernel=None), _readings(columns, self.kernel, x)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns fresh parameters for inputs like `x`, and the empty state."""
@@ -159,3 +156,13 @@ class TableNetwork(Network):
             layer = params["layers"][index]
             h = activation(h @ layer["kernel"] + layer["bias"][None])
         return h
+
+
+@jax.jit
+def _readings(columns: Columns, kernel: KernelFeatures | None, x: Array) -> Array:
+    """Returns both readings of the columns and the features of the kernel, side by side."""
+    smooth, pieces = columns.read(x)
+    if kernel is None:
+        return jnp.concatenate([smooth, pieces], axis=1)
+    features = jax.lax.map(lambda row: kernel.read(row[None])[0], smooth, batch_size=_ROWS_AT_ONCE)
+    return jnp.concatenate([smooth, pieces, features], axis=1)

@@ -169,7 +169,10 @@ class Predictive(ABC):
         """
         if not self.support.ordered:
             raise TypeError(f"targets that are {self.support.values} have no order, and no quantiles; use sample")
-        spread = 2.0 + 1.0 / (_probability(probability) * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
+        return self._quantile(_probability(probability))
+
+    def _quantile(self, probability: Any) -> Array:
+        spread = 2.0 + 1.0 / (probability * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
         lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
         lower = jnp.maximum(lower, self.support.lower - room)
@@ -216,7 +219,7 @@ class Predictive(ABC):
         return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
 
-def quantile_in_support(found: Array, probability: float, support: Support, cdf: Callable[[Array], Array]) -> Array:
+def quantile_in_support(found: Array, probability: Any, support: Support, cdf: Callable[[Array], Array]) -> Array:
     """Returns a quantile that bisection came close to: the whole number, or the end of the support that has its mass.
 
     Args:

@@ -58,39 +58,36 @@ class Mixture(Predictive):
     @property
     def mean(self) -> Array:
         """E[y]; for classes the averaged probabilities."""
-        return self._average(self._means)
+        return _mean(self)
 
     @property
     def variance(self) -> Array:
         """Var[y], by the law of total variance."""
-        return self._expected_variance + self._variance_of_means
+        return _variance(self)
 
     @property
     def aleatoric(self) -> Array:
         """Expected entropy in nats (classes), or expected variance (regression)."""
         if not self.support.has_classes:
-            return self._expected_variance
-        return self._average(jax.vmap(self.likelihood.entropy)(self.dispersion, self.f))
+            return _expected_variance(self)
+        return _expected_entropy(self)
 
     @property
     def epistemic(self) -> Array:
         """Mutual information of target and parameters in nats (classes), or the variance of the mean (regression)."""
         if not self.support.has_classes:
-            return self._variance_of_means
-        probabilities = self.probabilities
-        entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)
-        # Mutual information is never negative; a difference of equal entropies may be, by round-off.
-        return jnp.maximum(entropy - self.aleatoric, 0.0)
+            return _variance_of_means(self)
+        return _mutual_information(self)
 
     def log_prob(self, y: Any) -> Array:
         """Returns log of the averaged density, in nats, shape `[N]`."""
-        return logsumexp(self._densities(y) + self.log_weights[:, None], axis=0)
+        return _log_prob(self, jax.tree.map(jnp.asarray, y))
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns log of the averaged density without each of the draws, `[S, N]` in a tuple; nothing without draws."""
         if not self.drawn:
             return ()
-        densities = self._densities(y)
+        densities = _densities(self, jax.tree.map(jnp.asarray, y))
         others = all_but_one(densities)
         # Without the only draw nothing is left, which is no density of zero.
         lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)
@@ -99,7 +96,7 @@ class Mixture(Predictive):
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), the average of the components' distribution functions."""
         y = jax.tree.map(jnp.asarray, y)
-        return self._average(jax.vmap(lambda params, f: self.likelihood.cdf(params, f, y))(self.dispersion, self.f))
+        return _cdf(self, y)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws: a component, the same for all rows, then targets from it."""
@@ -113,25 +110,71 @@ class Mixture(Predictive):
 
         return drawn(draw, jax.random.split(target_key, n), components)
 
-    def _densities(self, y: Any) -> Array:
-        y = jax.tree.map(jnp.asarray, y)
-        return jax.vmap(lambda params, f: self.likelihood.log_prob(params, f, y))(self.dispersion, self.f)
+    def _quantile(self, probability: Any) -> Array:
+        return _quantile(self, probability)
 
-    @property
-    def _means(self) -> Array:
-        return jax.vmap(self.likelihood.mean)(self.dispersion, self.f)
 
-    @property
-    def _expected_variance(self) -> Array:
-        return self._average(jax.vmap(self.likelihood.variance)(self.dispersion, self.f))
+def _average(pred: Mixture, values: Array) -> Array:
+    return jnp.tensordot(jnp.exp(pred.log_weights), values, axes=1)
 
-    @property
-    def _variance_of_means(self) -> Array:
-        means = self._means
-        return self._average((means - self._average(means)[None]) ** 2)
 
-    def _average(self, values: Any) -> Array:
-        return jnp.tensordot(jnp.exp(self.log_weights), values, axes=1)
+def _means(pred: Mixture) -> Array:
+    return jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f)
+
+
+# Compiled, since operation by operation each shape of an average would be a dozen small programs.
+@jax.jit
+def _mean(pred: Mixture) -> Array:
+    return _average(pred, _means(pred))
+
+
+@jax.jit
+def _expected_variance(pred: Mixture) -> Array:
+    return _average(pred, jax.vmap(pred.likelihood.variance)(pred.dispersion, pred.f))
+
+
+@jax.jit
+def _variance_of_means(pred: Mixture) -> Array:
+    means = _means(pred)
+    return _average(pred, (means - _average(pred, means)[None]) ** 2)
+
+
+@jax.jit
+def _variance(pred: Mixture) -> Array:
+    return _expected_variance(pred) + _variance_of_means(pred)
+
+
+@jax.jit
+def _expected_entropy(pred: Mixture) -> Array:
+    return _average(pred, jax.vmap(pred.likelihood.entropy)(pred.dispersion, pred.f))
+
+
+@jax.jit
+def _mutual_information(pred: Mixture) -> Array:
+    probabilities = pred.probabilities
+    entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)
+    # Mutual information is never negative; a difference of equal entropies may be, by round-off.
+    return jnp.maximum(entropy - _expected_entropy(pred), 0.0)
+
+
+@jax.jit
+def _cdf(pred: Mixture, y: Any) -> Array:
+    return _average(pred, jax.vmap(lambda params, f: pred.likelihood.cdf(params, f, y))(pred.dispersion, pred.f))
+
+
+@jax.jit
+def _quantile(pred: Mixture, probability: Any) -> Array:
+    return Predictive._quantile(pred, probability)
+
+
+@jax.jit
+def _densities(pred: Mixture, y: Any) -> Array:
+    return jax.vmap(lambda params, f: pred.likelihood.log_prob(params, f, y))(pred.dispersion, pred.f)
+
+
+@jax.jit
+def _log_prob(pred: Mixture, y: Any) -> Array:
+    return logsumexp(_densities(pred, y) + pred.log_weights[:, None], axis=0)
 
 
 def all_but_one(values: Array) -> Array:

@@ -40,8 +40,7 @@ class Sampled(PredictiveRule):
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the draws."""
         if isinstance(belief, Ensemble) and belief.log_weights is not None and _is_certain(belief):
-            points = belief.stacked.draws(key, 1)
-            one = jax.tree.map(lambda leaf: leaf[0], points)
+            one = _points(belief.stacked, key)
             return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
         require_room(belief, key, samples)
         # Draws may be on disk: as an argument of a compiled function all of them would be read.
@@ -79,6 +78,11 @@ def _sizes(belief: Any, key: RandomKey, samples: int) -> tuple[int, int, int]:
     numbers = [math.prod(leaf.shape[1:]) for leaf in found]
     size = sum(each * leaf.dtype.itemsize for each, leaf in zip(numbers, found, strict=True))
     return kept, size, sum(numbers)
+
+
+@jax.jit
+def _points(belief: Any, key: RandomKey) -> Params:
+    return jax.tree.map(lambda leaf: leaf[0], belief.draws(key, 1))
 
 
 @partial(jax.jit, static_argnums=2)

@@ -144,7 +144,8 @@ def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.nda
         return values.reshape(*leading, values.shape[len(leading)] // rows, rows, -1).mean(axis=-2)
 
     if isinstance(pred, Mixture):
-        draws = over_rows(jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f), len(pred.f))
+        means = jax.jit(lambda pred: jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f))
+        draws = over_rows(means(pred), len(pred.f))
         weights = np.exp(np.asarray(pred.log_weights, float))
         mean = np.tensordot(weights, draws, axes=1)
         return mean, np.sqrt(np.tensordot(weights, (draws - mean[None]) ** 2, axes=1))

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
 from lamu.networks import TableNetwork
@@ -80,7 +80,9 @@ class Candidate:
         return Normal({path: scale or 1.0 for path, scale in self.scales(network).items()})
 
     def gates(self, network: TableNetwork, params: Params, means: int | None) -> Params:
-        """Returns ones for the weights that are free and zeros for the others, a tree like the network's parameters.
+        """Returns ones for the weights that are free and zeros for the others, by which parameters are multiplied.
+
+        A gate has the axes of its weights, of length one where all of an axis are free or none is.
 
         Args:
             network: the network.
@@ -90,10 +92,10 @@ class Candidate:
         scales = self.scales(network)
 
         def leaf(name: str, weight: Any) -> Any:
-            gate = jnp.full(weight.shape, float(scales[name] > 0), weight.dtype)
-            if means is None or self.varying or name not in _OUTPUTS:
+            gate = np.full((1,) * weight.ndim, float(scales[name] > 0), weight.dtype)
+            if means is None or name not in _OUTPUTS:
                 return gate
-            return gate.at[:, means:].set(0.0)
+            return gate * ((np.arange(weight.shape[-1]) < means) | self.varying).astype(weight.dtype)
 
         return tree.map_with_path(leaf, params)
 

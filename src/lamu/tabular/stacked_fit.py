@@ -10,12 +10,13 @@ networks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
@@ -36,7 +37,8 @@ from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
-from lamu.typing import Params
+from lamu.tabular.truncated import Truncated, are_positive
+from lamu.typing import Array, Params
 
 __all__ = ["StackedFit", "fit_table", "plan_of"]
 
@@ -103,7 +105,8 @@ def fit_table(
     All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one compiled
     program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that memory
     grows by the rows alone: a copy of them, and the numbers of those of every step. At last one factor, by held-out
-    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
+    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes. Where all targets are positive, and
+    held-out rows are likelier by three nats or more if nothing lies below zero, the noise is truncated there.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -150,28 +153,34 @@ def fit_table(
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
     judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
     _require_room(rows, folds, steps)
-    full = rows.full().padded(rows_padded(count))
+    full = rows.example(rows_padded(count))
     numbers = count * (columns.smooth_width + columns.piece_count)
     ahead = numbers <= _ENCODED and numbers * full.mask.dtype.itemsize <= memory.limit() // 2
-    kernel = _kernel(columns, rows, likelihood) if ahead and count <= _KERNEL_ROWS else None
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
+    hidden, hidden_training, kernel = network, full, None
+    if ahead:
+        hidden, readings = network.encode(full.x)
+        hidden_training = replace(full, x=readings)
+        if count <= _KERNEL_ROWS:
+            kernel = _kernel(np.asarray(readings)[:count, : columns.smooth_width], rows, likelihood)
     small, large = candidates_for(varying=means is not None, kernels=kernel is not None)
     constant = constant_of(likelihood, full)
-    flat, training = replace(network, widths=(), kernel=kernel), full
-    hidden, hidden_training = network, full
+    flat, training = replace(network, widths=(), kernel=kernel), hidden_training
     if ahead:
         flat, readings = flat.encode(full.x)
         training = replace(full, x=readings)
-        hidden, readings = network.encode(full.x)
-        hidden_training = replace(full, x=readings)
+    plans = [
+        _planned(own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant)
+        for own, batch, candidates in ((flat, training, small), (hidden, hidden_training, large))
+    ]
+    kinds = f"{len(small) * folds} smaller models and {len(large) * folds} networks"
+    with Progress(steps, progress, kinds) as bar:
+        paths = _trained(plans, bar)
     found: list[_Found] = []
-    groups = (flat, training, small, "smaller models"), (hidden, hidden_training, large, "networks")
-    for own, batch, candidates, kind in groups:
+    for candidates, path in zip((small, large), paths, strict=True):
         company = found[0].log_density if found else None
-        with Progress(steps, progress, f"{len(candidates) * folds} {kind}") as bar:
-            found += _fitted(
-                own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant, company, bar
-            )
+        counts = [*map(len, judges)]
+        found += [_stopped(each, path, c * folds, counts, company) for c, each in enumerate(candidates)]
     densities = np.stack([each.log_density for each in found], axis=1)
     weights = stacking_weights(densities, _PULL)
     kept = weights >= _NEGLIGIBLE
@@ -180,19 +189,20 @@ def fit_table(
     best = found[int(np.argmax(weights))]
     if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
         network = replace(network, kernel=kernel)
-    posterior = _mixture(Model(network, likelihood, best.candidate.prior(network)), found, weights, full, folds, seed)
+    model = Model(network, likelihood, best.candidate.prior(network))
+    members = _members(model, found, weights, full)
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
-    members = posterior.belief.stacked.mean  # pyright: ignore[reportAttributeAccessIssue]
     if means is not None and isinstance(likelihood, Scaled):
-        factor = _noise_factor(_Judged.of(Model(read, likelihood), members, batch, judges, weights), likelihood)
-        wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
-        posterior = replace(posterior, model=replace(posterior.model, likelihood=wide))
+        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
+        model = replace(model, likelihood=_with_noise(likelihood, judged))
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
         judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
         factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights)
-        belief: Any = posterior.belief
-        posterior = replace(posterior, belief=replace(belief, stacked=Point(sharpened(members, factor))))
+        members = sharpened(members, factor)
+    log_weights = np.repeat(np.log(weights[weights > 0] / folds), folds).astype(full.mask.dtype)
+    belief = jax.device_put(Ensemble(Point(members), log_weights))
+    posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
     return StackedFit(
         posterior,
         {each.candidate.name: float(weight) for each, weight in zip(found, weights, strict=True)},
@@ -203,9 +213,8 @@ def fit_table(
     )
 
 
-def _kernel(columns: Columns, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
-    """Returns the features of a kernel, with the length-scale that suits the targets."""
-    smooth = np.asarray(columns.read(jnp.asarray(rows.x, jnp.result_type(float)))[0])
+def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
+    """Returns the features of a kernel on smooth readings, with the length-scale that suits the targets."""
     y = np.asarray(value_of(rows.y), float).reshape(rows.count, -1)
     targets = (y == np.unique(y)[None]).astype(float) if likelihood.support.has_classes else y
     return KernelFeatures.of(smooth, targets)
@@ -255,7 +264,24 @@ class _Found:
     log_density: np.ndarray
 
 
-def _fitted(
+@dataclass(frozen=True)
+class _Plan:
+    """All candidates of one architecture, ready to be trained.
+
+    Attributes:
+        model: network and likelihood.
+        members: every candidate over all folds.
+        rows: which rows each fold learns from, and which judge it.
+        batch: all rows.
+    """
+
+    model: Model
+    members: Members
+    rows: FoldRows
+    batch: Batch
+
+
+def _planned(
     network: TableNetwork,
     likelihood: Likelihood,
     candidates: Sequence[Candidate],
@@ -266,38 +292,65 @@ def _fitted(
     seed: int,
     means: int | None,
     constant: tuple[Any, Params],
-    company: np.ndarray | None,
-    bar: Progress,
-) -> list[_Found]:
-    """Trains the candidates of one architecture over all folds, and stops each where its held-out rows say.
-
-    Args are those of `fit_table`, `company`, the held-out log density of the linear candidate, and `bar`, the progress.
-    """
+) -> _Plan:
+    """Returns the candidates of one architecture over all folds. Arrays are NumPy's: none is worth a program."""
     model, folds, count = Model(network, likelihood), len(parts), sum(map(len, parts))
-    starts = [_started(model.init(jax.random.key(seed + k), batch)[0], constant) for k in range(folds)]
-    size = _batch_of(count)
+    seeds = np.array([(seed + k) % 2**32 for k in range(folds)], np.uint32)
+    starts = _started(jax.tree.map(np.asarray, _starts(model, seeds, batch)), constant)
+    like = jax.tree.map(lambda leaf: leaf[0], starts["network"])
+    size, dtype = _batch_of(count), batch.mask.dtype
     learned = [np.setdiff1d(np.arange(count), part) for part in parts]
     order = [order_of(rows, steps, size, seed + k) for k, rows in enumerate(learned)]
     held = [np.resize(part, rows_padded(max(map(len, judges)))) for part in judges]
-    dtype = batch.mask.dtype
-    rows = FoldRows(
-        jnp.asarray(np.stack(order)),
-        jnp.asarray(np.stack(held), jnp.int32),
-        jnp.asarray([len(each) for each in learned], dtype),
-    )
+    rows = FoldRows(np.stack(order), np.stack(held).astype(np.int32), np.array([*map(len, learned)], dtype))
     members = [
         Members(
-            starts[k],
-            candidate.gates(network, starts[k]["network"], means),
-            jax.tree.map(lambda scale: jnp.asarray(scale, dtype), candidate.prior(network)),
+            starts,
+            _for_each(folds, candidate.gates(network, like, means)),
+            _for_each(folds, jax.tree.map(lambda scale: np.asarray(scale, dtype), candidate.prior(network))),
         )
         for candidate in candidates
-        for k in range(folds)
     ]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-    path = train(model, stacked, rows, batch, _STRETCHES, _RATE, bar.update)
-    counts = [*map(len, judges)]
-    return [_stopped(candidate, path, c * folds, counts, company) for c, candidate in enumerate(candidates)]
+    return _Plan(model, jax.tree.map(lambda *leaves: np.concatenate(leaves), *members), rows, batch)
+
+
+@jax.jit
+def _starts(model: Model, seeds: Array, batch: Batch) -> Params:
+    """Returns first parameters of every fold, leaves `[folds, ...]`."""
+    return jax.vmap(lambda seed: model.init(jax.random.key(seed), batch)[0])(seeds)
+
+
+def _for_each(folds: int, tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (folds, *leaf.shape)), tree)
+
+
+def _trained(plans: Sequence[_Plan], bar: Progress) -> list[Path]:
+    """Returns the path of each plan; each has a thread, so that none waits for another's compilation or steps."""
+    done, stopped = [0] * len(plans), threading.Event()
+    wide = jax.dtypes.canonicalize_dtype(float) == np.float64
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+
+    def counted(index: int) -> Callable[[int], None]:
+        def count(steps: int) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            done[index] = steps
+            bar.update(min(done))
+
+        return count
+
+    def learn(index: int) -> Path:
+        plan = plans[index]
+        # A thread inherits neither the precision nor the device of the block that starts it.
+        with jax.enable_x64(wide), jax.default_device(device):
+            return train(plan.model, plan.members, plan.rows, plan.batch, _STRETCHES, _RATE, counted(index))
+
+    with ThreadPoolExecutor(len(plans)) as pool:
+        try:
+            return list(pool.map(learn, range(len(plans))))
+        except BaseException:
+            stopped.set()  # the pool waits for its threads, which end after their stretch
+            raise
 
 
 def _require_room(rows: Arrays, folds: int, steps: int) -> None:
@@ -338,9 +391,10 @@ def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
 
 def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     """Returns first parameters whose intercept and dispersions are those of a model without inputs."""
-    intercept, dispersions = constant
-    linear = {**params["network"]["linear"], "bias": intercept}
-    return {"network": {**params["network"], "linear": linear}, "likelihood": dispersions}
+    (intercept, dispersions), linear = constant, params["network"]["linear"]
+    linear = {**linear, "bias": np.broadcast_to(intercept, linear["bias"].shape)}
+    likelihood = _for_each(len(linear["bias"]), dispersions)
+    return {"network": {**params["network"], "linear": linear}, "likelihood": likelihood}
 
 
 def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int], company: np.ndarray | None) -> _Found:
@@ -359,17 +413,11 @@ def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int]
     return _Found(candidate, params, found[best])
 
 
-def _mixture(
-    model: Model, found: Sequence[_Found], weights: np.ndarray, batch: Batch, folds: int, seed: int
-) -> Posterior:
-    """Returns the candidates with a weight as one posterior; parts that a candidate lacks are zeros."""
+def _members(model: Model, found: Sequence[_Found], weights: np.ndarray, batch: Batch) -> Params:
+    """Returns the members of the candidates with a weight, leaves `[members, ...]`; parts that one lacks are zeros."""
     like = jax.eval_shape(lambda: model.init(jax.random.key(0), batch)[0])
-    kept = [(each, weight) for each, weight in zip(found, weights, strict=True) if weight > 0]
-    members = [_completed(each.params, like, folds) for each, _ in kept]
-    stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *members)
-    log_weights = np.repeat([np.log(weight / folds) for _, weight in kept], folds)
-    belief = Ensemble(Point(stacked), jnp.asarray(log_weights, batch.mask.dtype))
-    return Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
+    kept = [each.params for each, weight in zip(found, weights, strict=True) if weight > 0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *[_completed(each, like) for each in kept])
 
 
 @dataclass(frozen=True)
@@ -394,7 +442,7 @@ class _Judged:
     ) -> _Judged:
         rows = np.concatenate(parts)
         fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        x, weights = batch.x[rows], weights[weights > 0]
+        x, weights = np.asarray(batch.x)[rows], weights[weights > 0]
         # Rows are arguments, since XLA would fold what it makes of constants.
         each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
         outputs = jax.jit(each)(members, x)
@@ -402,19 +450,21 @@ class _Judged:
         return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights)
 
 
-def _noise_factor(judged: _Judged, likelihood: Likelihood) -> float:
-    """Returns the factor of the noise of a mixture."""
-    outputs, y = jnp.asarray(judged.outputs), np.asarray(judged.y, float)
-    each = jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5)))
+def _with_noise(likelihood: Scaled, judged: _Judged) -> Likelihood:
+    """Returns the likelihood with the width of a mixture's noise, truncated at zero where targets are positive."""
+    outputs, y = judged.outputs, np.asarray(judged.y, float)
+    each = jax.jit(jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5))))
     mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
-    return noise_factor(mean, deviation, y.reshape(len(y), -1), judged.fold, judged.weights)
+    y = y.reshape(len(y), -1)
+    factor = noise_factor(mean, deviation, y, judged.fold, judged.weights)
+    wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
+    return Truncated(wide) if are_positive(mean, factor * deviation, y, judged.fold, judged.weights) else wide
 
 
-def _completed(params: Params, like: Params, folds: int) -> Params:
-    network = {
-        name: params["network"].get(name, jax.tree.map(lambda leaf: jnp.zeros((folds, *leaf.shape), leaf.dtype), part))
-        for name, part in like["network"].items()
-    }
+def _completed(params: Params, like: Params) -> Params:
+    folds = len(params["network"]["linear"]["bias"])
+    zeros = lambda part: jax.tree.map(lambda leaf: np.zeros((folds, *leaf.shape), leaf.dtype), part)
+    network = {name: params["network"].get(name, zeros(part)) for name, part in like["network"].items()}
     return {**params, "network": network}
 
 

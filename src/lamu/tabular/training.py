@@ -61,9 +61,9 @@ class FoldRows:
         data_size: how many rows each fold learns from, `[folds]`.
     """
 
-    order: Array
-    held: Array
-    data_size: Array
+    order: Any
+    held: Any
+    data_size: Any
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ def train(
     order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
     carry, path = _start(length, members), []
     for done in range(each, steps + 1, each):
-        here = replace(rows, order=jnp.asarray(order[:, done - each : done]))
+        here = replace(rows, order=order[:, done - each : done])
         carry, found = jax.block_until_ready(_stretch(length, model, members, here, batch, carry))
-        path.append(found)
+        path.append(jax.tree.map(np.asarray, found))
         callback(done)
-    params, log_density = jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *path)
-    return Path(params, np.asarray(log_density, float))
+    params, log_density = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *path)
+    return Path(params, log_density.astype(float))
 
 
 def _optimiser(length: _Length) -> optax.GradientTransformation:
@@ -127,44 +127,48 @@ def _gated(params: Params, gates: Params) -> Params:
     return {**params, "network": jax.tree.map(jnp.multiply, params["network"], gates)}
 
 
-@partial(jax.jit, static_argnums=0)
 def _start(length: _Length, members: Members) -> Any:
-    start = _gated(members.params, members.gates)
-    return start, jax.vmap(_optimiser(length).init)(start)
+    """Returns where all members start; Adam's moments and its count are zeros, which need no program."""
+    start = {**members.params, "network": jax.tree.map(np.multiply, members.params["network"], members.gates)}
+    state = jax.eval_shape(_optimiser(length).init, start)
+    return start, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
 
 
 @partial(jax.jit, static_argnums=0)
 def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, batch: Batch, carry: Any) -> Any:
     optimiser = _optimiser(length)
     each = length.steps // length.stretches
-
     folds = rows.data_size.shape[0]
+    by_candidate = lambda tree: jax.tree.map(
+        lambda leaf: leaf.reshape(len(leaf) // folds, folds, *leaf.shape[1:]), tree
+    )
 
-    def member(fold: FoldRows, own: Members, carry: Any) -> Any:
-        objective = Objective(replace(model, prior=own.prior), fold.data_size)
+    def over_members(function: Callable[..., Any], *of_folds: Any) -> Callable[[Params], Any]:
+        """Returns a function of all members' parameters; `function` takes one member's, its own, and its fold's."""
+        each_fold = jax.vmap(function)
+        each_candidate = jax.vmap(lambda params, own: each_fold(params, own, *of_folds))
+        return lambda params: each_candidate(by_candidate(params), by_candidate(members))
 
-        gated = lambda params: _gated(params, own.gates)
+    def loss(params: Params, own: Members, data_size: Array, rows: Array) -> Array:
+        objective = Objective(replace(model, prior=own.prior), data_size)
+        return objective.mean_loss(_gated(params, own.gates), _taken(batch, rows), {}, train=True)[0]
 
-        def loss(params: Params, rows: Array) -> Array:
-            return objective.mean_loss(gated(params), _taken(batch, rows), {}, train=True)[0]
+    def step(carry: Any, order: Array) -> Any:
+        params, state, total = carry
+        # The gradient of a sum over members that share nothing is each member's own.
+        gradient = jax.grad(lambda params: over_members(loss, rows.data_size, order)(params).sum())(params)
+        with lenient():  # Optax counts steps in whole numbers
+            updates, state = optimiser.update(gradient, state)
+        params = jax.tree.map(jnp.add, params, updates)
+        return (params, state, jax.tree.map(jnp.add, total, params)), None
 
-        def step(carry: Any, rows: Array) -> Any:
-            params, state, total = carry
-            gradient = jax.grad(loss)(params, rows)
-            with lenient():  # Optax counts steps in whole numbers
-                updates, state = optimiser.update(gradient, state)
-            params = jax.tree.map(jnp.add, params, updates)
-            return (params, state, jax.tree.map(jnp.add, total, params)), None
-
-        params, state = carry
-        zero = jax.tree.map(jnp.zeros_like, params)
-        (params, state, total), _ = jax.lax.scan(step, (params, state, zero), fold.order)
-        average = gated(jax.tree.map(lambda leaf: leaf / each, total))
-        return (params, state), (average, model.log_likelihood(average, {}, _taken(batch, fold.held))[0])
-
-    by_candidate = lambda tree: jax.tree.map(lambda leaf: leaf.reshape(-1, folds, *leaf.shape[1:]), tree)
-    found = jax.vmap(jax.vmap(member), in_axes=(None, 0, 0))(rows, by_candidate(members), by_candidate(carry))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    params, state = carry
+    zero = jax.tree.map(jnp.zeros_like, params)
+    (params, state, total), _ = jax.lax.scan(step, (params, state, zero), jnp.swapaxes(rows.order, 0, 1))
+    average = _gated(jax.tree.map(lambda leaf: leaf / each, total), members.gates)
+    judged = lambda params, own, held: model.log_likelihood(params, {}, _taken(batch, held))[0]
+    log_density = over_members(judged, rows.held)(average)
+    return (params, state), (average, log_density.reshape(-1, log_density.shape[-1]))
 
 
 def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
