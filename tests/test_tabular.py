@@ -438,3 +438,12 @@ def test_noise_may_vary_only_where_there_is_one():
 def test_settings_that_cannot_be_meant(options, message):
     with pytest.raises(ValueError, match=message):
         lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), **options)
+
+
+def test_columns_of_two_values_alone_are_a_table() -> None:
+    """Where no column is cut in pieces, the weights of the pieces are arrays without entries."""
+    random = np.random.default_rng(0)
+    x = (random.uniform(size=(60, 3)) < 0.5).astype(np.float32)
+    found = lamu.fit_table(x, x[:, 0].astype(int), lamu.likelihoods.Bernoulli(), folds=2, steps=30)
+    assert np.isfinite(found.stacked_nll)
+    assert lamu.scores.accuracy(found.posterior.predict(x), x[:, 0].astype(int)) == 1.0
