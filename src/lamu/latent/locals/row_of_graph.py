@@ -60,35 +60,22 @@ class RowOfGraph(Joint):
         if not self._has_divergence(belief):
             return None
         if self.site.kind is not Numbers or not self.known_prior:
-            return jnp.reshape(self.divergence(belief), 1)
-        expected = moments(self.site, belief.mean, belief.precision.values)
-        masks = jnp.eye(belief.mean.size, dtype=bool).reshape(-1, *(self.site.shape or ()))
-        return -(_entropies(belief) + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
+            return jnp.reshape(jnp.asarray(self.divergence(belief)), 1)
+        mean, precision = belief.mean, belief.precision.values
+        expected = moments(self.site, mean, precision)
+        masks = jnp.eye(mean.size, dtype=bool).reshape(-1, *(self.site.shape or ()))
+        return -(_entropies(precision) + jax.vmap(lambda mask: self._expected(expected, mask))(masks))
 
     def divergence(self, belief: Any) -> Array | None:
         """Returns the sum of `divergences` by one evaluation of the prior, where those take one a coordinate."""
         if not self._has_divergence(belief):
             return None
-        expected = moments(self.site, belief.mean, belief.precision.values)
-        return -(jnp.sum(_entropies(belief)) + self._expected(expected))
+        mean, precision = belief.mean, belief.precision.values
+        return -(jnp.sum(_entropies(precision)) + self._expected(moments(self.site, mean, precision)))
 
     def _has_divergence(self, belief: Any) -> bool:
         known = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
         return known and self.site.factor.conjugate
-
-    def unit_divergences(self, belief: Any) -> Array | None:
-        """Returns the divergences of the units, of a belief about bits too; None where the prior has no such form."""
-        if not self.known_prior or isinstance(self.site.factor, LearnedPrior):
-            return None
-        return self._of_bits(belief) if isinstance(belief, Bernoulli) else self.divergences(belief)
-
-    def _of_bits(self, belief: Bernoulli) -> Array:
-        r"""Returns \(\sum_b q_j(b) \log(q_j(b) / p_j(b))\) of every unit j."""
-        logits, shape = jnp.ravel(belief.logit), self.site.shape or ()
-        chance, masks = jax.nn.sigmoid(logits), jnp.eye(logits.size, dtype=bool).reshape(-1, *shape)
-        entropies = jax.nn.softplus(logits) - chance * logits
-        expected = Bits(jnp.reshape(chance, shape))
-        return -entropies - jax.vmap(lambda mask: self._expected(expected, mask))(masks)
 
     def _expected(self, statistics: Any, observed: Any = None) -> Array:
         """Returns the prior's F at statistics of z, over T."""
@@ -99,9 +86,9 @@ class RowOfGraph(Joint):
         return log_joint((self.site,), here, mask) / self.row.temperature
 
 
-def _entropies(belief: Gaussian) -> Array:
+def _entropies(precision: Array) -> Array:
     """Returns the entropy of every coordinate of a mean-field Gaussian."""
-    return (1 + math.log(2 * math.pi) - jnp.log(belief.precision.values)) / 2
+    return (1 + math.log(2 * math.pi) - jnp.log(precision)) / 2
 
 
 def moments(site: Site, mean: Array, precision: Array) -> Any:
