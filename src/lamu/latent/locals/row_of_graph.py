@@ -77,6 +77,20 @@ class RowOfGraph(Joint):
         known = isinstance(belief, Gaussian) and isinstance(belief.precision, Diagonal)
         return known and self.site.factor.conjugate
 
+    def unit_divergences(self, belief: Any) -> Array | None:
+        """Returns the divergences of the units, of a belief about bits too; None where the prior has no such form."""
+        if not self.known_prior or isinstance(self.site.factor, LearnedPrior):
+            return None
+        return self._of_bits(belief) if isinstance(belief, Bernoulli) else self.divergences(belief)
+
+    def _of_bits(self, belief: Bernoulli) -> Array:
+        r"""Returns \(\sum_b q_j(b) \log(q_j(b) / p_j(b))\) of every unit j."""
+        logits, shape = jnp.ravel(belief.logit), self.site.shape or ()
+        chance, masks = jax.nn.sigmoid(logits), jnp.eye(logits.size, dtype=bool).reshape(-1, *shape)
+        entropies = jax.nn.softplus(logits) - chance * logits
+        expected = Bits(jnp.reshape(chance, shape))
+        return -entropies - jax.vmap(lambda mask: self._expected(expected, mask))(masks)
+
     def _expected(self, statistics: Any, observed: Any = None) -> Array:
         """Returns the prior's F at statistics of z, over T."""
         if not self.known_prior:
