@@ -55,8 +55,8 @@ class Truncated(Likelihood):
         >>> likelihood = Truncated(Gaussian(scale=1.0))
         >>> likelihood.mean({}, jnp.array([[0.0], [9.0]])).round(4).tolist()
         [0.797..., 9.0]
-        >>> likelihood.cdf({}, jnp.array([[0.0]]), jnp.array([0.0])).tolist()
-        [0.0]
+        >>> likelihood.cdf({}, jnp.array([[0.0]]), jnp.array([1.0])).round(4).tolist()
+        [0.682...]
     """
 
     base: Any
