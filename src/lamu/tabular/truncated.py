@@ -55,8 +55,8 @@ class Truncated(Likelihood):
         >>> likelihood = Truncated(Gaussian(scale=1.0))
         >>> likelihood.mean({}, jnp.array([[0.0], [9.0]])).round(4).tolist()
         [0.797..., 9.0]
-        >>> likelihood.cdf({}, jnp.array([[0.0]]), jnp.array([0.0])).tolist()
-        [0.0]
+        >>> likelihood.cdf({}, jnp.array([[0.0]]), jnp.array([1.0])).round(4).tolist()
+        [0.682...]
     """
 
     base: Any
@@ -165,7 +165,7 @@ def are_positive(
         >>> import numpy as np
         >>> from lamu.tabular.truncated import are_positive
         >>> y, fold, ones = np.linspace(0.1, 5.0, 100)[:, None], np.arange(100) % 2, np.ones((1, 2, 100, 1))
-        >>> are_positive(2 * ones, ones, y, fold, np.ones(1)), are_positive(9 * ones, ones, y, fold, np.ones(1))
+        >>> are_positive(1.5 * ones, ones, y, fold, np.ones(1)), are_positive(9 * ones, ones, y, fold, np.ones(1))
         (True, False)
     """
     from scipy.special import log_ndtr
