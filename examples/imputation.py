@@ -65,14 +65,14 @@ for number, (name, seen) in enumerate(masks.items()):
     print(f"  90 % intervals of the VAE cover {inside:.0%} of the hidden pixels")
     for column in range(3):
         show = 11 * column + 3
-        images = (np.where(seen, test, 1.0)[show], filled["VAE"][show], filled["factor analysis"][show])
+        images = (np.where(seen, test, np.nan)[show], filled["VAE"][show], filled["factor analysis"][show])
         images = (*images, draws[50][show], draws[99][show], test[show])
         for row, (title, image) in enumerate(
             zip(("seen", "VAE", "factors", "a draw", "a draw", "true"), images, strict=True)
         ):
             axes = panels[row, 3 * number + column]
             axes.imshow(image.reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
-            axes.set(xticks=[], yticks=[])
+            axes.set(xticks=[], yticks=[], facecolor="lightsteelblue")
             if column == 0:
                 axes.set_ylabel(title)
         panels[0, 3 * number].set_title(name, loc="left", fontsize=9)

@@ -236,6 +236,13 @@ levels = Problem(
     {"y": (np.arange(N) % 2 * 4.0 + np.random.default_rng(5).normal(size=N)).astype(np.float32)},
 )
 
+# A row's loss draws a latent from what an encoder says of the row.
+codes = Problem(
+    lamu.latent.models.VAE(1, 2, lamu.networks.MLP((2,)), lamu.networks.MLP((2,))),
+    np.zeros((N, 0), np.float32),
+    {"y": np.random.default_rng(6).integers(0, 2, (N, 2)).astype(np.float32)},
+)
+
 
 def with_precision(x: Any, y: Any) -> None:
     tau = numpyro.sample("tau", dist.Gamma(2.0, 1.0))
@@ -267,6 +274,7 @@ for name, algorithm, at, traits in (
     ("svi of counts", svi(), counts, ""),
     ("svi of a graph", svi(), levels, ""),
     ("cvi of a program", cvi(pairs=2), program, "random"),
+    ("adam of an autoencoder", adam(0.01), codes, "random"),
     ("conjugate_scales of relevance", conjugate_scales(ivon(0.1)), relevance, "full random"),
     ("vmp of a graph", vmp(tolerance=0.0), levels, "deterministic"),
     ("ncvmp of a graph", ncvmp(tolerance=0.0), levels, "deterministic"),
