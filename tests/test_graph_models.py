@@ -251,3 +251,15 @@ def test_rows_that_do_not_fit_in_memory_come_as_a_stream() -> None:
     passed = lamu.fit(graph, stream, lamu.algorithms.svi(), batch_size=5, epochs=1, data_size=20).posterior.belief
     for a, b in zip(jax.tree.leaves(passed), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-7)
+
+
+@pytest.mark.stress
+def test_svi_on_a_mixture_does_not_begin_between_its_groups() -> None:
+    """Five groups in four dimensions: two passes find every centre, where one random start found none of them."""
+    random = np.random.default_rng(1006)
+    centres = 4.0 * random.normal(size=(5, 4))
+    y = (centres[random.integers(0, 5, 4_000)] + random.normal(size=(4_000, 4))).astype(np.float32)
+    graph = graphs.models.GaussianMixture(5, 4, 1.0)
+    posterior = lamu.fit(graph, {"y": y}, lamu.algorithms.svi(), batch_size=1_000, epochs=2).posterior
+    means = np.asarray(posterior.belief.factors["network"].factors["part"].mean["mean"])
+    assert np.linalg.norm(means[:, None] - centres, axis=-1).min(axis=0).max() < 0.3

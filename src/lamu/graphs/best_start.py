@@ -35,7 +35,7 @@ def best_start(target: MessageTarget, key: RandomKey, batch: Batch, temperature:
         >>> import jax, jax.numpy as jnp, lamu
         >>> from lamu.graphs.best_start import best_start
         >>> graph = lamu.graphs.models.GaussianMixture(2, 1)
-        >>> y = jnp.array([[-3.0], [-3.1], [-2.9], [3.0], [3.1], [2.9]])
+        >>> y = jnp.tile(jnp.array([[-3.0], [-3.1], [-2.9], [3.0], [3.1], [2.9]]), (20, 1))
         >>> found = best_start(graph, jax.random.key(0), graph.read({"y": y}).full(), 1.0)
         >>> [round(abs(float(mean))) for mean in found["part"].mean["mean"][:, 0]]
         [3, 3]

@@ -55,7 +55,7 @@ class ConjugateLoss:
     def value(self, mu: Any, rest: Params, key: RandomKey | None) -> tuple[Array, Any]:
         """Returns the expected mean loss in nats a row, and the target's state."""
         statistics = conjugate_target(self.objective.model).statistics(values_of(mu))
-        return self.at(statistics, key, rest["likelihood"]), self.network_state
+        return self.at(statistics, key, rest.get("likelihood")), self.network_state
 
     def at(self, statistics: Any, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
         """Returns the mean loss at statistics, T(θ) or μ.
