@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.core import eval_context
 from jax.extend.core import get_opaque_trace_state
 
 __all__ = ["CompiledOnce", "compiled_once"]
@@ -73,7 +74,7 @@ def _is_traced() -> bool:
 
 @functools.cache
 def _outside() -> Any:
-    with jax.core.eval_context():
+    with eval_context():
         return get_opaque_trace_state()
 
 
