@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.core import Tracer
+from jax.core import eval_context
+from jax.extend.core import get_opaque_trace_state
 
 __all__ = ["CompiledOnce", "compiled_once"]
 
@@ -35,9 +36,7 @@ class CompiledOnce:
 
     def __call__(self, *arguments: Any) -> Any:
         """Returns what the function returns; inside another compiled function it is a part of that."""
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
-            return self._function(*arguments)
-        return self._compiled(*arguments)
+        return self._function(*arguments) if _is_traced() else self._compiled(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         """Has what a jitted function has: `trace`, `lower`, `eval_shape`."""
@@ -66,6 +65,17 @@ def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable
         3.0
     """
     return lambda function: CompiledOnce(function, _OVER_ROWS if over_rows else _QUICK, static_argnums)
+
+
+def _is_traced() -> bool:
+    """Whether this is called while a function is traced, where XLA's options have no place."""
+    return get_opaque_trace_state() != _outside()
+
+
+@functools.cache
+def _outside() -> Any:
+    with eval_context():
+        return get_opaque_trace_state()
 
 
 @functools.cache

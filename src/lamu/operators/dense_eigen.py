@@ -92,8 +92,10 @@ class DenseEigen(Operator):
 
     def sandwich(self, delta: Operator) -> Dense:
         """Returns Δ S⁻¹ Δ for a dense Δ."""
-        half = jnp.matmul(self.basis.T, delta.dense(self.eigenvalues), precision=_EXACT)
-        half = half * jax.lax.rsqrt(self.eigenvalues)[:, None]
+        half = (
+            jnp.matmul(self.basis.T, delta.dense(self.eigenvalues), precision=_EXACT)
+            * jax.lax.rsqrt(self.eigenvalues)[:, None]
+        )
         return Dense(jnp.matmul(half.T, half, precision=_EXACT))
 
     def scale(self, factor: Number) -> DenseEigen:
