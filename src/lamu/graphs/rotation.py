@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -207,7 +208,8 @@ def _prior(sites: Mapping[str, Site], loadings: str, D: int, T: Any) -> Any:
         return _Unit(_unit(factor) / T)
     known = sites[name].factor
     prior = known.belief if isinstance(known, Known) else None
-    a, b = (jnp.asarray(leaf) for leaf in (prior.shape, prior.rate))  # pyright: ignore[reportOptionalMemberAccess]
+    wide = jnp.result_type(float)  # a graph that was made under float64 is also fitted in float32
+    a, b = (jax.lax.convert_element_type(leaf, wide) for leaf in (prior.shape, prior.rate))  # pyright: ignore[reportOptionalMemberAccess]
     return _ByColumn(name, (a - 1.0 + D / 2.0) / T + 1.0, b, T)
 
 
