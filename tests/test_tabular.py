@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import jax
@@ -13,6 +14,7 @@ from scipy import stats
 import lamu
 from lamu.cli.compile_time import compile_time
 from lamu.families import Ensemble, Point
+from lamu.likelihoods import HeteroscedasticGaussian
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork
 from lamu.predictives import Sampled
 from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
@@ -447,3 +449,20 @@ def test_columns_of_two_values_alone_are_a_table() -> None:
     found = lamu.fit_table(x, x[:, 0].astype(int), lamu.likelihoods.Bernoulli(), folds=2, steps=30)
     assert np.isfinite(found.stacked_nll)
     assert lamu.scores.accuracy(found.posterior.predict(x), x[:, 0].astype(int)) == 1.0
+
+
+def test_programs_are_traced_one_after_the_other(monkeypatch):
+    """Two threads train; JAX's memory of custom derivatives is lost where both trace at the same time."""
+    inside, most, own = [0], [0], HeteroscedasticGaussian.log_prob
+
+    def slow(self, params, f, y):
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.1)
+        inside[0] -= 1
+        return own(self, params, f, y)
+
+    monkeypatch.setattr(HeteroscedasticGaussian, "log_prob", slow)
+    x = RANDOM.normal(size=(47, 2))
+    lamu.fit_table(x, x[:, 0], lamu.likelihoods.Gaussian(), folds=2, steps=15)
+    assert most == [1]

@@ -14,6 +14,7 @@ their rows once.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ from lamu.typing import Array, Params
 __all__ = ["FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
 
 _WARMUP = 0.05  # of the steps
+_TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two threads at a time
 
 
 @record
@@ -109,9 +111,13 @@ def train(
     steps = rows.order.shape[1]
     length, each = _Length(steps, stretches, rate), steps // stretches
     order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
-    carry, path = _start(length, members), []
+    stretch = lambda done: replace(rows, order=order[:, done - each : done])
+    with _TRACING:
+        carry, path = _start(length, members), []
+        # What it traces is kept, so that the first call has compiling left to do.
+        _stretch.lower(length, model, members, stretch(each), batch, carry)
     for done in range(each, steps + 1, each):
-        here = replace(rows, order=order[:, done - each : done])
+        here = stretch(done)
         carry, found = jax.block_until_ready(_stretch(length, model, members, here, batch, carry))
         path.append(jax.tree.map(np.asarray, found))
         callback(done)
