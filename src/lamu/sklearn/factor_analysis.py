@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -16,8 +17,9 @@ __all__ = ["FactorAnalysis"]
 
 
 @cache  # one graph of a kind, so that it is compiled once
-def _graph(factors: int, dimension: int) -> Graph:
-    return models.FactorAnalysis(factors, dimension)
+def _graph(factors: int, dimension: int, dtype: np.dtype) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return models.FactorAnalysis(factors, dimension)
 
 
 class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StandardisedEstimator):
@@ -70,7 +72,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         del y
         rows = self._first(X)
         factors = rows.shape[1] if self.n_components is None else self.n_components
-        self._learn(lambda: _graph(factors, rows.shape[1]), {"y": rows}, rows.dtype)
+        self._learn(_graph(factors, rows.shape[1], rows.dtype), {"y": rows}, rows.dtype)
         self.components_ = (self.scale_[:, None] * self._shared("W")).T
         self.noise_variance_ = self.scale_**2 / self._shared("noise")
         return self

@@ -20,8 +20,9 @@ _COVARIANCES = {"full": "full", "diag": "diagonal", "tied": "tied"}
 
 
 @cache  # one graph of a kind, so that it is compiled once
-def _graph(components: int, dimension: int, concentration: float, covariance: str) -> Graph:
-    return models.GaussianMixture(components, dimension, concentration, covariance)
+def _graph(components: int, dimension: int, concentration: float, covariance: str, dtype: np.dtype) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return models.GaussianMixture(components, dimension, concentration, covariance)
 
 
 class GaussianMixture(StandardisedEstimator):
@@ -92,7 +93,7 @@ class GaussianMixture(StandardisedEstimator):
             raise ValueError(f'covariance_type={self.covariance_type!r} is not known; give "full", "diag" or "tied"')
         rows = self._first(X)
         kind = _COVARIANCES[self.covariance_type]
-        graph = lambda: _graph(self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind)
+        graph = _graph(self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind, rows.dtype)
         self._learn(graph, {"y": rows}, rows.dtype)
         self.weights_ = self._shared("weight")
         tied = self.covariance_type == "tied"

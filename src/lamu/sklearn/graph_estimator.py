@@ -37,11 +37,11 @@ class GraphEstimator(Pickled, Saved, BaseEstimator):
     max_iter: Any
     random_state: Any
 
-    def _learn(self, graph: Callable[[], Graph], data: dict[str, Any], dtype: Any) -> None:
-        """Fits the graph, which is made in the precision of the data, to data, arrays by name."""
+    def _learn(self, graph: Graph, data: dict[str, Any], dtype: Any) -> None:
+        """Fits the graph, made in this precision, to data, arrays by name."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with jax.enable_x64(dtype == np.float64):
-            fitted = fit(graph(), data, vmp(restarts=self.n_init), seed=seed, steps=self.max_iter, progress=False)
+            fitted = fit(graph, data, vmp(restarts=self.n_init), seed=seed, steps=self.max_iter, progress=False)
             self.posterior_ = fitted.posterior
             self.lower_bound_ = float(np.asarray(fitted.posterior.evidence))
         self.n_iter_ = len(fitted.history["loss"])

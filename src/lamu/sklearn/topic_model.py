@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -19,8 +20,9 @@ _PRECISIONS = (np.float64, np.float32)
 
 
 @cache  # one graph of a kind, so that it is compiled once
-def _graph(topics: int, vocabulary: int, share: float, word: float) -> Graph:
-    return models.Topics(topics, vocabulary, share, word)
+def _graph(topics: int, vocabulary: int, share: float, word: float, dtype: np.dtype) -> Graph:
+    with jax.enable_x64(dtype == np.float64):
+        return models.Topics(topics, vocabulary, share, word)
 
 
 class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimator):
@@ -83,9 +85,8 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         """
         del y
         rows = self._counts(X, reset=True)
-        graph = lambda: _graph(
-            self.n_components, rows.shape[1], float(self.doc_topic_prior), float(self.topic_word_prior)
-        )
+        priors = float(self.doc_topic_prior), float(self.topic_word_prior)
+        graph = _graph(self.n_components, rows.shape[1], *priors, rows.dtype)
         self._learn(graph, {"words": _words(rows)}, rows.dtype)
         belief: Any = self.posterior_.belief
         self.components_ = np.asarray(belief.factors["network"].factors["topic"].concentration)
