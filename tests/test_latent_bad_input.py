@@ -89,3 +89,8 @@ def test_no_draw_is_no_density() -> None:
     posterior = at_first_weights(models.VAE(2, 6, MLP((4,)), MLP((4,))), {"y": Y})
     with pytest.raises(ValueError, match="samples=0 cannot be averaged"):
         posterior.log_prob({"y": Y}, samples=0)
+
+
+def test_targets_whose_entries_are_tied_are_refused() -> None:
+    with pytest.raises(TypeError, match="ties the entries of a target together"):
+        graphs.Potential(lamu.likelihoods.MultivariateGaussian(), [0.0, 0.0])

@@ -19,7 +19,7 @@ import numpy as np
 from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Statistics
-from lamu.likelihoods import Likelihood
+from lamu.likelihoods import Likelihood, MultivariateGaussian
 from lamu.record import record, static
 from lamu.supports import TwoClasses
 from lamu.typing import Array, Params, RandomKey
@@ -158,6 +158,11 @@ class Potential(Factor):
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, Likelihood):
             raise TypeError(f"the likelihood is {self.likelihood!r}; give one of lamu.likelihoods")
+        if isinstance(self.likelihood, MultivariateGaussian):
+            raise TypeError(
+                "MultivariateGaussian() ties the entries of a target together, which a graph takes one by one; give "
+                "Gaussian(), or a graphs.MultivariateNormal without a likelihood"
+            )
         object.__setattr__(self, "outputs", lifted(self.outputs))
         if self.expectation is None:
             object.__setattr__(self, "expectation", Quadrature() if self._width == 1 else AtMean())
