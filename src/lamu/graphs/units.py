@@ -86,7 +86,8 @@ def idle_units(graph: Any, belief: Any, rows: Batch) -> dict[str, tuple[int, int
         >>> import jax.numpy as jnp, lamu
         >>> from lamu.graphs.units import idle_units
         >>> graph = lamu.latent.models.VAE(2, 5)
-        >>> fit = lamu.fit(graph, {"y": jnp.ones((4, 5))}, lamu.algorithms.adam(0.1), steps=200)
+        >>> adam = lamu.algorithms.adam(lamu.rate.Annealed(0.01))
+        >>> fit = lamu.fit(graph, {"y": jnp.ones((4, 5))}, adam, steps=1000)
         >>> idle_units(graph, fit.posterior.belief, graph.read({"y": jnp.ones((4, 5))}).full())
         {'z': (2, 2)}
     """

@@ -31,10 +31,10 @@ class Affine(ABC):
         >>> from lamu.programs.affine import AFFINE
         >>> f = lambda t: 3.0 * jnp.log(t) - 2.0 * t
         >>> mu = Positive(jnp.array(-0.5), jnp.array(1.0))  # E log t, E t
-        >>> float(AFFINE[Positive].expected(f, mu))
+        >>> round(float(AFFINE[Positive].expected(f, mu)), 6)
         -3.5
         >>> natural = AFFINE[Positive].natural(f, mu)
-        >>> float(natural.log), float(natural.value)
+        >>> round(float(natural.log), 6), round(float(natural.value), 6)
         (3.0, -2.0)
     """
 
