@@ -18,6 +18,7 @@ __all__ = ["in_blocks", "over_rows"]
 
 ROWS = 64
 WIDTHS = 8
+_AT_ONCE = 256  # rows whose gradients are taken together: enough for two threads, and few enough for a cache
 
 
 def over_rows(function: Callable[[Mapping[str, Any]], Any], data: Mapping[str, Any]) -> Any:
@@ -78,9 +79,9 @@ def in_blocks(function: Callable[..., Any], data: Mapping[str, Any], *beside: An
         >>> in_blocks(lambda row, z: row["y"] + z, {"y": jnp.zeros(3)}, jnp.ones(3)).tolist()
         [1.0, 1.0, 1.0]
     """
-    if not _documents(data) or len(jax.tree.leaves(data)[0]) <= ROWS:
+    if not _documents(data) or len(jax.tree.leaves(data)[0]) <= _AT_ONCE:
         return jax.vmap(function)(data, *beside)
-    return jax.lax.map(lambda row: function(*row), (dict(data), *beside), batch_size=ROWS)
+    return jax.lax.map(lambda row: function(*row), (dict(data), *beside), batch_size=_AT_ONCE)
 
 
 def _documents(data: Mapping[str, Any]) -> tuple[str, ...]:
