@@ -202,6 +202,7 @@ def test_other_recipes_take_a_program_as_a_graph(algorithm: Any, length: Any) ->
     np.testing.assert_allclose(taus[0], taus[1], rtol=1e-8)
 
 
+@pytest.mark.stress
 def test_categories_of_rows_are_at_their_best() -> None:
     blobs = np.concatenate([random.normal(-4.0, 1.0, 40), random.normal(4.0, 1.0, 60)])
 
