@@ -68,6 +68,23 @@ def test_the_scale_is_that_of_whole_posteriors(case: str, validated: bool, monke
     assert abs(np.log(theirs.model.prior.scale)) < 6.8  # inside the range, where there is something to choose
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["search", "posteriors"])
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
+def test_rows_set_aside_are_predicted_with_their_offset(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is moved together with its offset is the same target."""
+    if whole:
+        monkeypatch.setattr(marginal_likelihood, "scale_search", lambda *_, **__: None)
+    model, offset = trained(Gaussian(), NUMBERS)[0], 3.0 * RNG.normal(size=80)
+    moved = lambda rows: Arrays.of({"x": X[rows], "y": NUMBERS[rows] + offset[rows], "offset": offset[rows][:, None]})
+    plain = lambda rows: (X[rows], NUMBERS[rows])
+    first, aside = slice(50), slice(50, None)
+    one, other = (
+        lamu.fit(model, of(first), last_layer(), epochs=0, validation=of(aside)).posterior.model.prior.scale
+        for of in (plain, moved)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
 def test_rows_that_do_not_fit_are_asked_in_batches() -> None:
     model, rows = trained(Categorical(3), CLASSES)
