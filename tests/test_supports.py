@@ -162,6 +162,27 @@ def test_counts_below_their_interval_are_covered_as_often_as_promised() -> None:
     assert (np.mean((lower <= draws) & (draws <= upper), axis=0) > 0.9 - 4 * np.sqrt(0.09 / 4000)).all()
 
 
+@record
+class _Waiting(Mixture):
+    deferred = True
+
+
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("kind", [Mixture, _Waiting])
+def test_neither_end_of_an_interval_of_counts_can_move_inwards(x64: bool, kind: type[Mixture]) -> None:
+    rates = np.array([0.05, 0.5, 1.5, 4.0, 60.0])
+    with jax.enable_x64(x64):
+        pred = kind.equal(Poisson(), {}, jnp.log(jnp.asarray(rates))[None, :, None])
+        lower, upper = (np.asarray(end, float) for end in pred.interval(0.9))
+    of = stats.poisson(rates)
+    held = of.cdf(upper) - of.cdf(lower - 1)
+    assert (held >= 0.9 - 1e-6).all()
+    assert (held - of.pmf(lower) < 0.9).all()
+    assert (held - of.pmf(upper) < 0.9).all()
+    assert (upper <= of.ppf(0.95)).all()
+    assert upper[2] < of.ppf(0.95)[2], "where nothing lies below, all of the rest lies above"
+
+
 RECORDED = np.array([-4.0, -2.5, -1.5, -0.8, 0.5])
 LIMITS = (-2.0, 0.0)
 

@@ -181,9 +181,11 @@ def test_a_prediction_is_of_the_trials_that_it_is_told(of_trials) -> None:
     np.testing.assert_allclose(pred.mean, mean, rtol=1e-5)
     np.testing.assert_allclose(pred.variance, np.arange(9) ** 2 @ table - mean**2, rtol=1e-3)
     below = np.cumsum(table, axis=0)
-    lower, upper = pred.interval(0.9)
-    np.testing.assert_array_equal(lower, np.argmax(below >= 0.05, axis=0))
-    np.testing.assert_array_equal(upper, np.argmax(below >= 0.95, axis=0))
+    lower, upper = (np.asarray(end) for end in pred.interval(0.9))
+    for k, column in enumerate(below.T):
+        before = np.concatenate([[0.0], column])  # P(Y < k)
+        expected = np.argmax(column >= 0.9 + before[np.argmax(column >= 0.05)])
+        assert (lower[k], upper[k]) == (np.argmax(column > column[expected] - 0.9), expected)
     draws = np.asarray(pred.sample(jax.random.key(0), 4000))
     # Five standard errors of 40 means; a failure in 40,000 seeds.
     np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * np.sqrt(np.asarray(pred.variance) / 4000))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["bisect", "halved"]
+__all__ = ["Ends", "bisect", "halved"]
 
 Ends = tuple[Array, Array]
 

@@ -13,6 +13,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from lamu import plots
 from lamu.cli.compile_time import compile_time
 from lamu.cli.compiled_programs import compiled_folder
@@ -79,8 +82,10 @@ def train(
     table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
     encoding = table.encoding
     data = Arrays.of((table.x, table.targets))
-    training, test = data.take(train_rows), data.take(test_rows)
-    x, y = training.x, training.y
+    # On the host: a gather, and each check of what is on a device, would be a program for every table's shape.
+    x, y = jax.tree.map(np.asarray, (data.x, data.y))
+    training, test = (Arrays.of(jax.tree.map(lambda leaf: leaf[rows], (x, y))) for rows in (train_rows, test_rows))
+    x, y = jax.tree.map(np.asarray, (training.x, training.y))
     seconds_reading = time.perf_counter() - begun
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:

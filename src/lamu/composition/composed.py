@@ -242,10 +242,10 @@ def stacking_weights(densities: np.ndarray, strength: float = 0.0) -> np.ndarray
         strength: of the pull towards equal weights, in rows.
     """
     n, K = densities.shape
-    relative = np.exp(densities - densities.max(axis=1, keepdims=True))
+    by_member = np.ascontiguousarray(np.exp(densities - densities.max(axis=1, keepdims=True)).T)
     weights = np.full(K, 1 / K)
     for _ in range(_ROUNDS):
-        slope = (relative / (relative @ weights)[:, None]).sum(axis=0)
+        slope = by_member @ (1 / (weights @ by_member))
         # The gradient of the whole objective; on the simplex its largest entry bounds what can be gained.
         gradient = slope + strength / K / np.maximum(weights, 1e-300)
         if gradient.max() - (n + strength) <= _SURE * n:

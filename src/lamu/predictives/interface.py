@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
-from lamu.bisection import bisect
+from lamu.bisection import Ends, bisect, halved
 from lamu.supports import Support
 from lamu.typing import Array, RandomKey, Rows
 
@@ -141,10 +141,11 @@ class Predictive(ABC):
         return self.support.probabilities(self.mean)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Returns the central interval that holds the target with the given probability, for regression.
+        """Returns an interval that holds the target with the given probability, for regression.
 
-        Its ends are the quantiles that leave half of the rest on either side. Where single values have mass, as whole
-        numbers and limits do, at most half of the rest lies beyond each, and the interval holds the level or more.
+        It is the central one: its ends are the quantiles that leave half of the rest on either side, or less beyond a
+        limit where targets pile up. Of whole numbers the quantiles leave less, too; there the upper end, and then the
+        lower one, moves inwards as long as the interval holds the level.
 
         Args:
             level: a probability between 0 and 1.
@@ -159,7 +160,8 @@ class Predictive(ABC):
         if self.support.has_classes:
             raise TypeError("classes have no interval; use prediction_set(level)")
         level = _probability(level)
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        ends = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        return self._narrowed(ends, level) if self.support.discrete else ends
 
     def quantile(self, probability: float) -> Array:
         """Returns the quantile of each target, by bisection of the distribution function (regression).
@@ -180,6 +182,24 @@ class Predictive(ABC):
         steps = 60 if self.mean.dtype == jnp.float64 else 30
         found = bisect(lambda y: self.cdf(y) < probability, (lower, upper), steps)
         return quantile_in_support(found, probability, self.support, self.cdf)
+
+    def _narrowed(self, ends: Ends, level: Any) -> Ends:
+        """Returns the ends of an interval of whole numbers that hold the level with as little more as can be."""
+        lower, upper = ends
+        below = self.cdf(lower - 1.0)
+        upper = self._first(lambda p: p >= level + below, lower, upper)
+        above = self.cdf(upper)
+        return self._first(lambda p: p > above - level, lower, upper), upper
+
+    def _first(self, reached: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
+        """Returns the first whole number between two at which a predicate of the distribution function is true."""
+        outer, steps = (lower - 0.5, upper + 0.5), 60 if lower.dtype == jnp.float64 else 30
+        is_below = lambda y: ~reached(self.cdf(y))
+        if not self.deferred:
+            return jnp.round(bisect(is_below, outer, steps)) + 0.0
+        for _ in range(steps):  # what is deferred cannot be asked inside a compiled loop
+            outer = halved(is_below, outer)
+        return jnp.round((outer[0] + outer[1]) / 2) + 0.0
 
     def prediction_set(self, level: float = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.

@@ -136,7 +136,7 @@ class Deferred(Predictive):
         return self._each(partial(_quantile, probability=probability))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Returns the central interval that holds the target with the given probability, for regression.
+        """Returns an interval that holds the target with the given probability, for regression.
 
         Args:
             level: a probability between 0 and 1.

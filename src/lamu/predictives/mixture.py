@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from lamu.bisection import Ends
 from lamu.likelihoods import Likelihood
 from lamu.predictives.chunking import drawn, row_keys
 from lamu.predictives.interface import Predictive
@@ -48,7 +50,7 @@ class Mixture(Predictive):
     @classmethod
     def equal(cls, likelihood: Likelihood, dispersion: Params, f: Array, drawn: bool = False) -> Mixture:
         """Returns the mixture with equal weights."""
-        return cls(likelihood, dispersion, f, jnp.full(f.shape[:1], -jnp.log(f.shape[0]), f.dtype), drawn)
+        return cls(likelihood, dispersion, f, jnp.full(f.shape[:1], -math.log(f.shape[0]), f.dtype), drawn)
 
     @property
     def support(self) -> Support:
@@ -113,6 +115,9 @@ class Mixture(Predictive):
     def _quantile(self, probability: Any) -> Array:
         return _quantile(self, probability)
 
+    def _narrowed(self, ends: Ends, level: Any) -> Ends:
+        return _narrowed(self, ends, level)
+
 
 def _average(pred: Mixture, values: Array) -> Array:
     return jnp.tensordot(jnp.exp(pred.log_weights), values, axes=1)
@@ -165,6 +170,11 @@ def _cdf(pred: Mixture, y: Any) -> Array:
 @jax.jit
 def _quantile(pred: Mixture, probability: Any) -> Array:
     return Predictive._quantile(pred, probability)
+
+
+@jax.jit
+def _narrowed(pred: Mixture, ends: Ends, level: Any) -> Ends:
+    return Predictive._narrowed(pred, ends, level)
 
 
 @jax.jit

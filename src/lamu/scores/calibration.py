@@ -137,8 +137,8 @@ def coverage(pred: Any, y: Any, level: float = 0.9) -> float:
 
     The region is the predictive's interval for a regression (each output by itself), its prediction set for classes and
     for a binary target. A set holds whole classes, so that it may well cover more often than it should. The same holds
-    for intervals of counts, between two quantiles that are whole numbers, both included: each tail has at most
-    \((1 - \text{level})/2\), so that small counts are covered more often than `level` by a right prediction too.
+    for intervals of counts, between two whole numbers, both included: they hold the level or more, so that small counts
+    are covered more often than `level` by a right prediction too.
 
     Args:
         pred: a prediction of any task.

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian, NegativeBinomial
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, NegativeBinomial
 from lamu.predictives import Mixture
 
 __all__ = ["PEERS", "peer", "quiet"]
@@ -80,12 +80,16 @@ def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int]
         mean = model.fit(x, y).predict(x_new)
     if kind == "regression":
         spread = float(np.sqrt(np.mean((known - held) ** 2))) or 1e-9 * (1.0 + float(np.abs(y).max()))
-        return Mixture.equal(Gaussian(scale=spread), {}, jnp.asarray(mean, float)[None, :, None])
+        return _one(Gaussian(scale=spread), mean[:, None])
     least = _LEAST * max(float(y.mean()), _LEAST)
     held, mean = np.maximum(held, least), np.maximum(mean, least)
-    return Mixture.equal(
-        NegativeBinomial(_concentration(known, held)), {}, jnp.log(jnp.asarray(mean, float))[None, :, None]
-    )
+    return _one(NegativeBinomial(_concentration(known, held)), np.log(mean)[:, None])
+
+
+def _one(likelihood: Likelihood, f: np.ndarray) -> Mixture:
+    """Returns the predictive of one point, of arrays of NumPy's, which cost no programs beside others' compilation."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return Mixture(likelihood, {}, np.asarray(f, dtype)[None], np.zeros(1, dtype))
 
 
 def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> Mixture:
@@ -97,8 +101,8 @@ def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> Mix
     p = np.maximum(p, _LEAST_PROBABILITY)
     log_p = np.log(p / p.sum(axis=1, keepdims=True))
     if number == 2:
-        return Mixture.equal(Bernoulli(), {}, jnp.asarray(log_p[:, 1:] - log_p[:, :1], float)[None])
-    return Mixture.equal(Categorical(number), {}, jnp.asarray(log_p, float)[None])
+        return _one(Bernoulli(), log_p[:, 1:] - log_p[:, :1])
+    return _one(Categorical(number), log_p)
 
 
 def _concentration(y: np.ndarray, mean: np.ndarray) -> float:

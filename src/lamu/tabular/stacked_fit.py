@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -314,7 +315,8 @@ def _planned(
     return _Plan(model, jax.tree.map(lambda *leaves: np.concatenate(leaves), *members), rows, batch)
 
 
-@jax.jit
+# Random numbers that are drawn once are not worth the compiler's pains, which would take four times as long.
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 def _starts(model: Model, seeds: Array, batch: Batch) -> Params:
     """Returns first parameters of every fold, leaves `[folds, ...]`."""
     return jax.vmap(lambda seed: model.init(jax.random.key(seed), batch)[0])(seeds)
@@ -347,7 +349,8 @@ def _trained(plans: Sequence[_Plan], bar: Progress) -> list[Path]:
 
     with ThreadPoolExecutor(len(plans)) as pool:
         try:
-            return list(pool.map(learn, range(len(plans))))
+            last_first = [pool.submit(learn, index) for index in reversed(range(len(plans)))]  # the longest is the last
+            return [future.result() for future in reversed(last_first)]
         except BaseException:
             stopped.set()  # the pool waits for its threads, which end after their stretch
             raise
