@@ -240,7 +240,7 @@ def test_simulation_tells_posteriors_that_are_too_narrow() -> None:
 def test_simulation_draws_the_noise_from_its_prior_too() -> None:
     """NUTS, whose posteriors of weights and noise are right; a bound that one seed in a thousand fails."""
     model = lamu.Model(lamu.networks.Linear(), Gaussian(scale_prior=LogNormalDispersion(0.5)))
-    algorithm = lamu.mcmc.nuts(chains=1, warmup=200, draws=100, thinning=4)
+    algorithm = lamu.mcmc.nuts(chains=1, warmup=200, draws=400)
     noise = lambda theta: theta["likelihood"]["log_scale"]
     found = lamu.simulation_based_calibration(model, algorithm, X, runs=60, draws=19, statistics=noise)
     assert found.p_value > 0.001

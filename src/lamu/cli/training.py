@@ -83,8 +83,9 @@ def train(
     encoding = table.encoding
     data = Arrays.of((table.x, table.targets))
     # On the host: a gather, and each check of what is on a device, would be a program for every table's shape.
-    x, y = jax.tree.map(np.asarray, (data.x, data.y))
-    training, test = (Arrays.of(jax.tree.map(lambda leaf: leaf[rows], (x, y))) for rows in (train_rows, test_rows))
+    on_host = jax.tree.map(np.asarray, (data.x, data.y))
+    of = lambda rows: Arrays.of(jax.tree.map(lambda leaf: leaf[rows], on_host))
+    training, test = of(train_rows), of(test_rows)
     x, y = jax.tree.map(np.asarray, (training.x, training.y))
     seconds_reading = time.perf_counter() - begun
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds

@@ -87,9 +87,9 @@ def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int]
 
 
 def _one(likelihood: Likelihood, f: np.ndarray) -> Mixture:
-    """Returns the predictive of one point, of arrays of NumPy's, which cost no programs beside others' compilation."""
+    """Returns the predictive of one point, made without programs, which would wait for others' compilation."""
     dtype = jax.dtypes.canonicalize_dtype(float)
-    return Mixture(likelihood, {}, np.asarray(f, dtype)[None], np.zeros(1, dtype))
+    return Mixture(likelihood, {}, *jax.device_put((np.asarray(f, dtype)[None], np.zeros(1, dtype))))
 
 
 def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> Mixture:
