@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,11 @@ from scipy import stats
 import lamu
 from lamu.cli.compile_time import compile_time
 from lamu.families import Ensemble, Point
-from lamu.likelihoods import HeteroscedasticGaussian
+from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork
 from lamu.predictives import Sampled
+from lamu.running.checkpoints import Checkpoints
+from lamu.tabular import stacked_fit
 from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
@@ -466,3 +469,51 @@ def test_programs_are_traced_one_after_the_other(monkeypatch):
     x = RANDOM.normal(size=(47, 2))
     lamu.fit_table(x, x[:, 0], lamu.likelihoods.Gaussian(), folds=2, steps=15)
     assert most == [1]
+
+
+def _cut_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training is interrupted after a stretch."""
+
+    def train_until(*of, **options):
+        *rest, callback, kept = of
+
+        def cut(steps: int) -> None:
+            callback(steps)
+            if steps == step:
+                raise KeyboardInterrupt
+
+        return train(*rest, cut, kept, **options)
+
+    monkeypatch.setattr(stacked_fit, "train", train_until)
+
+
+def test_a_fit_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch) -> None:
+    x, y = lamu.data.load("iris")
+    fit = partial(lamu.fit_table, x, y, Categorical(3), folds=2, steps=30, progress=False)
+    whole = fit()
+    with monkeypatch.context() as patch:
+        _cut_at(12, patch)
+        with pytest.raises(KeyboardInterrupt):
+            fit(checkpoint=tmp_path)
+    assert [Checkpoints(tmp_path / part).latest() for part in ("small", "networks")] == [12, 12]
+    with pytest.raises(ValueError, match=r"there are checkpoints in .* resume=True"):
+        fit(checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="is of a fit with seed='0', and this one has '1'"):
+        fit(checkpoint=tmp_path, resume=True, seed=1)
+    went_on = fit(checkpoint=tmp_path, resume=True)
+    assert (went_on.weights, went_on.nll) == (whole.weights, whole.nll)
+    np.testing.assert_array_equal(went_on.posterior.predict(x).mean, whole.posterior.predict(x).mean)
+    with pytest.raises(ValueError, match="resume=True needs the folder"):
+        fit(resume=True)
+
+
+def test_a_fit_that_is_killed_has_its_last_checkpoint(tmp_path, monkeypatch) -> None:
+    """Written between stretches, `every` seconds at most after the one before."""
+    x, y = lamu.data.load("iris")
+    written = []
+    monkeypatch.setattr(Checkpoints, "save", lambda self, step, *_, **__: written.append(step))
+    for every, expected in ((0.0, list(range(1, 16)) * 2), (3600.0, [])):
+        written.clear()
+        place = Checkpoints(tmp_path, every=every)
+        lamu.fit_table(x, y, Categorical(3), folds=2, steps=15, progress=False, checkpoint=place)
+        assert sorted(written) == sorted(expected)

@@ -86,7 +86,7 @@ class Candidates:
             x: the training inputs.
             y: the training targets.
             seed: of everything random.
-            options: of runs in the loop, of which `progress` counts here.
+            options: `progress`, `checkpoint` and `resume`.
         """
         found = fit_table(
             x,
@@ -95,7 +95,7 @@ class Candidates:
             levels=self.encoding.cardinalities,
             folds=self.request.folds,
             seed=seed,
-            progress=options.get("progress"),
+            **options,
         )
         held_out = {name: nll + self.encoding.log_unit for name, nll in found.nll.items()}
         kept = sorted(((weight, name) for name, weight in found.weights.items() if weight > 0), reverse=True)

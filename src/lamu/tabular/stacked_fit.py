@@ -10,8 +10,9 @@ networks.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,11 +32,14 @@ from lamu.model import Model
 from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.running.checkpoints import Checkpoints, of_part
+from lamu.running.fingerprints import described, rows_described
 from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
+from lamu.tabular.stretches import Stretches
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, are_positive
@@ -95,6 +99,8 @@ def fit_table(
     steps: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoints | None = None,
+    resume: bool = False,
 ) -> StackedFit:
     r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
 
@@ -119,13 +125,17 @@ def fit_table(
             990, 1,500, 2,250 and 3,000, and more where two passes over the rows of a fold need more.
         seed: of folds, starts and orders.
         progress: whether to show progress; where None, if standard error is a terminal.
+        checkpoint: a folder to write checkpoints to, at most every 30 seconds and at an interruption; or
+            `lamu.Checkpoints`; or None.
+        resume: go on from the last checkpoint, if there is one: the end is the same as without the interruption.
 
     Returns:
         The posterior, the candidates' weights and their held-out scores.
 
     Raises:
         ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, data that the likelihood
-            refuses, or more of them than `lamu.memory.limit()` has room for.
+            refuses, or more of them than `lamu.memory.limit()` has room for; for a checkpoint of another fit, or one
+            that is there without `resume`.
 
     Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Guo, Pleiss, Sun & Weinberger (2017), for one
     temperature; Williams & Seeger (2001), for the kernel; Gorishniy, Rubachev & Babenko (2022), for the
@@ -149,6 +159,11 @@ def fit_table(
     if steps < _STRETCHES:
         raise ValueError(f"steps={steps!r} are too few to stop at the best of {_STRETCHES} places; give more")
     steps -= steps % _STRETCHES
+    if resume and checkpoint is None:
+        raise ValueError("resume=True needs the folder to go on from; give checkpoint=folder")
+    settings = {"likelihood": described(likelihood), "levels": levels, "folds": folds, "steps": steps, "seed": seed}
+    run = {} if checkpoint is None else {"rows": rows_described(rows), **{k: str(v) for k, v in settings.items()}}
+    kept = [_stretches(of_part(checkpoint, part), run, resume) for part in ("small", "networks")]
     likelihood, means = _scaled(likelihood, np.asarray(rows.y))
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
@@ -176,7 +191,7 @@ def fit_table(
     ]
     kinds = f"{len(small) * folds} smaller models and {len(large) * folds} networks"
     with Progress(steps, progress, kinds) as bar:
-        paths = _trained(plans, bar)
+        paths = _trained(plans, kept, bar)
     found: list[_Found] = []
     for candidates, path in zip((small, large), paths, strict=True):
         company = found[0].log_density if found else None
@@ -326,7 +341,19 @@ def _for_each(folds: int, tree: Any) -> Any:
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (folds, *leaf.shape)), tree)
 
 
-def _trained(plans: Sequence[_Plan], bar: Progress) -> list[Path]:
+def _stretches(checkpoint: Any, run: Mapping[str, str], resume: bool) -> Stretches:
+    """Returns the checkpoints of an architecture; refuses those that are there if they are not to be used."""
+    keeper = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
+    found = Stretches(keeper, run)
+    if found.exist and not resume and keeper is not None:
+        raise ValueError(
+            f"there are checkpoints in {str(keeper.folder)!r} already, which would be overwritten; go on from them "
+            "with resume=True, or choose another folder"
+        )
+    return found
+
+
+def _trained(plans: Sequence[_Plan], kept: Sequence[Stretches], bar: Progress) -> list[Path]:
     """Returns the path of each plan; each has a thread, so that none waits for another's compilation or steps."""
     done, stopped = [0] * len(plans), threading.Event()
     wide = jax.dtypes.canonicalize_dtype(float) == np.float64
@@ -345,7 +372,8 @@ def _trained(plans: Sequence[_Plan], bar: Progress) -> list[Path]:
         plan = plans[index]
         # A thread inherits neither the precision nor the device of the block that starts it.
         with jax.enable_x64(wide), jax.default_device(device):
-            return train(plan.model, plan.members, plan.rows, plan.batch, _STRETCHES, _RATE, counted(index))
+            of = plan.model, plan.members, plan.rows, plan.batch
+            return train(*of, _STRETCHES, _RATE, counted(index), kept[index])
 
     with ThreadPoolExecutor(len(plans)) as pool:
         try:

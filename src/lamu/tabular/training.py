@@ -32,6 +32,7 @@ from lamu.dtype_policy import lenient
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.record import record, static
+from lamu.tabular.stretches import Stretches
 from lamu.typing import Array, Params
 
 __all__ = ["FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
@@ -99,6 +100,7 @@ def train(
     stretches: int,
     rate: float,
     callback: Callable[[int], Any] = lambda steps: None,
+    kept: Stretches | None = None,
 ) -> Path:
     """Returns the path of every member.
 
@@ -109,21 +111,28 @@ def train(
         batch: all rows.
         stretches: how many, a divisor of the steps.
         rate: the largest learning rate.
-        callback: called after every stretch with the steps done.
+        callback: called after every stretch with the steps done; what it raises ends the run, which is kept.
+        kept: the checkpoints, from the last of which it goes on; None for none.
     """
+    kept = Stretches(None, {}) if kept is None else kept
     steps = rows.order.shape[1]
     length, each = _Length(steps, stretches, rate), steps // stretches
     order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
     stretch = lambda done: replace(rows, order=order[:, done - each : done])
     with _TRACING:
-        carry, path = _start(length, members), []
+        before, carry, path = kept.restore(_start(length, members))
         # What it traces is kept, so that the first call has compiling left to do.
         _stretch.lower(length, model, members, stretch(each), batch, carry)
-    for done in range(each, steps + 1, each):
+    for done in range(before + each, steps + 1, each):
         here = stretch(done)
         carry, found = jax.block_until_ready(_stretch(length, model, members, here, batch, carry))
         path.append(jax.tree.map(np.asarray, found))
-        callback(done)
+        try:
+            callback(done)
+        except BaseException:
+            kept.keep(done, carry, path, now=True)
+            raise
+        kept.keep(done, carry, path)
     params, log_density = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *path)
     return Path(params, log_density.astype(float))
 

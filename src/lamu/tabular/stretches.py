@@ -1,0 +1,79 @@
+"""What the training of an architecture needs to go on after it was cut short: where all members are, and their path."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu.running.checkpoints import CheckpointError, Checkpoints
+
+__all__ = ["Stretches"]
+
+
+class Stretches:
+    """The checkpoints of one architecture, between stretches; without a folder it keeps nothing.
+
+    Args:
+        keeper: the checkpoints, or None.
+        run: what identifies the fit; a checkpoint of one that differs in it is refused.
+
+    Examples:
+        >>> from lamu.tabular.stretches import Stretches
+        >>> Stretches(None, {}).restore({"weights": 0.0})
+        (0, {'weights': 0.0}, [])
+    """
+
+    def __init__(self, keeper: Checkpoints | None, run: Mapping[str, str]) -> None:
+        self._keeper = keeper
+        self._run = dict(run)
+        self._at = time.monotonic()
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._keeper is not None and self._keeper.latest() is not None
+
+    def keep(self, steps: int, carry: Any, path: Sequence[Any], now: bool = False) -> None:
+        """Writes a checkpoint if the last one is older than the checkpoints' seconds.
+
+        Args:
+            steps: that are done.
+            carry: weights of all members and the optimiser's state.
+            path: of each stretch that is done, weights and log densities.
+            now: write in any case, unless there is one of these steps.
+        """
+        if self._keeper is None or self._keeper.latest() == steps:
+            return
+        if now or time.monotonic() - self._at >= self._keeper.every:
+            stacked = [np.stack(leaves) for leaves in zip(*map(jax.tree.leaves, path), strict=True)]
+            extra = {str(number): leaf for number, leaf in enumerate(stacked)}
+            self._keeper.save(steps, carry, facts={"run": self._run}, extra=extra)
+            self._at = time.monotonic()
+
+    def restore(self, carry: Any) -> tuple[int, Any, list[Any]]:
+        """Returns steps done, carry and path of the last checkpoint; where there is none, the start.
+
+        Args:
+            carry: where members start, of which the first part is their weights.
+
+        Raises:
+            CheckpointError: for a checkpoint that is damaged, or of another fit; the message says in what it differs.
+        """
+        step = None if self._keeper is None else self._keeper.latest()
+        if self._keeper is None or step is None:
+            return 0, carry, []
+        carry, facts, extra = self._keeper.restore(step, carry)
+        for name, value in self._run.items():
+            if facts["run"].get(name) != value:
+                raise CheckpointError(
+                    f"the checkpoint in {str(Path(self._keeper.folder))!r} is of a fit with "
+                    f"{name}={facts['run'].get(name)!r}, and this one has {value!r}; give the same, or another folder"
+                )
+        structure = jax.tree.structure((carry[0], 0))
+        leaves = [extra[str(number)] for number in range(structure.num_leaves)]
+        return step, carry, [structure.unflatten(each) for each in zip(*leaves, strict=True)]
