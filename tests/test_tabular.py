@@ -26,7 +26,7 @@ from lamu.tabular.noise import noise_factor
 from lamu.tabular.stacked_fit import _stopped, plan_of
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
-from lamu.tabular.truncated import Truncated, are_positive
+from lamu.tabular.truncated import Truncated, untruncated_weight
 
 RANDOM = np.random.default_rng(0)
 X = np.column_stack(
@@ -343,20 +343,49 @@ def test_truncated_noise_is_scipys():
     for values in (likelihood.mean({}, far), likelihood.variance({}, far), likelihood.log_prob({}, far, jnp.ones(2))):
         assert values.dtype == jnp.float32
         assert np.isfinite(values).all()
-    with pytest.raises(ValueError, match=r"target in row 1 is 0\.0"):
-        likelihood.check([1.0, 0.0])
     with pytest.raises(ValueError, match="one a row"):
         likelihood.check(np.ones((2, 2)))
 
 
-def test_targets_are_positive_only_where_rows_below_zero_were_to_be_expected():
+@pytest.mark.parametrize("w", [0.0, 0.3])
+def test_noise_that_may_not_be_truncated_is_an_average(w: float) -> None:
+    """Of SciPy's truncated normal and its normal; moments and entropy by quadrature on either side of zero."""
+    likelihood = Truncated(lamu.likelihoods.Scaled(lamu.likelihoods.HeteroscedasticGaussian(0.7), 2.0, 3.0), w)
+    f = jnp.array([[0.5, 0.3], [-0.6, 0.0], [-2.0, -0.5], [3.0, 0.0]])
+    m, s = (np.asarray(part)[:, None] for part in (likelihood.base.mean({}, f), likelihood.base.variance({}, f) ** 0.5))
+    pdf = lambda y: (1 - w) * stats.truncnorm(-m / s, np.inf, loc=m, scale=s).pdf(y) + w * stats.norm(m, s).pdf(y)
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    reach = np.abs(m) + 12 * s
+    sides = [(reach * (nodes - 1) / 2, reach * weights / 2), (reach * (nodes + 1) / 2, reach * weights / 2)]
+    over = lambda function: sum(np.sum(part * function(y), axis=1) for y, part in sides)
+    mean = over(lambda y: y * pdf(y))
+    np.testing.assert_allclose(over(pdf), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(likelihood.mean({}, f), mean, rtol=1e-6)
+    np.testing.assert_allclose(likelihood.variance({}, f), over(lambda y: (y - mean[:, None]) ** 2 * pdf(y)), rtol=1e-6)
+    entropy = over(lambda y: -pdf(y) * np.log(np.maximum(pdf(y), 1e-300)))
+    np.testing.assert_allclose(likelihood.entropy({}, f), entropy, rtol=1e-6)
+    y = jnp.array([-1.0, 0.5, 0.01, -20.0])
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(likelihood.log_prob({}, f, y), np.log(np.diag(pdf(np.asarray(y)))), rtol=1e-6)
+    below = (1 - w) * stats.truncnorm(-m / s, np.inf, loc=m, scale=s).cdf(y) + w * stats.norm(m, s).cdf(y)
+    np.testing.assert_allclose(likelihood.cdf({}, f, y), np.diag(below), rtol=1e-6, atol=1e-12)
+    draws = np.asarray(jax.vmap(lambda key: likelihood.sample(key, {}, f))(jax.random.split(jax.random.key(0), 4000)))
+    # Five standard errors: a failure in 400,000 seeds.
+    share = np.ravel((1 - w) * 0 + w * stats.norm(m, s).cdf(0))
+    assert np.all(np.abs((draws < 0).mean(0) - share) <= 5 * np.sqrt(share * (1 - share) / 4000))
+    assert np.all(np.abs(draws.mean(0) - mean) < 5 * np.sqrt(np.asarray(likelihood.variance({}, f)) / 4000))
+
+
+def test_targets_are_positive_as_far_as_rows_below_zero_were_to_be_expected():
     random, fold = np.random.default_rng(0), np.arange(200) % 2
     normals = np.full((1, 2, 200, 1), 1.5), np.ones((1, 2, 200, 1))
     positive = stats.truncnorm(-1.5, np.inf, loc=1.5).rvs((200, 1), random_state=random)
-    assert are_positive(*normals, positive, fold, np.ones(1))  # 200 rows with 7 % below zero each, and none is
-    assert not are_positive(*normals, np.where(positive < 0.1, -0.1, positive), fold, np.ones(1))
-    assert not are_positive(4 * normals[0], normals[1], positive + 4.5, fold, np.ones(1))  # far from zero
-    assert not are_positive(np.zeros((1, 2, 200, 2)), np.ones((1, 2, 200, 2)), np.ones((200, 2)), fold, np.ones(1))
+    weight = lambda means, y: untruncated_weight(means, normals[1], y, fold, np.ones(1))
+    # 200 rows with 7 % below zero each, and none is.
+    assert weight(normals[0], positive) == pytest.approx(np.exp(200 * stats.norm.logcdf(1.5)), rel=1e-3)
+    assert weight(normals[0], np.where(positive < 0.1, -0.1, positive)) == 1.0
+    assert weight(4 * normals[0], positive + 4.5) == pytest.approx(0.5, abs=1e-6)  # far from zero
+    assert untruncated_weight(np.zeros((1, 2, 200, 2)), np.ones((1, 2, 200, 2)), np.ones((200, 2)), fold, np.ones(1)) == 1
 
 
 def test_intervals_of_positive_targets_end_at_zero(tmp_path):

@@ -101,7 +101,9 @@ class Candidates:
         kept = sorted(((weight, name) for name, weight in found.weights.items() if weight > 0), reverse=True)
         parts = ", ".join(f"{weight:.2f} {name} ({held_out[name]:.3f})" for weight, name in kept)
         together = f"{found.stacked_nll + self.encoding.log_unit:.3f} together"
-        above = "; no noise below zero" if isinstance(found.posterior.model.likelihood, Truncated) else ""
+        likelihood = found.posterior.model.likelihood
+        share = likelihood.untruncated if isinstance(likelihood, Truncated) else 1.0
+        above = f"; noise truncated at zero with probability {1 - share:.2f}" if share < 1.0 else ""
         return Learned(
             posterior=found.posterior,
             steps=found.steps,

@@ -42,7 +42,7 @@ from lamu.tabular.noise import noise_factor
 from lamu.tabular.stretches import Stretches
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
-from lamu.tabular.truncated import Truncated, are_positive
+from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Params
 
 __all__ = ["StackedFit", "fit_table", "plan_of"]
@@ -57,6 +57,7 @@ _JUDGES = 20_000  # rows of all folds together that stop members, weigh candidat
 _PASSES = 2  # over the rows of a fold, at least
 _LARGE = 2**17  # rows from which a step takes twice as many
 _COMPANY = 0.3  # the weight of the linear candidate beside one whose stretch is chosen
+_UNTRUNCATED = 0.49  # from here on rows say nothing about what lies below zero
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -112,8 +113,8 @@ def fit_table(
     All members of an architecture take `steps` gradients of 128 rows (of 256, from 131,072 rows on) in one compiled
     program. Where a fold has more than 20,000 / K rows, a random sample of so many judges its members, so that memory
     grows by the rows alone: a copy of them, and the numbers of those of every step. At last one factor, by held-out
-    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes. Where all targets are positive, and
-    held-out rows are likelier by three nats or more if nothing lies below zero, the noise is truncated there.
+    rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes. Where all targets are positive, the
+    noise is truncated at zero, with the probability that held-out rows give to that.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -489,7 +490,8 @@ def _with_noise(likelihood: Scaled, judged: _Judged) -> Likelihood:
     y = y.reshape(len(y), -1)
     factor = noise_factor(mean, deviation, y, judged.fold, judged.weights)
     wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
-    return Truncated(wide) if are_positive(mean, factor * deviation, y, judged.fold, judged.weights) else wide
+    untruncated = untruncated_weight(mean, factor * deviation, y, judged.fold, judged.weights)
+    return Truncated(wide, untruncated) if untruncated < _UNTRUNCATED else wide
 
 
 def _completed(params: Params, like: Params) -> Params:

@@ -1,12 +1,12 @@
-r"""Normal noise of which nothing lies below zero, for targets that are positive.
+r"""Normal noise of which hardly anything lies below zero, for targets that are positive.
 
 A Gaussian's tail knows no end: where the noise is as wide as the mean is far from zero, its intervals reach below it.
-What is known of every target, that it is positive, is conditioned on,
+Either every target is positive, and that is conditioned on, or none below zero has come by chance,
 
-\[ p(y \mid f) = \frac{N(y; m, s^2)}{\Phi(m / s)}, \quad y > 0, \]
+\[ p(y \mid f) = (1 - w) \frac{N(y; m, s^2)}{\Phi(m / s)} \mathbf 1[y > 0] + w\, N(y; m, s^2), \]
 
-which makes every positive target likelier, and nothing changes where the tail below zero holds nothing. Whether targets
-are positive, the rows say: had they not to be, some of N would have been expected below zero.
+where w is the probability of the latter: the rows say, of which some would have been expected below zero. Nothing
+changes where the tail below zero holds nothing.
 """
 
 from __future__ import annotations
@@ -21,30 +21,32 @@ from lamu.bisection import bisect
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_pdf
 from lamu.record import record
-from lamu.supports import PositiveReal
+from lamu.supports import Real
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Truncated", "are_positive"]
+__all__ = ["Truncated", "untruncated_weight"]
 
 _TAIL, _DEPTH = 5.0, 12  # from where on moments are continued fractions, and their terms: below 1e-8 there
 _REACH = 40.0  # deviations beyond the mean, of which an exponential tail leaves e⁻⁴⁰
-_EVIDENCE = 3.0  # nats by which held-out rows are likelier: e⁻³ is the chance that none of them lies below zero
 
 
 @record
 class Truncated(Likelihood):
-    r"""A likelihood of one normal target, given that the target is positive.
+    r"""A likelihood of one normal target that is positive, or is so with a probability below one.
 
-    Mean, variance and entropy are those of the truncated normal, with \(\beta = m/s\) and
-    \(h = \phi(\beta)/\Phi(\beta)\):
+    Density, distribution function and mean are averages of those of the truncated normal and of the normal itself, at
+    the weights 1 − w and w. Of the truncated one, with \(\beta = m/s\) and \(h = \phi(\beta)/\Phi(\beta)\),
 
-    \[ E[y] = s (\beta + h), \quad \operatorname{Var}[y] = s^2 (1 - h (\beta + h)), \quad
-       H[y] = \log\big(\sqrt{2 \pi e}\, s\, \Phi(\beta)\big) - \tfrac12 \beta h. \]
+    \[ E[y] = s (\beta + h), \quad \operatorname{Var}[y] = s^2 (1 - h (\beta + h)). \]
 
-    A target of zero or below has the density zero.
+    The average is the normal's density times \(c = (1 - w)/\Phi(\beta) + w\) above zero and times w below, so that
+
+    \[ H[y] = \tfrac12 \log(2 \pi s^2) + \tfrac12 \big(c (\Phi - \beta \phi) + w (1 - \Phi + \beta \phi)\big)
+       - c \Phi \log c - w (1 - \Phi) \log w. \]
 
     Attributes:
         base: the likelihood of normal noise, of which m is the mean and s² the variance.
+        untruncated: w, in [0, 1).
 
     Source: Johnson, Kotz & Balakrishnan (1994), section 13.10.1.
 
@@ -60,8 +62,9 @@ class Truncated(Likelihood):
     """
 
     base: Any
+    untruncated: Any = 0.0
 
-    support = PositiveReal()
+    support = Real()
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are positive, one a row."""
@@ -86,44 +89,74 @@ class Truncated(Likelihood):
         return self.base.sample_prior(key, params)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\log N(y; m, s^2) - \log \Phi(m/s)\) in nats, `[batch]`; −∞ at zero and below."""
-        y = jnp.asarray(y).astype(f.dtype)
-        inside = self.base.log_prob(params, f, y) - log_normal_cdf(self._normal(params, f)[0])
-        return jnp.where(y > 0, inside, -jnp.inf)
+        """Returns the log of the average in nats, `[batch]`; −∞ at zero and below where w is zero."""
+        y, (keep, w) = jnp.asarray(y).astype(f.dtype), self._log_weights(f)
+        plain = self.base.log_prob(params, f, y)
+        inside = keep - log_normal_cdf(self._normal(params, f)[0])
+        return plain + jnp.where(y > 0, jnp.logaddexp(inside, w), w)
 
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | f], `[batch]`."""
         beta, scale = self._normal(params, f)
-        return scale * _moments(beta)[0]
+        return scale * self._moments(beta)[0]
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns Var[y | f], `[batch]`."""
         beta, scale = self._normal(params, f)
-        return scale**2 * _moments(beta)[1]
+        return scale**2 * self._moments(beta)[1]
 
     def entropy(self, params: Params, f: Array) -> Array:
         """Returns H[y | f] in nats, `[batch]`."""
         beta, scale = self._normal(params, f)
+        keep, w = jnp.exp(jnp.stack(self._log_weights(f)))
+        above = jnp.exp(log_normal_cdf(beta))
+        # Of the truncated normal, c φ / Φ and c Φ stay finite where Φ does not.
         hazard = _moments(beta)[0] - beta
-        return jnp.log(scale) + 0.5 * np.log(2 * np.pi * np.e) + log_normal_cdf(beta) - 0.5 * beta * hazard
+        log_c = jnp.logaddexp(self._log_weights(f)[0] - log_normal_cdf(beta), self._log_weights(f)[1])
+        share = keep + w * above  # c Φ
+        squares = share * (1 - beta * hazard) + w * (1 - above + beta * hazard * above)
+        log_w = jnp.where(w > 0, jnp.log(jnp.where(w > 0, w, 1.0)), 0.0)
+        return 0.5 * np.log(2 * np.pi) + jnp.log(scale) + 0.5 * squares - share * log_c - w * (1 - above) * log_w
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns one positive draw a row, by bisection of the distribution function, which knows the far tail."""
-        mean, deviation = self.mean(params, f), jnp.sqrt(self.variance(params, f))
-        level = jax.random.uniform(key, mean.shape, f.dtype)
-        ends = jnp.zeros_like(mean), mean + _REACH * deviation
-        return bisect(lambda y: self.cdf(params, f, y) < level, ends, 60 if f.dtype == jnp.float64 else 30)
+        """Returns one draw a row; of the truncated normal by bisection of its distribution function."""
+        beta, scale = self._normal(params, f)
+        which, within, beyond = jax.random.split(key, 3)
+        mean, variance = _moments(beta)
+        level = jax.random.uniform(within, beta.shape, f.dtype)
+        ends = jnp.zeros_like(mean), mean + _REACH * jnp.sqrt(variance)
+        below = lambda t: _cdf(beta, t) < level
+        positive = scale * bisect(below, ends, 60 if f.dtype == jnp.float64 else 30)
+        plain = self.base.sample(beyond, params, f)
+        free = jax.random.uniform(which, beta.shape, f.dtype) < jnp.asarray(self.untruncated, f.dtype)
+        return jnp.where(free, plain, positive)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(1 - \Phi((m - y)/s) / \Phi(m/s)\), and zero at zero and below, `[batch]`."""
+        r"""Returns the average of \(1 - \Phi((m - y)/s) / \Phi(m/s)\), zero below zero, and of \(\Phi((y - m)/s)\)."""
         beta, scale = self._normal(params, f)
-        y = jnp.maximum(jnp.asarray(y).astype(f.dtype), 0.0)
-        return -jnp.expm1(log_normal_cdf(beta - y / scale) - log_normal_cdf(beta))
+        y, w = jnp.asarray(y).astype(f.dtype), jnp.asarray(self.untruncated, f.dtype)
+        return (1 - w) * _cdf(beta, y / scale) + w * self.base.cdf(params, f, y)
 
     def _normal(self, params: Params, f: Array) -> tuple[Array, Array]:
         """β and s."""
         scale = jnp.sqrt(self.base.variance(params, f))
         return self.base.mean(params, f) / scale, scale
+
+    def _log_weights(self, f: Array) -> tuple[Array, Array]:
+        """log(1 − w) and log w."""
+        w = jnp.asarray(self.untruncated, f.dtype)
+        return jnp.log1p(-w), jnp.log(w)
+
+    def _moments(self, beta: Array) -> tuple[Array, Array]:
+        """Mean and variance of the average, of deviation one."""
+        w = jnp.asarray(self.untruncated, beta.dtype)
+        mean, variance = _moments(beta)
+        return (1 - w) * mean + w * beta, (1 - w) * variance + w + w * (1 - w) * (mean - beta) ** 2
+
+
+def _cdf(beta: Array, t: Array) -> Array:
+    """Of the truncated normal of deviation one."""
+    return -jnp.expm1(log_normal_cdf(beta - jnp.maximum(t, 0.0)) - log_normal_cdf(beta))
 
 
 def _moments(beta: Array) -> tuple[Array, Array]:
@@ -142,17 +175,16 @@ def _moments(beta: Array) -> tuple[Array, Array]:
     return jnp.where(far, far_mean, mean), jnp.where(far, far_variance, 1 - hazard * mean)
 
 
-def are_positive(
+def untruncated_weight(
     means: np.ndarray, deviations: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray
-) -> bool:
-    r"""Returns whether targets must be positive, by rows that their members have not seen.
+) -> float:
+    r"""Returns w, by rows that their members have not seen; one where a target is not positive.
 
-    All of them are, and together they are likelier by three nats where nothing lies below zero,
+    \[ \log \frac{1 - w}{w} = \sum_i \log
+       \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)}, \]
 
-    \[ \sum_i \log \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)} > 3, \]
-
-    a likelihood ratio. Of targets that are far from zero, beside the noise, it says nothing, and they stay as they are:
-    one that is negative then is no impossibility.
+    the posterior odds of targets that are positive, at even odds before. Of targets that are far from zero, beside the
+    noise, the rows say nothing: w is one half, and one below zero is no impossibility.
 
     Args:
         means: of every member, `[candidates, folds, N, 1]`.
@@ -163,18 +195,18 @@ def are_positive(
 
     Examples:
         >>> import numpy as np
-        >>> from lamu.tabular.truncated import are_positive
+        >>> from lamu.tabular.truncated import untruncated_weight
         >>> y, fold, ones = np.linspace(0.1, 5.0, 100)[:, None], np.arange(100) % 2, np.ones((1, 2, 100, 1))
-        >>> are_positive(1.5 * ones, ones, y, fold, np.ones(1)), are_positive(9 * ones, ones, y, fold, np.ones(1))
-        (True, False)
+        >>> [round(untruncated_weight(mean * ones, ones, y, fold, np.ones(1)), 2) for mean in (1.5, 9.0)]
+        [0.0, 0.5]
     """
-    from scipy.special import log_ndtr
+    from scipy.special import expit, log_ndtr
 
     if y.shape[-1] != 1 or y.min() <= 0:
-        return False
+        return 1.0
     rows = np.arange(len(y))
     mean, deviation = means[:, fold, rows, 0], deviations[:, fold, rows, 0]
     plain = -(((y[:, 0] - mean) / deviation) ** 2) / 2 - np.log(deviation) + np.log(weights)[:, None]
     truncated = plain - log_ndtr(mean / deviation)
     gain = np.logaddexp.reduce(truncated, axis=0) - np.logaddexp.reduce(plain, axis=0)
-    return bool(gain.sum() > _EVIDENCE)
+    return float(expit(-gain.sum()))
