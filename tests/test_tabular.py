@@ -16,8 +16,10 @@ import lamu
 from lamu.cli.compile_time import compile_time
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
-from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork
+from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork, kernel_features
+from lamu.networks.kernel_features import Exponential, Matern
 from lamu.predictives import Sampled
+from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
 from lamu.tabular import stacked_fit
 from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, sharpened
@@ -81,19 +83,36 @@ def test_columns_refuse_what_does_not_fit():
         COLUMNS.read(jnp.ones((2, 3)))
 
 
-def test_inner_products_of_kernel_features_are_the_kernel():
+@pytest.mark.parametrize("kind", [Matern(), Exponential()], ids=lambda kind: type(kind).__name__)
+def test_inner_products_of_kernel_features_are_the_kernel(kind, monkeypatch):
+    monkeypatch.setattr(kernel_features, "_KERNELS", (kind,))
     z = RANDOM.normal(size=(40, 3))
     kernel = KernelFeatures.of(z, np.sin(2 * z[:, :1]))
     features = np.asarray(kernel.read(jnp.asarray(z, jnp.float32)))
     np.testing.assert_allclose(features.mean(axis=0), 0.0, atol=1e-4)
-    r = np.sqrt(3) * np.linalg.norm(z[:, None] - z[None], axis=-1) / float(kernel.length)
+    between = z[:, None] - z[None]
+    if isinstance(kind, Matern):
+        r = np.sqrt(3) * np.linalg.norm(between, axis=-1) / float(kernel.length)
+        expected = (1 + r) * np.exp(-r)
+    else:
+        expected = np.exp(-np.abs(between).sum(axis=-1) / float(kernel.length))
     whole = features + np.asarray(kernel.centre)
-    np.testing.assert_allclose(whole @ whole.T, (1 + r) * np.exp(-r), atol=2e-3)
+    np.testing.assert_allclose(whole @ whole.T, expected, atol=2e-3)
     # A new row between landmarks has features between theirs, and a far one is like none of them.
     far = np.asarray(kernel.read(jnp.full((1, 3), 1e3, jnp.float32))) + np.asarray(kernel.centre)
     np.testing.assert_allclose(far, 0.0, atol=1e-3)
     slope = jax.grad(lambda row: kernel.read(row[None]).sum())(jnp.asarray(z[0], jnp.float32))
     assert np.isfinite(slope).all()
+
+
+def test_a_kernel_follows_the_axes_where_targets_do():
+    """A step along an axis is rough, and a wave along a diagonal is smooth; a posterior keeps its kernel."""
+    z = np.random.default_rng(4).uniform(-1, 1, size=(300, 4))
+    rough = KernelFeatures.of(z, (np.sign(z[:, :1] - 0.2) + np.sign(z[:, 1:2] + 0.4)))
+    assert isinstance(rough.kernel, Exponential)
+    assert isinstance(KernelFeatures.of(z, np.sin(2 * z.sum(axis=1, keepdims=True))).kernel, Matern)
+    arrays: dict[str, np.ndarray] = {}
+    assert decode(encode(rough, arrays), arrays).kernel == Exponential()
 
 
 def test_a_kernel_is_decomposed_on_one_thread(monkeypatch):
@@ -385,7 +404,9 @@ def test_targets_are_positive_as_far_as_rows_below_zero_were_to_be_expected():
     assert weight(normals[0], positive) == pytest.approx(np.exp(200 * stats.norm.logcdf(1.5)), rel=1e-3)
     assert weight(normals[0], np.where(positive < 0.1, -0.1, positive)) == 1.0
     assert weight(4 * normals[0], positive + 4.5) == pytest.approx(0.5, abs=1e-6)  # far from zero
-    assert untruncated_weight(np.zeros((1, 2, 200, 2)), np.ones((1, 2, 200, 2)), np.ones((200, 2)), fold, np.ones(1)) == 1
+    assert (
+        untruncated_weight(np.zeros((1, 2, 200, 2)), np.ones((1, 2, 200, 2)), np.ones((200, 2)), fold, np.ones(1)) == 1
+    )
 
 
 def test_intervals_of_positive_targets_end_at_zero(tmp_path):

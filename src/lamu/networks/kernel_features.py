@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,21 +11,82 @@ import numpy as np
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["KernelFeatures"]
+__all__ = ["Exponential", "KernelFeatures", "Matern"]
 
 _FEATURES, _LANDMARKS = 256, 800
 _JUDGES = 500  # rows whose errors of leaving one out choose the length-scale
-_LENGTHS = (0.25, 0.5, 1.0, 2.0)  # of the median distance
+_LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the median distance
 _RIDGES = (0.001, 0.01, 0.1, 1.0)
 _NOTHING = 1e-6  # eigenvalues below it are rounding
 
 
 @record
-class KernelFeatures:
-    r"""The leading eigenfunctions of a Matérn kernel on landmarks, scaled by the roots of their eigenvalues.
+class Matern:
+    r"""The Matérn kernel of smoothness 3/2: functions with a derivative, the same in all directions.
 
-    \[ \phi(z) = \Lambda^{-1/2} U^\top k(Z, z) - m, \quad k(Z, Z) = U \Lambda U^\top, \quad
-       k(z, z') = (1 + \sqrt3 r)\, e^{-\sqrt3 r}, \quad r = \frac{\lVert z - z' \rVert}{\ell} \]
+    \[ k = (1 + \sqrt3 r)\, e^{-\sqrt3 r}, \quad r = \lVert z - z' \rVert_2 / \ell \]
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.networks.kernel_features import Matern
+        >>> Matern().value(np.array([0.0])).tolist()
+        [1.0]
+    """
+
+    metric: ClassVar[str] = "euclidean"
+
+    def value(self, r: np.ndarray) -> np.ndarray:
+        """Returns the kernel at distances in units of its length."""
+        return (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)
+
+    def between(self, z: Array, landmarks: Array, length: Array) -> Array:
+        """Returns the kernel of inputs and landmarks, `[batch, landmarks]`."""
+        squared = jnp.sum(z**2, axis=1)[:, None] + jnp.sum(landmarks**2, axis=1)[None] - 2 * z @ landmarks.T
+        r = 3**0.5 * jnp.sqrt(jnp.maximum(squared, 1e-12)) / length  # a root at zero has no derivative
+        return (1 + r) * jnp.exp(-r)
+
+
+@record
+class Exponential:
+    r"""The product of an exponential kernel in each input: rough functions that follow the axes, as those of trees.
+
+    \[ k = e^{-r}, \quad r = \lVert z - z' \rVert_1 / \ell \]
+
+    It is the kernel of random partitions into axis-aligned cells (Balog et al. 2016).
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.networks.kernel_features import Exponential
+        >>> Exponential().value(np.array([0.0])).tolist()
+        [1.0]
+    """
+
+    metric: ClassVar[str] = "cityblock"
+
+    def value(self, r: np.ndarray) -> np.ndarray:
+        """Returns the kernel at distances in units of its length."""
+        return np.exp(-r)
+
+    def between(self, z: Array, landmarks: Array, length: Array) -> Array:
+        """Returns the kernel of inputs and landmarks, `[batch, landmarks]`."""
+
+        # One input at a time: all differences at once would be the kernel's size times the inputs.
+        def further(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
+            mine, theirs = columns
+            return total + jnp.abs(mine[:, None] - theirs[None]), None
+
+        start = jnp.zeros((len(z), len(landmarks)), z.dtype)
+        return jnp.exp(-jax.lax.scan(further, start, (z.T, landmarks.T))[0] / length)
+
+
+_KERNELS = (Matern(), Exponential())
+
+
+@record
+class KernelFeatures:
+    r"""The leading eigenfunctions of a kernel on landmarks, scaled by the roots of their eigenvalues.
+
+    \[ \phi(z) = \Lambda^{-1/2} U^\top k(Z, z) - m, \quad k(Z, Z) = U \Lambda U^\top \]
 
     Z are rows of the training inputs, and m the mean of the features over them. With all eigenvalues,
     \((\phi(z) + m)^\top (\phi(z') + m) = k(z, z')\) at the landmarks, so that a linear model on the features under the
@@ -36,6 +97,7 @@ class KernelFeatures:
         projection: \(U \Lambda^{-1/2}\), `[landmarks, features]`.
         centre: m, `[features]`.
         length: \(\ell\).
+        kernel: a `Matern` or an `Exponential`.
 
     Source: Williams & Seeger (2001), for the approximation.
 
@@ -52,6 +114,7 @@ class KernelFeatures:
     projection: Any
     centre: Any
     length: Any
+    kernel: Any = Matern()
 
     @classmethod
     def of(
@@ -59,12 +122,12 @@ class KernelFeatures:
     ) -> KernelFeatures:
         r"""Returns the features of training rows.
 
-        \(\ell\) is the multiple of the median distance under which kernel ridge regression has the smallest squared
-        error of rows left out one at a time, 500 rows at most.
+        The kernel, and \(\ell\) as a multiple of the median distance, are those under which kernel ridge regression has
+        the smallest squared error of rows left out one at a time, 500 rows at most.
 
         Args:
             z: scaled training inputs, `[N, inputs]`.
-            y: what is predicted, by which the length-scale is chosen, `[N, targets]`.
+            y: what is predicted, by which they are chosen, `[N, targets]`.
             features: how many, at most.
             landmarks: how many rows are landmarks, at most.
             seed: of which.
@@ -79,20 +142,23 @@ class KernelFeatures:
             raise ValueError(f"y has the shape {y.shape} for {len(z)} rows of z; give one row of targets for each")
         order = np.random.default_rng(seed).permutation(len(z))[:landmarks]
         z, y = z[order], y[order]
-        distance = _distances(z, z)
-        apart = distance[distance > 0]
-        median = float(np.median(apart)) if apart.size else 1.0
-        judged = slice(_JUDGES)
+        judged, tried = slice(_JUDGES), []
         # Several threads take longer over matrices of this size than one, and many times as long beside other work.
         with threadpool_limits(1, "blas"):
-            errors = [_left_out(_matern(distance[judged, judged] / (median * each)), y[judged]) for each in _LENGTHS]
-            length = median * _LENGTHS[int(np.argmin(errors))]
-            values, vectors = np.linalg.eigh(_matern(distance / length))
+            for kernel in _KERNELS:
+                distance = _distances(z, z, kernel.metric)
+                apart = distance[distance > 0]
+                median = float(np.median(apart)) if apart.size else 1.0
+                for length in (median * each for each in _LENGTHS):
+                    error = _left_out(kernel.value(distance[judged, judged] / length), y[judged])
+                    tried.append((error, kernel, length))
+            _, kernel, length = min(tried, key=lambda each: each[0])
+            values, vectors = np.linalg.eigh(kernel.value(_distances(z, z, kernel.metric) / length))
         keep = np.flatnonzero(values > _NOTHING * len(z))[::-1][:features]
         projection = vectors[:, keep] / np.sqrt(values[keep])
         centre = (vectors[:, keep] * np.sqrt(values[keep])).mean(axis=0)
         dtype = jax.dtypes.canonicalize_dtype(np.float64)
-        return cls(*(np.asarray(part).astype(dtype) for part in (z, projection, centre, length)))
+        return cls(*(np.asarray(part).astype(dtype) for part in (z, projection, centre, length)), kernel)
 
     @property
     def count(self) -> int:
@@ -110,20 +176,13 @@ class KernelFeatures:
             jax.lax.stop_gradient(jnp.asarray(part, z.dtype))
             for part in (self.landmarks, self.projection, self.centre, self.length)
         )
-        squared = jnp.sum(z**2, axis=1)[:, None] + jnp.sum(landmarks**2, axis=1)[None] - 2 * z @ landmarks.T
-        r = 3**0.5 * jnp.sqrt(jnp.maximum(squared, 1e-12)) / length  # a root at zero has no derivative
-        return ((1 + r) * jnp.exp(-r)) @ projection - centre[None]
+        return self.kernel.between(z, landmarks, length) @ projection - centre[None]
 
 
-def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _distances(a: np.ndarray, b: np.ndarray, metric: str) -> np.ndarray:
     from scipy.spatial.distance import cdist
 
-    return cdist(a, b)
-
-
-def _matern(r: np.ndarray) -> np.ndarray:
-    r = np.sqrt(3) * r
-    return (1 + r) * np.exp(-r)
+    return cdist(a, b, metric)
 
 
 def _left_out(kernel: np.ndarray, y: np.ndarray) -> float:
