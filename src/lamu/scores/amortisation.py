@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.graph import Graph
-from lamu.graphs.queries import expected_statistics
-from lamu.latent import Amortised, Refined
 from lamu.scores.estimate import Estimate
 from lamu.typing import RandomKey
+
+if TYPE_CHECKING:
+    from lamu.graphs.graph import Graph
 
 __all__ = ["amortisation_gap"]
 
@@ -53,6 +53,10 @@ def amortisation_gap(
         >>> lamu.scores.amortisation_gap(posterior, {"y": jnp.eye(5)}, jax.random.key(0), steps=20).value > 0
         True
     """
+    from lamu.graphs.graph import Graph  # here: the other scores do not wait for graphs
+    from lamu.graphs.queries import expected_statistics
+    from lamu.latent import Amortised, Refined
+
     graph = posterior.model
     if not isinstance(graph, Graph) or not any(isinstance(one, Amortised) for one in (graph.local or {}).values()):
         raise TypeError("no latent of the model has an encoder; give the posterior of a lamu.Graph with Amortised")

@@ -3,17 +3,18 @@ r"""Annealed importance sampling: the log density of a row by a path of Hamilton
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.latent import Joint
-from lamu.mcmc.hamiltonian import Phase, leapfrog
 from lamu.scores.estimate import Estimate
 from lamu.typing import Array, RandomKey
+
+if TYPE_CHECKING:
+    from lamu.latent import Joint
 
 __all__ = ["annealed_importance"]
 
@@ -79,6 +80,8 @@ def _log_weights(
     joint: Joint, start: Any, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
 ) -> Array:
     """Returns log w of every chain, `[chains]`."""
+    from lamu.mcmc.hamiltonian import Phase, leapfrog  # here: the other scores do not wait for samplers
+
     like = jax.eval_shape(start.sample, key)
     unravel = tree.ravel(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like))[1]
 
