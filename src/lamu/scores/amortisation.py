@@ -20,7 +20,7 @@ __all__ = ["amortisation_gap"]
 
 
 def amortisation_gap(
-    posterior: Any, rows: Any, key: RandomKey, steps: int = 50, rate: float = 0.1, draws: int = 16
+    posterior: Any, rows: Any, key: RandomKey, steps: int = 50, rate: float = 0.1, samples: int = 16
 ) -> Estimate:
     r"""Returns by how much steps on every row's own belief raise its bound, with the standard error over rows.
 
@@ -35,7 +35,7 @@ def amortisation_gap(
         key: for the draws.
         steps: natural-gradient steps a row.
         rate: of the steps.
-        draws: draws of a bound a row.
+        samples: draws of a bound a row.
 
     Returns:
         Nats a row.
@@ -68,7 +68,7 @@ def amortisation_gap(
 
     def bounds(graph: Graph) -> Any:
         one = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
-        return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(of_rows), draws)), axis=0)
+        return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(of_rows), samples)), axis=0)
 
     gaps = np.asarray(jax.jit(lambda: bounds(refined) - bounds(graph))(), float)
     if len(gaps) < 2:

@@ -3,7 +3,7 @@ r"""Annealed importance sampling: the log density of a row by a path of Hamilton
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,13 @@ from lamu import tree
 from lamu.scores.estimate import Estimate
 from lamu.typing import Array, RandomKey
 
-if TYPE_CHECKING:
-    from lamu.latent import Joint
-
 __all__ = ["annealed_importance"]
 
 _ACCEPTED = 0.65  # the share of accepted paths that step sizes are tuned to
 
 
 def annealed_importance(
-    joint: Joint,
+    joint: Any,
     start: Any,
     key: RandomKey,
     temperatures: int = 500,
@@ -40,7 +37,7 @@ def annealed_importance(
     step size of each temperature is tuned to 65 % of accepted paths in a first pass, whose chains are thrown away.
 
     Args:
-        joint: p(y, z) of the row.
+        joint: p(y, z) of the row, a `lamu.latent.Joint`.
         start: q, a belief with `sample` and `log_prob`: the prior, or an encoder's belief, which is nearer.
         key: a random key.
         temperatures: T, with β spaced by a sigmoid between −4 and 4.
@@ -77,7 +74,7 @@ def annealed_importance(
 
 
 def _log_weights(
-    joint: Joint, start: Any, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
+    joint: Any, start: Any, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
 ) -> Array:
     """Returns log w of every chain, `[chains]`."""
     from lamu.mcmc.hamiltonian import Phase, leapfrog  # here: the other scores do not wait for samplers
