@@ -222,8 +222,8 @@ def _require_fields(name: str, build: Any, given: Mapping[str, Any]) -> None:
     own = [field.name for field in dataclasses.fields(build) if field.init]
     if unknown := [field for field in given if field not in own]:
         raise ValueError(
-            f"the type {name!r} has the fields {', '.join(own)}, and not {unknown[0]!r}: the file is of another version "
-            "of lamu; read it with that one"
+            f"the type {name!r} has the fields {', '.join(own)}, and not {unknown[0]!r}: the file is of another "
+            "version; read it with that one"
         )
 
 
