@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive
+from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import settled
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
@@ -127,6 +127,8 @@ class Laplace(Wrapper):
         if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
             structure = LowRankOf(_RANK)
             first, gradient = at_first()
+        if gradient is not None:
+            say_slope(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
         held_out = getattr(data, "held_out", None)
         rule = self._rule_around(objective.model) if kept else self.rule
