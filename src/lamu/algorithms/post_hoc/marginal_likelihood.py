@@ -206,9 +206,8 @@ class _Judge:
         search = self.search(mode, tempered=True)
         weight, batches = None if search is None else search.weight, []
         if weight is None:
-            one = self.at(mode, 0.0)[1]
-            positive = replace(mode, curvature=mode.precision(one))
-            batches = in_room(positive, one, self._held_out, min(self._held_out.count, _ROWS), marginal=True)
+            under_one = self.at(mode, 0.0)[1]
+            batches = in_room(mode, under_one, self._held_out, min(self._held_out.count, _ROWS), marginal=True)
             weight = math.fsum(float(jnp.sum(batch.weight * batch.mask)) for batch in batches)
 
         def losses(log_scale: float) -> np.ndarray:

@@ -156,12 +156,12 @@ def in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, m
 
     Args:
         mode: what was found at the mode.
-        objective: the loss.
+        objective: the loss, of a prior that is known.
         held_out: rows that were set aside.
         count: how many of them.
         marginal: whether variances of the outputs are enough.
     """
-    weights = Gaussian(mode.params["network"], mode.curvature)
+    weights = Gaussian(mode.params["network"], mode.precision(objective))  # a curvature alone may be zero
     parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
     taken = bytes_of_a_row(*parts, marginal)
     most = max(1, memory.budget() // max(taken, 1))
