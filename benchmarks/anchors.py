@@ -72,12 +72,12 @@ def sampled_negative_elbo(model: lamu.Model, x: np.ndarray, y: np.ndarray, belie
 
 
 def dense() -> Any:
-    return lamu.algorithms.von(Annealed(0.05), Dense, MonteCarlo(1), initial=0.25)
+    return lamu.algorithms.von(Annealed(0.05), Dense, MonteCarlo(1), hess_init=0.25)
 
 
 def diagonal() -> Any:
     # Coordinates are strongly correlated: a diagonal belief needs long steps, and many.
-    return lamu.algorithms.ivon(Annealed(1.0, warmup=0.1), initial=0.25, clip=None)
+    return lamu.algorithms.ivon(Annealed(1.0, warmup=0.1), hess_init=0.25, max_step=None)
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
             run = lamu.fit(model, (x, y), algorithm, steps=steps, batch_size=size)
             score = negative_elbo(model, x, y, run.posterior.belief.factors["network"])
             print(f"    {name:32} {score:9.3f}   above the anchor by {score - anchor:+.3f}", flush=True)
-        two = lamu.algorithms.mixture_vi(Annealed(0.05), components=2, draws=1)
+        two = lamu.algorithms.mixture_vi(Annealed(0.05), components=2, samples=1)
         run = lamu.fit(model, (x, y), two, steps=1_500, batch_size=size)
         score, error = sampled_negative_elbo(model, x, y, run.posterior.belief.factors["network"])
         print(f"    {'mixture_vi, two components':32} {score:9.3f} ± {error:.3f}   above dense by {score - full:+.3f}")

@@ -10,7 +10,7 @@ that of the converged belief of the same family: mean field's in NumPy (`lamu.ve
 dead inputs: digits have constant pixels. The posterior of their first-layer weights is the prior, N(0, 1). One network,
 64-64, on all rows. `von()` takes a Hessian product a coordinate and is left out.
 
-starts: the starting curvature `initial`, which comes from the data where none is given, at 0.05 and 5 in its place.
+starts: the starting curvature `hess_init`, which comes from the data where none is given, at 0.05 and 5 in its place.
 
 fixed points: `fit.convergence` of each belief on digits (the same fits) and on breast_cancer (a linear network).
 
@@ -187,11 +187,11 @@ def starts(report: Report) -> None:
     for name in STARTS:
         medians: dict[float | None, float] = {}
         for initial in (None, 0.05, 5.0):
-            make = lambda name=name, value=initial: GAUSSIANS[name](initial=value)
-            fit = attempt(report, f"digits, {name}, initial={initial}", model, (x, y), make)
+            make = lambda name=name, value=initial: GAUSSIANS[name](hess_init=value)
+            fit = attempt(report, f"digits, {name}, hess_init={initial}", model, (x, y), make)
             medians[initial] = float("nan") if fit is None else float(np.median(flat(marginals(fit[0].posterior)[1])))
         for initial in (0.05, 5.0):
-            words = f"digits, {name}, initial={initial}: median sd / shipped's"
+            words = f"digits, {name}, hess_init={initial}: median sd / shipped's"
             report.gate(words, medians[initial] / medians[None], 0.9, 1.1)
 
 

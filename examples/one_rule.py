@@ -104,7 +104,7 @@ def laplace():
 
 def one_edit_apart():
     """Adam → OGN → VOGN: the fields of the recipes that differ."""
-    recipes = [A.adam(), A.ogn(clip=None), A.vogn(clip=None)]
+    recipes = [A.adam(), A.ogn(max_step=None), A.vogn(max_step=None)]
     for one, other in itertools.pairwise(recipes):
         a, b = one.choices, other.choices
         changed = [f"{name}: {getattr(a, name)} → {getattr(b, name)}" for name in ("expectation", "curvature")]

@@ -94,11 +94,11 @@ class Problem:
     def vogn(self, rate):
         """The curvature at the start is what makes the belief as wide as backprop's."""
         initial = 1 / (self.count * WIDTH**2) - self.delta / self.count
-        return lamu.algorithms.vogn(rate, b2=None, clip=None, draws=DRAWS, initial=initial)
+        return lamu.algorithms.vogn(rate, b2=None, max_step=None, samples=DRAWS, hess_init=initial)
 
     def backprop(self, rate):
         """Adam, whose steps are multiplied with the rate, which may differ from run to run."""
-        return lamu.algorithms.bayes_by_backprop(optax.adam(1.0), draws=DRAWS, initial=WIDTH, factor=rate)
+        return lamu.algorithms.bayes_by_backprop(optax.adam(1.0), samples=DRAWS, init_scale=WIDTH, factor=rate)
 
     def natural_belief(self, algorithm, state):
         """VOGN's Gaussian."""

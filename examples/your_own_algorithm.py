@@ -49,7 +49,7 @@ def cornered(learning_rate=Annealed(0.5), b1=0.9, b2=0.999):
         precision_rate=Constant(1 - b2),
         momentum=MovingAverage(b1),
         metric=Clipped(Inverse(), 0.02),
-        initial=0.5,
+        hess_init=0.5,
     )
 
 

@@ -14,7 +14,7 @@ from lamu.cli import main
 from lamu.data import bundled, load
 
 # A report takes a second; that of each task is made once, by `fit_each_task`.
-IVON = ("--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "initial=1", "--set", "clip=1")
+IVON = ("--algorithm", "ivon", "--set", "learning_rate=0.1", "--set", "hess_init=1", "--set", "max_step=1")
 QUICK = ("--epochs", "4", *IVON, "--no-report")
 TASKS = ("regression", "binary", "classes")
 

@@ -142,7 +142,7 @@ def test_the_same_steps_as_of_the_built_in_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MIXED)
-@pytest.mark.parametrize("algorithm", [adam(0.01), ivon(0.1, draws=2)], ids=["adam", "ivon"])
+@pytest.mark.parametrize("algorithm", [adam(0.01), ivon(0.1, samples=2)], ids=["adam", "ivon"])
 def test_statistics_are_learned_and_predict(name: str, algorithm: Any) -> None:
     """They move in training, are those of the batch at a known rate, and a row predicts by itself."""
     posterior = lamu.fit(model(MIXED[name]), (X, Y), algorithm, epochs=4, batch_size=4).posterior

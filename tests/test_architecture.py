@@ -114,6 +114,15 @@ def test_the_door_imports_nothing_until_it_is_asked() -> None:
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True, capture_output=True)
 
 
+def test_the_scores_wait_for_no_graph_and_no_sampler() -> None:
+    """`lamu fit` and the report import the scores, and have no use for what three of them are of."""
+    script = (
+        "import sys, lamu.scores\nheavy = ('lamu.graphs', 'lamu.latent', 'lamu.mcmc')\n"
+        "assert not [name for name in heavy if name in sys.modules]"
+    )
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
+
+
 def test_the_door_knows_what_it_lists() -> None:
     assert sorted(lamu.__all__) == lamu.__all__
     assert set(lamu.__all__) <= set(dir(lamu))

@@ -146,7 +146,7 @@ def test_the_closest_mean_field_belief_is_where_the_gradient_vanishes(estimator:
     Scales too large by a fifth are seen, and so would be the prior counted once a row, or a temperature forgotten.
     """
     problem = problems.regression(temperature=0.4)
-    algorithm, exact = bayes_by_backprop(estimator=estimator, positive=Exponential()), exact_belief(problem)
+    algorithm, exact = bayes_by_backprop(estimator=estimator, scale_transform=Exponential()), exact_belief(problem)
     ratios = []
     for raw in (exact["raw"], jax.tree.map(lambda leaf: leaf + np.log(1.2), exact["raw"])):
         found = gradients(algorithm, {**exact, "raw": raw}, problem, 4000)
@@ -167,7 +167,7 @@ def test_divergences_vanish_where_they_should() -> None:
         target = Gaussian(exact["mean"], lamu.operators.Dense(jnp.asarray(precision)))
         closest = divergence.mean_field(target)
         raw = jax.tree.map(lambda p: -0.5 * jnp.log(p), closest.precision.values)
-        algorithm = bayes_by_backprop(divergence=divergence, draws=20_000, positive=Exponential())
+        algorithm = bayes_by_backprop(divergence=divergence, samples=20_000, scale_transform=Exponential())
         at = jax.jit(
             lambda params, a=algorithm: a.estimate(
                 jax.random.key(2), params, Batch.of(problem.x, problem.y), problem.objective, {}
@@ -192,7 +192,7 @@ def test_order_one_of_renyi_is_the_evidence_bound() -> None:
     batch = Batch.of(problem.x, problem.y)
     found = {}
     for name, divergence in (("bound", ReverseKL()), ("one", Renyi(1.0)), ("near", Renyi(1.0 - 1e-6))):
-        algorithm = bayes_by_backprop(divergence=divergence, draws=3)
+        algorithm = bayes_by_backprop(divergence=divergence, samples=3)
         state = algorithm.init(jax.random.key(0), objective, batch)
         estimate = jax.jit(algorithm.estimate)
         found[name] = estimate(jax.random.key(3), state.params, batch, objective, {})
@@ -324,7 +324,7 @@ def test_batch_statistics_pass_through_or_are_refused() -> None:
     generator = np.random.default_rng(5)
     x, y = generator.normal(size=(24, 3)), generator.integers(0, 3, 24).astype(np.int32)
     model = lamu.Model(MLP((4,), "tanh", BatchNorm()), lamu.likelihoods.Categorical(3))
-    fit = lamu.fit(model, (x, y), bayes_by_backprop(draws=2), steps=3)
+    fit = lamu.fit(model, (x, y), bayes_by_backprop(samples=2), steps=3)
     assert np.any(np.asarray(fit.posterior.network_state["norms"][0]["mean"]) != 0.0)
     with pytest.raises(TypeError, match=r"rows of a network with a state .* Global\(\)"):
         lamu.fit(model, (x, y), bayes_by_backprop(estimator=Flipout()), steps=1)
@@ -340,7 +340,7 @@ def test_posteriors_are_saved_and_line_searches_run(tmp_path: Any) -> None:
     model = lamu.Model(Linear(), lamu.likelihoods.Gaussian())
     for shape, kind in ((StandardNormal(), Gaussian), (StandardLaplace(), LocationScale), (Radial(), LocationScale)):
         optimiser = optax.lbfgs() if shape == StandardNormal() else None
-        fit = lamu.fit(model, (x, y), bayes_by_backprop(optimiser, shape=shape), steps=5, batch_size=30)
+        fit = lamu.fit(model, (x, y), bayes_by_backprop(optimiser, base_distribution=shape), steps=5, batch_size=30)
         assert isinstance(fit.state, DescentState)
         assert isinstance(fit.posterior.belief, Product)
         assert isinstance(fit.posterior.belief.factors["network"], kind)
@@ -353,19 +353,19 @@ def test_bad_arguments_are_refused() -> None:
         ("no optax optimiser", {"optimiser": 3}),
         ("estimator=3", {"estimator": 3}),
         ("divergence=0.5", {"divergence": 0.5}),
-        ("shape=", {"shape": StandardNormal}),
-        ("positive=", {"positive": "softplus"}),
-        ("is not symmetric", {"shape": Quantile(lambda u: -jnp.log(-jnp.log(u))), "estimator": Flipout()}),
-        ("adds up normal weights", {"shape": StandardLogistic(), "estimator": LocalReparameterisation()}),
+        ("base_distribution=", {"base_distribution": StandardNormal}),
+        ("scale_transform=", {"scale_transform": "softplus"}),
+        ("is not symmetric", {"base_distribution": Quantile(lambda u: -jnp.log(-jnp.log(u))), "estimator": Flipout()}),
+        ("adds up normal weights", {"base_distribution": StandardLogistic(), "estimator": LocalReparameterisation()}),
     ):
         with pytest.raises(TypeError, match=words):
             bayes_by_backprop(**options)
     for words, options in (
-        ("initial=0.0", {"initial": 0.0}),
+        ("init_scale=0.0", {"init_scale": 0.0}),
         ("factor=-1", {"factor": -1.0}),
-        ("draws=0", {"draws": 0}),
-        ("draws=1", {"divergence": Renyi(0.5)}),
-        ("weighs draws", {"divergence": Renyi(0.5), "draws": 2, "estimator": Flipout()}),
+        ("samples=0", {"samples": 0}),
+        ("samples=1", {"divergence": Renyi(0.5)}),
+        ("weighs draws", {"divergence": Renyi(0.5), "samples": 2, "estimator": Flipout()}),
     ):
         with pytest.raises(ValueError, match=words):
             bayes_by_backprop(**options)

@@ -72,6 +72,39 @@ def test_batches_by_name_are_a_stream() -> None:
         Stream(iter(OfColumns()))
 
 
+class OfHuggingFace:
+    """As `datasets.Dataset.batch(8)`, or without it: rows by name, random access, and a shape that is no array's."""
+
+    def __init__(self, size: int | None = 8) -> None:
+        self.size, self.column_names = size, ["x", "y"]
+        self.shape = (len(self), 2)
+
+    def __len__(self) -> int:
+        return 30 if self.size is None else -(-30 // self.size)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        rows: Any = index if self.size is None else slice(index * self.size, (index + 1) * self.size)
+        return {"x": X[rows].tolist(), "y": Y[rows].tolist()}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[index] for index in range(len(self)))
+
+
+def test_a_data_set_of_hugging_face_is_a_stream_of_its_batches() -> None:
+    """Its shape is that of a table of batches: taken for an array, it was refused."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+    fits = [
+        lamu.fit(model, data, lamu.algorithms.sgd(1e-2), epochs=2, data_size=30)
+        for data in (OfHuggingFace(), [(X[i : i + 8].astype(float), Y[i : i + 8]) for i in range(0, 30, 8)])
+    ]
+    first, second = (fit.posterior.mean["network"]["layers"][0]["kernel"] for fit in fits)
+    np.testing.assert_allclose(first, second, rtol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"OfHuggingFace yields single rows; .* for instance by its method batch\(64\)"
+    ):
+        lamu.fit(model, OfHuggingFace(None), lamu.algorithms.sgd(1e-2), epochs=2, data_size=30)
+
+
 @pytest.mark.parametrize("part", ["x", "y"])
 def test_a_number_that_is_none_in_a_later_batch_is_said(part: str) -> None:
     x, y = X.copy(), Y.astype(float)

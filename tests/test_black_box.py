@@ -64,7 +64,7 @@ def test_a_step_is_that_of_xnes_up_to_third_order_in_its_rate() -> None:
     losses = np.array([float(loss(x)) for x in draws])
     gaps = []
     for rate in (0.02, 0.01):
-        after, _ = igo(0.5, rate, draws=DRAWS).step(jax.random.key(3), state, NOTHING, objective)
+        after, _ = igo(0.5, rate, samples=DRAWS).step(jax.random.key(3), state, NOTHING, objective)
         shift, matrix = xnes(np.linalg.solve(ROOT, (draws - MEAN).T).T, losses, ROOT)
         np.testing.assert_allclose(after.mean["network"], MEAN + 0.5 * shift, rtol=1e-9)
         expected = ROOT @ exponential(rate * matrix) @ ROOT.T
@@ -79,7 +79,7 @@ def test_the_posterior_is_a_point_and_mistakes_say_what_to_do() -> None:
     objective = Objective(LogDensity(lambda x: -loss(x), jnp.zeros(D)), 1.0)
     state = algorithm.init(jax.random.key(0), objective, NOTHING)
     assert isinstance(algorithm.posterior(jax.random.key(0), state, objective, None, None).belief, Point)
-    with pytest.raises(ValueError, match="draws=1"):
-        igo(draws=1)
-    with pytest.raises(ValueError, match="initial=0"):
-        igo(initial=0.0)
+    with pytest.raises(ValueError, match="samples=1"):
+        igo(samples=1)
+    with pytest.raises(ValueError, match="init_scale=0"):
+        igo(init_scale=0.0)

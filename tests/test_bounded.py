@@ -71,7 +71,7 @@ def test_the_rule_stays_in_the_cone_within_the_bound() -> None:
     problem = problems.logistic()
     batch, rate, epsilon, row = problem.batches(16)[0], 0.5, 0.1, 1e-3
     algorithm = replace(
-        von(rate, geometry=Bounded(Straight(), epsilon), initial=0.1),
+        von(rate, geometry=Bounded(Straight(), epsilon), hess_init=0.1),
         curvature=Price(),
         metric=Shortened(Inverse(), row),
     )

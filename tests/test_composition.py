@@ -222,7 +222,7 @@ def test_the_bootstrap_spreads_as_the_sandwich_does() -> None:
 def ranks(runs: int, **options: Any) -> lamu.Ranks:
     model = lamu.Model(lamu.networks.Linear(), Gaussian(scale=0.5))
     algorithm = lamu.algorithms.conjugate()
-    return lamu.simulation_based_calibration(model, algorithm, X[:8], runs=runs, draws=19, **options)
+    return lamu.simulation_based_calibration(model, algorithm, X[:8], runs=runs, samples=19, **options)
 
 
 def test_simulation_tells_posteriors_that_are_too_narrow() -> None:
@@ -242,7 +242,7 @@ def test_simulation_draws_the_noise_from_its_prior_too() -> None:
     model = lamu.Model(lamu.networks.Linear(), Gaussian(scale_prior=LogNormalDispersion(0.5)))
     algorithm = lamu.mcmc.nuts(chains=1, warmup=200, draws=400)
     noise = lambda theta: theta["likelihood"]["log_scale"]
-    found = lamu.simulation_based_calibration(model, algorithm, X, runs=60, draws=19, statistics=noise)
+    found = lamu.simulation_based_calibration(model, algorithm, X, runs=60, samples=19, statistics=noise)
     assert found.p_value > 0.001
 
 

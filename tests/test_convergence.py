@@ -255,7 +255,7 @@ def test_a_dead_input_keeps_the_width_of_the_prior_and_the_start_is_forgotten(na
     scale, deviations = 0.8, []
     model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Categorical(3), lamu.priors.Normal(scale))
     for initial in (0.05, None, 5.0):
-        algorithm = make(initial=initial) if initial is not None else make()
+        algorithm = make(hess_init=initial) if initial is not None else make()
         fit = lamu.fit(model, (x, y), algorithm, steps=1500, batch_size=50)
         gaussian = fit.posterior.belief.factors["network"]
         variance = gaussian.precision.variance(gaussian.mean)

@@ -143,11 +143,11 @@ def test_structures_and_draws_of_drawn_labels_agree() -> None:
     near(narrow, mean)
     share = loss.prior_curvature(theta)
     assert all(jnp.all(a >= b) for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(share), strict=True))
-    choice = SampledGaussNewton(draws=2)
+    choice = SampledGaussNewton(samples=2)
     with pytest.raises(ValueError, match="needs a key"):
         choice.evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Diagonal, None)
-    with pytest.raises(ValueError, match="draws=0"):
-        SampledGaussNewton(draws=0)
+    with pytest.raises(ValueError, match="samples=0"):
+        SampledGaussNewton(samples=0)
 
 
 @pytest.mark.parametrize("name", ["classes", "everything"])

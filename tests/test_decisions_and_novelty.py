@@ -70,10 +70,10 @@ def test_a_regression_decides_by_draws() -> None:
     grid = jnp.linspace(-3.0, 3.0, 61)
     loss = lambda y: jnp.maximum(3 * (y[None] - grid[:, None, None]), grid[:, None, None] - y[None])
     pred = GaussianPredictive(jnp.zeros(2), jnp.ones((2, 1, 1)), jnp.ones(2))
-    chosen = np.asarray(grid)[scores.least_expected_loss(pred, loss, draws=4000)]
+    chosen = np.asarray(grid)[scores.least_expected_loss(pred, loss, samples=4000)]
     np.testing.assert_allclose(chosen, stats.norm.ppf(0.75), atol=4 * 0.0215 + 0.05)
     utility = lambda y: -loss(y)
-    worth = scores.value_of_information(pred, utility, draws=4000)
+    worth = scores.value_of_information(pred, utility, samples=4000)
     expected = 4 * stats.norm.pdf(stats.norm.ppf(0.75))  # the expected loss at the quantile
     np.testing.assert_allclose(worth, expected, atol=0.1)
     asked = scores.with_question(utility, 0.5)
@@ -87,7 +87,7 @@ def test_a_deferred_regression_decides_as_one_in_memory() -> None:
     prepared = Sampled().prepare(posterior.model, posterior.belief, {}, samples=1, key=jax.random.key(1))
     utility = lambda y: -((y[None] - jnp.array([-1.0, 0.0, 1.0])[:, None, None]) ** 2)
     whole, parts = (
-        scores.expected_utility(pred, utility, jax.random.key(3), draws=8)
+        scores.expected_utility(pred, utility, jax.random.key(3), samples=8)
         for pred in (prepared.at(x, None), Deferred(prepared, x, None, rows=3))
     )
     np.testing.assert_allclose(parts, whole, rtol=1e-12)

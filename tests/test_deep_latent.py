@@ -458,7 +458,7 @@ def test_the_amortisation_gap_is_the_divergence_from_the_posterior() -> None:
     """In closed form here; the noise of 32 draws of 200 rows is 0.013 nats, of which 4 are allowed."""
     graph, params, _, _ = at_loadings(latent.Amortised(Linear()), ORTHOGONAL, exact=False)
     posterior = lamu.Posterior(graph, lamu.families.Point(params), {}, Sampled(), jax.random.key(0))
-    found = lamu.scores.amortisation_gap(posterior, {"y": Y}, jax.random.key(1), steps=80, draws=32)
+    found = lamu.scores.amortisation_gap(posterior, {"y": Y}, jax.random.key(1), steps=80, samples=32)
     layer = params["network"]["local"]["z"]["network"]["layers"][0]
     outputs = Y @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
     precision = np.diag(ORTHOGONAL.T @ ORTHOGONAL) / NOISE**2 + 1

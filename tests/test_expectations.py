@@ -93,7 +93,7 @@ def test_the_hessian_may_be_asked_for_as_gauss_newton() -> None:
 @pytest.mark.parametrize("count", [0, -1])
 def test_counts_are_positive(count) -> None:
     with pytest.raises(ValueError, match=f"{count} draws cannot be averaged"):
-        MonteCarlo(draws=count)
+        MonteCarlo(samples=count)
     with pytest.raises(ValueError, match=f"{count} nodes sees no curvature"):
         Quadrature(points=count)
 

@@ -254,7 +254,7 @@ def test_what_cannot_be_factored_is_refused() -> None:
     model = lamu.Model(MLP((3,), normalise=BatchNorm()), Categorical(3))
     with pytest.raises(TypeError, match="batch statistics"):
         lamu.fit(model, (X, np.array([0, 2, 1, 1, 0])), noisy_kfac(), steps=1)
-    for mistake in (lambda: Factorwise(0), lambda: Shifted(-1.0), lambda: kfac(b1=1.0), lambda: noisy_kfac(draws=0)):
+    for mistake in (lambda: Factorwise(0), lambda: Shifted(-1.0), lambda: kfac(b1=1.0), lambda: noisy_kfac(samples=0)):
         with pytest.raises(ValueError, match=r"give|ask"):
             mistake()
 
@@ -348,7 +348,9 @@ def test_the_path_does_not_depend_on_the_coordinates_of_a_layer() -> None:
     start, _ = network.init(jax.random.key(2), x, 3)
     kernel = jnp.linalg.solve(change.T, start["layers"][0]["kernel"])
     other = {"layers": {**start["layers"], 0: {**start["layers"][0], "kernel": kernel}}}
-    natural = kfac(0.1, b2=0.5, initial=1e-14, damping=0.0, clip=None, every=1, period=1)
+    natural = kfac(
+        0.1, b2=0.5, hess_init=1e-14, damping=0.0, max_step=None, inverse_update_period=1, factor_update_period=1
+    )
     natural = replace(natural, curvature=GaussNewton())
     paths = [steps(natural, network, z, y, theta) for z, theta in ((x, start), (x @ change.T, other))]
     assert np.abs(paths[0][-1] - paths[0][0]).max() > 0.02

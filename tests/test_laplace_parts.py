@@ -221,7 +221,7 @@ def test_information_without_a_matrix_a_row() -> None:
         found = likelihood.information_sum({}, f, weights)
         np.testing.assert_allclose(found, jnp.einsum("nkl,n->kl", whole, weights), atol=1e-12)
     # 4,000 draws of entries between -1 and 1: five standard errors of 0.016, 96 times, once in 18,000 runs.
-    drawn = sampled_information(Categorical(4), {}, f, jax.random.key(0), draws=4000)
+    drawn = sampled_information(Categorical(4), {}, f, jax.random.key(0), samples=4000)
     np.testing.assert_allclose(drawn, Categorical(4).information({}, f), atol=5 * 0.016)
 
 

@@ -142,11 +142,11 @@ def test_what_is_known_stays(likelihood: Any) -> None:
     mode = fit_laplace(Dense, point(model, params), objective, rows)
     find = lambda mode, objective, rounds=1: Polished(mode, 0.0, 4)
     for held_out in (None, rows):
-        same, objective_after = settled(mode, objective, jax.random.key(0), held_out, find)
+        same, objective_after, _ = settled(mode, objective, jax.random.key(0), held_out, find)
         assert same.mode is mode
         assert objective_after is objective
     unknown = replace(objective, model=replace(model, prior=LearnedNormal(0.7)))
-    other, after = settled(mode, unknown, jax.random.key(0), None, find)
+    other, after, _ = settled(mode, unknown, jax.random.key(0), None, find)
     assert isinstance(after.model.prior, Normal)
     assert (other.mode is mode) == isinstance(likelihood, HeteroscedasticGaussian)
 

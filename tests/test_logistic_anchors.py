@@ -36,14 +36,14 @@ def mean_field(steps: int) -> tuple[Rule, int]:
             curvature=Hessian(),
             learning_rate=rate(0.1),
             momentum=Trace(0.97 if steps < 3000 else 0.99),
-            initial=0.25,
+            hess_init=0.25,
         ),
         steps,
     )
 
 
 ROADS = {
-    "dense": lambda quick: (von(0.5, Dense, Quadrature(60), initial=0.25), 150),
+    "dense": lambda quick: (von(0.5, Dense, Quadrature(60), hess_init=0.25), 150),
     "mean field": lambda quick: mean_field(1500 if quick else 6000),
     "laplace": lambda quick: (laplace(of=map_estimate(optax.lbfgs()), structure=Dense), 100),
 }

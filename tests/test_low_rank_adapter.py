@@ -41,6 +41,24 @@ def test_outputs_are_first_the_bases_and_then_those_of_the_corrected_weights(row
     np.testing.assert_allclose(network.merged(params, rows)["layers"][1]["kernel"], by_hand["layers"][1]["kernel"])
 
 
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_adapters_of_a_trained_network_are_looked_at_where_they_are(rows):
+    """No step was taken: half of the factors are random, and were taken for weights that had moved, and polished."""
+    base = Trained(
+        lambda theta, x: jnp.tanh(x @ theta["a"]) @ theta["b"], {"a": jnp.ones((5, 9)), "b": jnp.ones((9, 3))}
+    )
+    network = LowRankAdapter(base, rank=1, at="a", full="b")
+    model, data = (
+        lamu.Model(network, lamu.likelihoods.Categorical(3), lamu.priors.Normal(0.3)),
+        (rows, np.arange(7) % 3),
+    )
+    posterior = lamu.fit(model, data, lamu.algorithms.laplace(), epochs=0).posterior
+    np.testing.assert_array_equal(posterior.mean["network"]["low_rank"]["a"]["up"], 0.0)
+    np.testing.assert_array_equal(posterior.mean["network"]["full"]["b"], 1.0)
+    moved = lamu.fit(model, data, lamu.algorithms.laplace(lamu.algorithms.sgd(0.1)), epochs=2).posterior
+    assert np.abs(moved.mean["network"]["low_rank"]["a"]["up"]).max() > 0
+
+
 def test_a_correction_has_the_stated_spread_whatever_the_rank():
     weights = {"kernel": jnp.zeros((50, 400))}
     base = Trained(lambda theta, x: x @ theta["kernel"], weights)

@@ -53,7 +53,7 @@ def test_the_runs_are_those_of_an_ensemble_and_the_belief_is_their_mixture() -> 
 
 def test_weights_by_evidence_are_the_bounds_in_closed_form() -> None:
     """A Gaussian expectation of a quadratic, by hand; 4,000 draws leave a standard error of about 0.05 nats."""
-    algorithm = mixture(ivon(initial=5.0), 2, EvidenceWeights(draws=4000))
+    algorithm = mixture(ivon(hess_init=5.0), 2, EvidenceWeights(samples=4000))
     state = state_of(algorithm, 0)
     posterior = algorithm.posterior(jax.random.key(1), state, OBJECTIVE, Arrays.of((X, Y)), None)
     mean, precision = parts(posterior.belief)
@@ -73,7 +73,7 @@ def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="components=0"):
         mixture(components=0)
     with pytest.raises(ValueError, match="0 draws"):
-        EvidenceWeights(draws=0)
+        EvidenceWeights(samples=0)
     model = lamu.Model(MLP((3,), normalise=BatchNorm()), lamu.likelihoods.Gaussian(1.0))
     with pytest.raises(ValueError, match="batch statistics"):
         mixture(components=2).init(KEY, Objective(model, 4.0), BATCH)

@@ -93,7 +93,7 @@ def himmelblau_by_hand(x):
 
 def test_twenty_steps_of_multimodal_are_those_by_hand() -> None:
     """At a temperature, with the retraction."""
-    algorithm = multimodal(0.1, components=3, initial=2.0)
+    algorithm = multimodal(0.1, components=3, init_precision=2.0)
     state, objective = start(algorithm, LogDensity(lambda x: -himmelblau(x), jnp.zeros(2)), temperature=5.0)
     means, precisions = np.asarray(state.mean), np.asarray(state.precision.matrix) / 5.0
     for _ in range(20):
@@ -181,7 +181,7 @@ def divergence(density, state: MixtureState, objective: Objective, algorithm) ->
 def test_the_divergence_falls_with_the_number_of_components(log_density, numbers) -> None:
     density, found = LogDensity(log_density, jnp.zeros(2)), []
     for components in numbers:
-        algorithm = lamu.rate.over(400, mixture_vi(components=components, draws=4))
+        algorithm = lamu.rate.over(400, mixture_vi(components=components, samples=4))
         state, objective = start(algorithm, density)
         state = scanned(algorithm, state, objective, 400)
         found.append(divergence(log_density, state, objective, algorithm))
@@ -212,7 +212,7 @@ def test_one_component_is_the_rule_for_a_gaussian() -> None:
 def test_a_mixture_over_a_network_predicts_and_has_no_mean() -> None:
     x, y = np.linspace(-1, 1, 20)[:, None], np.linspace(-1, 1, 20) ** 2
     model = lamu.Model(MLP((2,), "tanh"), lamu.likelihoods.Gaussian(scale=0.2))
-    algorithm, objective = mixture_vi(components=2, draws=1), Objective(model, 20.0)
+    algorithm, objective = mixture_vi(components=2, samples=1), Objective(model, 20.0)
     state = algorithm.init(jax.random.key(0), objective, Batch.of(x, y))
     posterior = algorithm.posterior(jax.random.key(1), state, objective, None, None)
     assert isinstance(posterior.belief.factors["network"], Mixture)

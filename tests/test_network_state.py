@@ -114,7 +114,7 @@ def test_a_step_averages_the_statistics_of_its_batch(name) -> None:
 
 def test_several_draws_average_their_statistics() -> None:
     model = lamu.Model(NETWORKS["MLP"], lamu.likelihoods.Categorical(3))
-    batch, objective, two = Batch.of(X, jnp.asarray(Y)), Objective(model, 10.0), ivon(0.1, draws=2)
+    batch, objective, two = Batch.of(X, jnp.asarray(Y)), Objective(model, 10.0), ivon(0.1, samples=2)
     state = jax.eval_shape(two.init, jax.random.key(0), objective, batch)
     new, _ = jax.eval_shape(two.step, jax.random.key(1), state, batch, objective)
     assert jax.tree.structure(new) == jax.tree.structure(state)

@@ -32,7 +32,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2))
 Y = X @ np.array([1.0, -1.0]) + 0.3 * X[:, 0] ** 2 + 0.5 * rng.normal(size=40)
 TWO = np.column_stack([Y, 2 * Y[::-1] + rng.normal(size=40)])
-ALGORITHM = neural_linear(map_estimate(optax.adam(0.05)), worth=3.0)
+ALGORITHM = neural_linear(map_estimate(optax.adam(0.05)), prior_rows=3.0)
 
 
 def fitted(network: Any = MLP((4,), "tanh"), y: Any = Y, **options: Any) -> Any:  # noqa: B008  (a constant)
@@ -206,8 +206,8 @@ def test_it_is_saved_and_what_makes_no_sense_is_refused() -> None:
         fit(Model(Linear(), lamu.likelihoods.Bernoulli()), (X, (Y > 0).astype(int)), ALGORITHM, steps=1)
     with pytest.raises(TypeError, match="not SpikeAndSlab"):
         fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), ALGORITHM, steps=1)
-    with pytest.raises(ValueError, match="worth=0"):
-        neural_linear(worth=0)
+    with pytest.raises(ValueError, match="prior_rows=0"):
+        neural_linear(prior_rows=0)
     other = fit(Model(Linear(), Gaussian()), (X, Y), ivon(0.1), steps=2).posterior
     with pytest.raises(TypeError, match="with_prior"):
         absorb(other, (X, Y))

@@ -23,7 +23,7 @@ from lamu.cli.worker import contest
 rng = np.random.default_rng(4)
 ROWS = 60
 KINDS = ("words", "missing", "classes")
-QUICK = ("learning_rate=0.1", "initial=1.0", "clip=1.0")
+QUICK = ("learning_rate=0.1", "hess_init=1.0", "max_step=1.0")
 
 
 def table_of(kind: str) -> pd.DataFrame:

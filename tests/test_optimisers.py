@@ -59,7 +59,7 @@ PAIRS = {
     ),
     "rmsprop": (rmsprop(1e-2), optax.rmsprop(1e-2)),
     "rmsprop from elsewhere": (
-        rmsprop(1e-2, b2=0.7, eps=1e-3, initial=0.2),
+        rmsprop(1e-2, b2=0.7, eps=1e-3, hess_init=0.2),
         optax.rmsprop(1e-2, decay=0.7, eps=1e-3, initial_scale=0.2),
     ),
     "adagrad": (adagrad(0.1), optax.adagrad(0.1)),
@@ -153,8 +153,8 @@ def differing(a: Rule, b: Rule) -> set[str]:
 
 def test_adam_ogn_vogn_are_one_edit_apart() -> None:
     """Adam → OGN: the curvature, and the root goes (with the start at zero that its correction is for). → VOGN: E_q."""
-    first, second, third = adam(0.1), ogn(0.1, b2=0.999, clip=None), vogn(0.1, b2=0.999, clip=None)
-    assert differing(first, second) == {"curvature", "metric", "initial"}
+    first, second, third = adam(0.1), ogn(0.1, b2=0.999, max_step=None), vogn(0.1, b2=0.999, max_step=None)
+    assert differing(first, second) == {"curvature", "metric", "hess_init"}
     assert differing(second, third) == {"expectation"}
     assert differing(ogn(), vogn()) == {"expectation"}
     choices = [algorithm.choices for algorithm in (first, second, third)]
@@ -168,7 +168,7 @@ def test_adam_ogn_vogn_are_one_edit_apart() -> None:
 
 def test_gradient_descent_sam_and_rmsprop_adagrad_are_one_edit_apart() -> None:
     assert differing(gradient_descent(0.1), sam(0.1)) == {"expectation"}
-    assert differing(rmsprop(0.1, eps=1e-7, initial=0.1), adagrad(0.1)) == {"geometry", "precision_rate"}
+    assert differing(rmsprop(0.1, eps=1e-7, hess_init=0.1), adagrad(0.1)) == {"geometry", "precision_rate"}
     assert differing(gradient_descent(0.1), sgd(0.1)) == set()
     assert differing(newton(0.5), von(0.5, Dense)) == {"expectation", "metric"}  # which is von's where S is positive
 
@@ -181,7 +181,7 @@ def logistic() -> tuple[problems.Problem, list[Batch]]:
 def test_additive_group_is_sgd_at_draws() -> None:
     """With the same draws, by the gradients of the mean loss."""
     problem, batches = logistic()
-    algorithm = lie_group(Additive(0.2), 0.3, momentum=0.0, draws=2)
+    algorithm = lie_group(Additive(0.2), 0.3, momentum=0.0, samples=2)
     state = algorithm.init(jax.random.key(0), problem.objective, batches[0])
     assert isinstance(state, LieGroupState)
     step, mean = jax.jit(algorithm.step), state.element
@@ -214,7 +214,7 @@ def test_multiplicative_groups_keep_signs_and_learn() -> None:
 def test_full_affine_group_ends_at_the_posterior() -> None:
     """Monte Carlo, falling rates: within a tenth of a nat of the exact Gaussian (measured: about a fiftieth)."""
     problem = problems.regression()
-    algorithm = lie_group(FullAffine(), Annealed(0.05, steps=1500), momentum=0.0, draws=4)
+    algorithm = lie_group(FullAffine(), Annealed(0.05, steps=1500), momentum=0.0, samples=4)
     batch = Batch.of(problem.x, problem.y)
 
     @jax.jit
@@ -250,8 +250,8 @@ def test_a_clipped_group_goes_no_further_than_its_radius_and_its_bound() -> None
 def test_bad_groups_are_refused() -> None:
     with pytest.raises(TypeError, match="is no group"):
         lie_group(3)
-    with pytest.raises(ValueError, match="draws=0"):
-        lie_group(draws=0)
+    with pytest.raises(ValueError, match="samples=0"):
+        lie_group(samples=0)
     with pytest.raises(ValueError, match=r"scale=-1.0"):
         Additive(-1.0)
     with pytest.raises(ValueError, match=r"radius=-0.1"):
@@ -265,7 +265,7 @@ def test_a_step_out_of_the_cone_is_noticed_and_names_the_retraction() -> None:
     problem, batches = logistic()
     words = {}
     for geometry in (None, Retraction()):
-        algorithm = replace(von(0.5, geometry=geometry, initial=0.1), curvature=Price())
+        algorithm = replace(von(0.5, geometry=geometry, hess_init=0.1), curvature=Price())
         state = algorithm.init(jax.random.key(0), problem.objective, batches[0])
         assert algorithm.complaint(state) is None
         step = jax.jit(algorithm.step)

@@ -93,7 +93,7 @@ def questions(pred: Any, y: Any) -> dict[str, Any]:
         return asked
     away = lambda targets: jnp.stack([-((targets - 0.3) ** 2), -jnp.abs(targets)])
     asked |= {name: getattr(pred, name) for name in ("variance", "std", "aleatoric", "total")}
-    asked |= {"decide": pred.decide(away, draws=20), "cdf": pred.cdf(y)}
+    asked |= {"decide": pred.decide(away, samples=20), "cdf": pred.cdf(y)}
     return asked | {"interval": pred.interval(0.8), "quantile": pred.quantile(0.3)}
 
 

@@ -273,6 +273,19 @@ def test_probit_is_nearer_to_the_average_over_draws_than_the_mean_is() -> None:
         assert np.mean(np.abs(probit - drawn)) < 0.6 * np.mean(np.abs(plain - drawn))
 
 
+@pytest.mark.parametrize(("model", "outputs"), [(CLASSES, 3), (BINARY, 1)], ids=["classes", "binary"])
+def test_a_temperature_of_the_probit_divides_the_logits(model: Model, outputs: int) -> None:
+    """Mean and deviation by T: a variance divided by T once alone is another prediction."""
+    belief = belief_of(model, outputs)
+    mean, covariance = outputs_of(model, belief)
+    f = mean / 2.5 / np.sqrt(1 + np.pi / 8 * np.einsum("nkk->nk", covariance) / 2.5**2)
+    expected = model.likelihood.mean({}, jnp.asarray(f))
+    pred = Probit(temperature=2.5).predict(model, belief, {}, X, 1, KEY)
+    np.testing.assert_allclose(pred.mean, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"temperature=-1\.0 divides the logits"):
+        Probit(temperature=-1.0)
+
+
 def test_marginal_outputs_are_the_diagonal_of_the_joint_ones() -> None:
     model = Model(MLP((3,), "tanh"), Scaled(Noise(scale=0.5), np.zeros(2), np.array([1.0, 3.0])))
     belief = belief_of(model, 2)

@@ -76,7 +76,7 @@ def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:
     """The band of a linear network: ±1.645 √(s² (x² + 1) + σ²), 400 draws within a fifth of it (five errors)."""
     grid = np.linspace(-2, 2, 21)[:, None]
     model = lamu.Model(Linear(), Gaussian(0.5), Normal(2.0))
-    axes = prior_functions(jax.random.key(0), model, grid, draws=7)
+    axes = prior_functions(jax.random.key(0), model, grid, samples=7)
     assert len(axes.lines) == 7
     (band,) = axes.collections
     ends = band.get_paths()[0].vertices
@@ -97,8 +97,8 @@ def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:
     assert all(line.get_ydata().min() > 0.97 for line in axes.lines)
     with pytest.raises(ValueError, match=r"no column 2"):
         prior_functions(jax.random.key(0), model, grid, column=2)
-    with pytest.raises(ValueError, match="draws=0 are no functions"):
-        prior_functions(jax.random.key(0), model, grid, draws=0)
+    with pytest.raises(ValueError, match="samples=0 are no functions"):
+        prior_functions(jax.random.key(0), model, grid, samples=0)
 
 
 def test_the_mode_under_a_laplace_prior_is_zero_where_scikit_learns_l1_is_and_draws_are_not() -> None:

@@ -186,7 +186,7 @@ def test_what_an_option_brought_in_is_read_by_a_new_process(kind: str, tmp_path:
     network = MLP((2,), normalise=BatchNorm()) if kind == "statistics" else MLP((2,))
     model = lamu.Model(network, lamu.likelihoods.Bernoulli())
     if kind == "shape":
-        algorithm: Any = lamu.algorithms.bayes_by_backprop(shape=StandardLogistic())
+        algorithm: Any = lamu.algorithms.bayes_by_backprop(base_distribution=StandardLogistic())
         posterior = lamu.fit(model, (x, y), algorithm, steps=1).posterior
     else:
         own = lamu.batch_statistics.RecomputedPerDraw()
@@ -194,6 +194,18 @@ def test_what_an_option_brought_in_is_read_by_a_new_process(kind: str, tmp_path:
     folder = posterior.save(tmp_path / "posterior")
     script = f"import lamu.posterior, numpy as np; p = lamu.posterior.load({str(folder)!r})"
     python(script + "; p.predict(np.ones((2, 1), np.float32)).mean")
+
+
+def test_a_field_of_another_version_is_refused_by_its_name() -> None:
+    """`samples` was called `draws`: the constructor's own words would be a TypeError about a keyword."""
+    from lamu.expectations import MonteCarlo
+
+    arrays: dict[str, np.ndarray] = {}
+    data = encode(MonteCarlo(2), arrays)
+    assert decode(data, arrays) == MonteCarlo(2)
+    data["fields"]["draws"] = data["fields"].pop("samples")
+    with pytest.raises(ValueError, match=r"'expectations\.MonteCarlo' has the fields samples, .* and not 'draws'"):
+        decode(data, arrays)
 
 
 def test_a_name_in_a_file_runs_no_program() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -21,7 +23,7 @@ from lamu.likelihoods import Categorical, Gaussian, Poisson
 from lamu.networks import MLP
 from lamu.objective import Objective
 from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, OutputEigen
-from lamu.predictives import LaplaceBridge, Linearised
+from lamu.predictives import LaplaceBridge, Linearised, Probit
 from lamu.priors import LearnedNormal
 
 RNG = np.random.default_rng(3)
@@ -64,8 +66,51 @@ def test_the_scale_is_that_of_whole_posteriors(case: str, validated: bool, monke
     monkeypatch.setattr(marginal_likelihood, "scale_search", lambda *_, **__: None)
     theirs = lamu.fit(model, rows, algorithm, **options).posterior
     np.testing.assert_allclose(ours.model.prior.scale, theirs.model.prior.scale, rtol=1e-6)
+    if isinstance(ours.rule, Probit):
+        np.testing.assert_allclose(ours.rule.temperature, theirs.rule.temperature, rtol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours.mean, theirs.mean)
     assert abs(np.log(theirs.model.prior.scale)) < 6.8  # inside the range, where there is something to choose
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
+def test_unseen_rows_choose_a_temperature_with_the_scale() -> None:
+    """The network has learned 50 rows by heart: its logits are too large, and the scale is the widest that pays."""
+    rows = X[:50], CLASSES[:50]
+    model: Any = lamu.Model(MLP((30,), "tanh"), Categorical(3), lamu.priors.Normal(10.0))
+    point = lamu.fit(model, rows, lamu.algorithms.adam(0.05), epochs=300).posterior
+    model = replace(model, prior=LearnedNormal()).starting_at(point.mean)
+    options: Any = {"epochs": 0, "validation": (X[50:], CLASSES[50:])}
+    posterior = lamu.fit(model, rows, last_layer(), **options).posterior
+    scale, temperature = float(posterior.model.prior.scale), float(posterior.rule.temperature)
+
+    @cache
+    def under(scale: float) -> Any:
+        return lamu.fit(replace(model, prior=lamu.priors.Normal(scale)), rows, last_layer(), epochs=0).posterior
+
+    def log_density(scale: float, temperature: float) -> float:
+        pred = under(scale).with_rule(Probit(temperature=temperature)).predict(X[50:])
+        return float(pred.log_prob(CLASSES[50:]).sum())
+
+    grid = [(s, t) for s in (0.03, 0.3, 3.0) for t in (1.0, 2.5, 6.0)]
+    best, own = max(log_density(*each) for each in grid), log_density(scale, temperature)
+    assert temperature > 1.5
+    assert own > best - 0.6
+    assert log_density(1.3 * scale, temperature) < own, "a wider prior predicts as well"
+    given = lamu.fit(model, rows, last_layer(rule=Probit()), **options).posterior
+    assert given.rule == Probit(), "the rule that was asked for is kept"
+
+
+def test_the_widest_scale_within_the_slack_is_taken() -> None:
+    """Of a valley around scale 1, flat to 0.05 of its bottom up to exp(0.5), with its least at T = exp(0.3)."""
+    log_temperatures = marginal_likelihood.LOG_TEMPERATURES
+    losses = lambda log_scale: 0.2 * log_scale**2 + (log_temperatures - 0.3) ** 2
+    log_scale, log_temperature = marginal_likelihood._widest(losses, 0.05)
+    assert 0.4 < log_scale <= 0.51
+    np.testing.assert_allclose(log_temperature, 0.3, atol=1e-6)
+    cold = lambda log_scale: 0.01 * (log_temperatures - 0.4 + log_scale) ** 2 + 1e-4 * log_scale**2
+    np.testing.assert_allclose(marginal_likelihood._widest(cold, 0.5)[1], 0.0, atol=1e-6)  # no scale for a cold logit
+    flat = lambda _: (log_temperatures - 3.0) ** 2
+    np.testing.assert_allclose(marginal_likelihood._widest(flat, 0.05), (np.log(1e3), 2.5))
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["search", "posteriors"])

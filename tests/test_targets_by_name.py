@@ -76,7 +76,7 @@ def test_a_row_counts_as_often_as_it_has_trials_in_every_curvature() -> None:
         for a, b in zip(jax.tree.leaves(mine.matvec(v)), jax.tree.leaves(theirs.matvec(v)), strict=True):
             np.testing.assert_allclose(a * rows, b * tosses, rtol=1e-9)
     exact = GaussNewton().matrix(one, theta, Diagonal).matvec(v)
-    sampled = SampledGaussNewton(draws=2000).matrix(one, theta, Diagonal, jax.random.key(0)).matvec(v)
+    sampled = SampledGaussNewton(samples=2000).matrix(one, theta, Diagonal, jax.random.key(0)).matvec(v)
     for a, b in zip(jax.tree.leaves(sampled), jax.tree.leaves(exact), strict=True):
         np.testing.assert_allclose(a, b, rtol=0.05)
 

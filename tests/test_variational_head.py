@@ -140,8 +140,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         variational_head(optimiser=3)
     with pytest.raises(TypeError, match="give an object"):
         variational_head(covariance=DenseHead)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"initial=-0\.5"):
-        variational_head(initial=-0.5)
+    with pytest.raises(ValueError, match=r"init_scale=-0\.5"):
+        variational_head(init_scale=-0.5)
     for network, likelihood, prior, words in (
         (MLP((3,), normalise=BatchNorm()), Gaussian(), Normal(), "without a state"),
         (Linear(), HeteroscedasticGaussian(), Normal(), "not for HeteroscedasticGaussian"),

@@ -82,7 +82,7 @@ def authors_ivon(
 @pytest.mark.parametrize("squared", [False, True])
 def test_ivon_is_the_authors(draws: int, squared: bool) -> None:
     """Draws, clipping, the rescaled rate, the debiased momentum and both estimates of the Hessian, 20 steps."""
-    given = {"draws": draws, "initial": 0.7, "clip": 0.3, "b1": 0.8, "b2": 0.95}
+    given = {"samples": draws, "hess_init": 0.7, "max_step": 0.3, "b1": 0.8, "b2": 0.95}
     curvature = SquaredGradient() if squared else None
     ours = path(ivon(0.2 * (0.7 + DELTA), curvature=curvature, **given))[0]
     theirs = authors_ivon(0.2, 0.8, 0.95, 0.7, draws, 0.3, rescale=True, debias=True, squared=squared)
@@ -93,7 +93,7 @@ def test_ivon_is_the_authors(draws: int, squared: bool) -> None:
 
 def test_ivon_without_debiasing() -> None:
     """The prior's pull goes through a momentum whose weights do not sum to one, so that the fixed point stays."""
-    given: dict[str, Any] = {"initial": 0.7, "clip": None, "b2": 0.95}
+    given: dict[str, Any] = {"hess_init": 0.7, "max_step": None, "b2": 0.95}
     still = path(ivon(0.1, momentum=PlainAverage(0.0), **given))[0]
     np.testing.assert_allclose(still, path(ivon(0.1, b1=0.0, **given))[0], rtol=1e-12)
     slow = path(ivon(0.1, momentum=PlainAverage(0.9), **given), 1)[0]
@@ -118,14 +118,14 @@ def authors_vogn(lr: float, b1: float, b2: float, h0: float, damping: float) -> 
 @pytest.mark.parametrize("damping", [0.0, 0.3])
 def test_vogn_is_the_authors(damping: float) -> None:
     """External damping shortens steps and leaves the belief's precision: the draws are as wide as without."""
-    ours = path(vogn(0.1, b1=0.8, b2=0.95, initial=0.7, clip=None, damping=damping))[0]
+    ours = path(vogn(0.1, b1=0.8, b2=0.95, hess_init=0.7, max_step=None, damping=damping))[0]
     np.testing.assert_allclose(ours, authors_vogn(0.1, 0.8, 0.95, 0.7, damping), rtol=1e-9)
     assert np.max(np.abs(ours - authors_vogn(0.1, 0.8, 0.95, 0.7, damping + 0.1))) > 1e-3
 
 
 def rest(**given: Any) -> np.ndarray:
     """Where VOGN comes to rest on the whole data with the same three draws at every step."""
-    algorithm = vogn(**{"b1": 0.0, "b2": None, "initial": 1.0, "clip": None, "draws": 3, **given})
+    algorithm = vogn(**{"b1": 0.0, "b2": None, "hess_init": 1.0, "max_step": None, "samples": 3, **given})
     mean, state = path(algorithm, 1500, lambda t: 0)
     return np.concatenate([mean, np.asarray(tree.ravel(state.precision.diagonal(state.mean))[0])])
 
@@ -146,15 +146,15 @@ def test_the_fixed_point_does_not_depend_on_the_two_rates() -> None:
 
 def test_one_rate_is_the_rule() -> None:
     """b2=None, b1=0 and no clipping leave no departure but the squares."""
-    algorithm = vogn(0.3, b1=0.0, b2=None, clip=None)
+    algorithm = vogn(0.3, b1=0.0, b2=None, max_step=None)
     assert "two rates" not in algorithm.choices.departures
-    given = vogn(0.3, b1=0.0, b2=0.7, clip=None)
+    given = vogn(0.3, b1=0.0, b2=0.7, max_step=None)
     np.testing.assert_allclose(path(algorithm)[0], path(given)[0], rtol=1e-12)
 
 
 def test_a_period_moves_the_precision_as_far_in_one_step() -> None:
     """At steps 0, 3, 6, ... and by 1 − (1 − ρ)³; between them the gradient moves the mean alone."""
-    given = replace(vogn(0.1, b1=0.0, b2=0.9, clip=None, initial=1.0), period=3)
+    given = replace(vogn(0.1, b1=0.0, b2=0.9, max_step=None, hess_init=1.0), period=3)
     assert given.choices.departures[-1] == "curvature every 3 steps"
     precisions = [tree.ravel(path(given, n)[1].precision.diagonal(MODEL_LIKE))[0] for n in (1, 2, 3, 4)]
     np.testing.assert_array_equal(precisions[0], precisions[1])
@@ -168,7 +168,7 @@ def test_a_period_moves_the_precision_as_far_in_one_step() -> None:
 
 def test_full_matrices_contain_the_mean_field() -> None:
     """On one layer a block a leaf is the whole matrix, whose first target has the diagonal's diagonal."""
-    given: dict[str, Any] = {"initial": 1.0, "clip": None}
+    given: dict[str, Any] = {"hess_init": 1.0, "max_step": None}
     whole, blocks = (path(vogn(0.1, structure=kind, **given))[1] for kind in (Dense, DenseBlocks))
     like = whole.mean
     np.testing.assert_allclose(whole.precision.dense(like), blocks.precision.dense(like), rtol=1e-12)
@@ -182,7 +182,7 @@ def test_full_matrices_contain_the_mean_field() -> None:
 def test_the_data_augmentation_factor_is_the_data_size() -> None:
     """Osawa's ρ: the data counts ρ times its rows, so the belief is narrower by √ρ where the prior is weak."""
     model = replace(MODEL, prior=Normal(100.0))
-    fits = [lamu.fit(model, (X, Y), vogn(0.1, clip=None), epochs=40, data_size=size) for size in (N, 9 * N)]
+    fits = [lamu.fit(model, (X, Y), vogn(0.1, max_step=None), epochs=40, data_size=size) for size in (N, 9 * N)]
     beliefs: list[Any] = [fit.posterior.belief for fit in fits]
     widths = [tree.ravel(belief.factors["network"].precision.variance(MODEL_LIKE))[0] for belief in beliefs]
     np.testing.assert_allclose(widths[0] / widths[1], 9.0, rtol=0.3)
@@ -196,7 +196,7 @@ MODEL_LIKE = MODEL.init(jax.random.key(0), BATCH)[0]["network"]
     [
         (lambda: vogn(damping=-0.1), "damping=-0.1 would lengthen"),
         (lambda: vogn(b2=1.5), "b2"),
-        (lambda: ivon(clip=-1.0), "-1.0"),
+        (lambda: ivon(max_step=-1.0), "-1.0"),
         (lambda: replace(vogn(), period=0), "a period of 0 steps"),
     ],
 )

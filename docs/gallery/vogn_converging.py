@@ -27,7 +27,7 @@ def problem():
 
 def path(model, x, y):
     """Means, and precisions a row, of every step."""
-    objective, algorithm = Objective(model, ROWS), lamu.algorithms.vogn(learning_rate=0.1, b2=0.97, clip=None)
+    objective, algorithm = Objective(model, ROWS), lamu.algorithms.vogn(learning_rate=0.1, b2=0.97, max_step=None)
     state = algorithm.init(jax.random.key(0), objective, lamu.data.Batch.of(x, y))
 
     def step(state, key):

@@ -68,7 +68,7 @@ if __name__ == "__main__":
     target = lamu.LogDensity(density, jnp.zeros(2))
     print(f"{'the density':20} location [ 1.   -2.  ] scale [0.5  2.  ]")
     for name, shape in (("Student's t belief", StudentT(4.0)), ("Gaussian belief", StandardNormal())):
-        algorithm = lamu.algorithms.bayes_by_backprop(optax.adam(0.02), draws=16, shape=shape)
+        algorithm = lamu.algorithms.bayes_by_backprop(optax.adam(0.02), samples=16, base_distribution=shape)
         posterior = lamu.fit(target, None, algorithm, steps=2000).posterior
         draws = np.asarray(posterior.sample(jax.random.key(0), 20_000)["network"])
         wide = np.quantile(draws, 0.999, axis=0)

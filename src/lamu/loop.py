@@ -27,7 +27,7 @@ from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
 from lamu.running.interruption import Interruption
 from lamu.running.length import Length
-from lamu.running.pretrained import look_at_slope, require_trained, say_seen_rows
+from lamu.running.pretrained import require_trained, say_seen_rows
 from lamu.running.progress import Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
@@ -204,7 +204,6 @@ def fit(
 
     if length.as_it_came:
         say_seen_rows(validation)
-        look_at_slope(init_key, objective, example)
         blocks = iter(())
     elif isinstance(laid, Arrays):
         assert length.total is not None  # arrays know their length

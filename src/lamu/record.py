@@ -183,7 +183,7 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
     module's top level. Only a class that the module makes a record is taken from it.
 
     Raises:
-        ValueError: if a type is named that is not known here and that no module brings.
+        ValueError: if a type is named that is not known here and that no module brings, or a field that the type lacks.
 
     Examples:
         >>> from lamu.record import decode
@@ -212,7 +212,19 @@ def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Call
     build = known.get(name) or _registered(name) or _imported(name)
     if build is None:
         raise ValueError(f"the type {name!r} is not known here; {_hint(name)}")
+    _require_fields(name, build, data["fields"])
     return build(**{field: decode(item, arrays, known) for field, item in data["fields"].items()})
+
+
+def _require_fields(name: str, build: Any, given: Mapping[str, Any]) -> None:
+    if not (isinstance(build, type) and dataclasses.is_dataclass(build)):
+        return
+    own = [field.name for field in dataclasses.fields(build) if field.init]
+    if unknown := [field for field in given if field not in own]:
+        raise ValueError(
+            f"the type {name!r} has the fields {', '.join(own)}, and not {unknown[0]!r}: the file is of another "
+            "version; read it with that one"
+        )
 
 
 def _registered(name: str) -> Any:

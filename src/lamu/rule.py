@@ -197,8 +197,8 @@ class Rule(Runnable):
         precision_rate: \(\rho_P\); the same as the learning rate where it is None, as the rule has it.
         momentum: what is followed in the place of the gradient.
         metric: how P and a gradient make a direction.
-        initial: the curvature a row at the start, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of the
-            Fisher information of the example batch at the network's initial weights.
+        hess_init: the curvature a row at the start, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of
+            the Fisher information of the example batch at the network's initial weights.
         period: every how many steps the curvature is taken and P moved, then at the rate of that many steps,
             \(1 - (1 - \rho_P)^k\); the steps between cost a gradient.
 
@@ -216,7 +216,7 @@ class Rule(Runnable):
     precision_rate: Rate | None = None
     momentum: Any = NoMomentum()
     metric: Any = Inverse()
-    initial: Number | None = 1.0
+    hess_init: Number | None = 1.0
     period: int = static(default=1)
 
     def __post_init__(self) -> None:
@@ -355,11 +355,11 @@ class Rule(Runnable):
 
     def _first_curvature(self, key: RandomKey, loss: BatchLoss, mean: Params) -> Params:
         """Returns h₀, one number a leaf."""
-        initial = self.initial
-        if initial is None and not loss.objective.model.has_rows:
-            initial = 1.0  # a density has no rows whose information could be taken
-        if initial is not None:
-            return jax.tree.map(lambda leaf: jnp.full_like(leaf, initial), mean)
+        hess_init = self.hess_init
+        if hess_init is None and not loss.objective.model.has_rows:
+            hess_init = 1.0  # a density has no rows whose information could be taken
+        if hess_init is not None:
+            return jax.tree.map(lambda leaf: jnp.full_like(leaf, hess_init), mean)
         information = fisher_diagonal(key, loss, mean)
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.maximum(jnp.mean(leaf), _LEAST)), information)
 

@@ -33,7 +33,7 @@ class Ranks:
     Attributes:
         names: the statistics.
         ranks: how many of the posterior's draws were below the truth, `[runs, statistics]`.
-        draws: L, how many draws there were.
+        samples: L, how many draws there were.
 
     Examples:
         >>> import numpy as np
@@ -45,12 +45,12 @@ class Ranks:
 
     names: tuple[str, ...]
     ranks: np.ndarray
-    draws: int
+    samples: int
 
     @property
     def shape(self) -> np.ndarray:
         """How many ranks fall into each of ten bins of equal width, `[statistics, 10]`."""
-        index = (self.ranks * _BINS) // (self.draws + 1)
+        index = (self.ranks * _BINS) // (self.samples + 1)
         return np.stack([np.bincount(column, minlength=_BINS) for column in index.T])
 
     @property
@@ -59,8 +59,8 @@ class Ranks:
         from scipy.stats import chi2
 
         # Bins hold equally many ranks or one more or less.
-        possible = np.bincount((np.arange(self.draws + 1) * _BINS) // (self.draws + 1), minlength=_BINS)
-        expected = len(self.ranks) * possible / (self.draws + 1)
+        possible = np.bincount((np.arange(self.samples + 1) * _BINS) // (self.samples + 1), minlength=_BINS)
+        expected = len(self.ranks) * possible / (self.samples + 1)
         return chi2.sf(np.sum((self.shape - expected) ** 2 / expected, axis=1), _BINS - 1)
 
     @property
@@ -71,7 +71,7 @@ class Ranks:
     @property
     def spread(self) -> np.ndarray:
         """The ranks' variance over that of uniform ones, `[statistics]`: above one where posteriors are too narrow."""
-        return self.ranks.var(axis=0) / (((self.draws + 1) ** 2 - 1) / 12)
+        return self.ranks.var(axis=0) / (((self.samples + 1) ** 2 - 1) / 12)
 
     def __str__(self) -> str:
         """A line a statistic: its bins, its p value, and what is wrong."""
@@ -89,7 +89,7 @@ def simulation_based_calibration(
     x: Any,
     *,
     runs: int = 100,
-    draws: int = 99,
+    samples: int = 99,
     statistics: Callable[[Params], Any] | None = None,
     seed: int = 0,
     **options: Any,
@@ -110,7 +110,7 @@ def simulation_based_calibration(
         algorithm: what is tested.
         x: inputs `[N, ...]`.
         runs: how many.
-        draws: L; one less than a multiple of ten fills the bins evenly.
+        samples: L; one less than a multiple of ten fills the bins evenly.
         statistics: from parameters `{"network": …, "likelihood": …}` to numbers `[S]`; None for those above.
         seed: of everything.
         **options: further options of `lamu.fit`, for instance `epochs`.
@@ -157,7 +157,9 @@ def simulation_based_calibration(
     @jax.jit
     def rank(belief: Any, theta: Params, y: Array, key: RandomKey) -> Array:
         truth = numbers(theta, y)
-        below = jax.lax.map(lambda i: numbers(belief.sample(jax.random.fold_in(key, i)), y) < truth, jnp.arange(draws))
+        below = jax.lax.map(
+            lambda i: numbers(belief.sample(jax.random.fold_in(key, i)), y) < truth, jnp.arange(samples)
+        )
         return jnp.sum(below, axis=0)
 
     ranks = []
@@ -169,8 +171,8 @@ def simulation_based_calibration(
     if statistics is None:
         width = (found.shape[1] - 1) // min(3, x.shape[0])
         names = [f"f(x{i})" if width == 1 else f"f(x{i})[{k}]" for i in range(min(3, x.shape[0])) for k in range(width)]
-        return Ranks((*names, "log likelihood"), found, draws)
-    return Ranks(tuple(f"statistic {j}" for j in range(found.shape[1])), found, draws)
+        return Ranks((*names, "log likelihood"), found, samples)
+    return Ranks(tuple(f"statistic {j}" for j in range(found.shape[1])), found, samples)
 
 
 def _placeholder(model: Model, rows: int) -> Array:

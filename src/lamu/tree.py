@@ -129,13 +129,13 @@ def average(stacked: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0) if floating(leaf) else leaf[0], stacked)
 
 
-def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, draws: int) -> PyTree:
+def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, samples: int) -> PyTree:
     """Returns the average of a function of a key over some keys, one after the other; of the key itself for one draw.
 
     Args:
         function: what is averaged.
         key: the key, into which the number of the draw is folded.
-        draws: how many keys.
+        samples: how many keys.
 
     Examples:
         >>> import jax
@@ -143,9 +143,9 @@ def average_over(function: Callable[[RandomKey], PyTree], key: RandomKey, draws:
         >>> 0.0 < float(average_over(lambda key: jax.random.uniform(key), jax.random.key(0), 8)) < 1.0
         True
     """
-    if draws == 1:
+    if samples == 1:
         return function(key)
-    return average(jax.lax.map(lambda i: function(jax.random.fold_in(key, i)), jnp.arange(draws)))
+    return average(jax.lax.map(lambda i: function(jax.random.fold_in(key, i)), jnp.arange(samples)))
 
 
 def zeros_like(a: Params) -> Params:

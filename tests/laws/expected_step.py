@@ -183,7 +183,7 @@ def langevin(start: Start) -> np.ndarray:
     return np.concatenate([-start.pulled, 2 / start.kappa + CHAIN * start.pulled**2])
 
 
-plain: dict[str, Any] = {"b1": 0.0, "b2": 1.0 - SMALL, "initial": 1.0, "clip": None}
+plain: dict[str, Any] = {"b1": 0.0, "b2": 1.0 - SMALL, "hess_init": 1.0, "max_step": None}
 by_backprop = bayes_by_backprop(optax.sgd(SMALL), factor=1.0)
 descent: dict[str, Any] = {"moved": of_descent, "answer": free_energy_slope}
 rows = {

@@ -162,7 +162,7 @@ both = row("groups", "ExcitatoryInhibitory", ExcitatoryInhibitory(Rayleigh()), "
 affine = row(
     "groups",
     "Affine",
-    Affine(initial=0.5),
+    Affine(hess_init=0.5),
     "bounded gaussian",
     log_volume=lambda g: logs(g.scale),
     slope=lambda x: (square(x.shift) + square(x.scale) / 2) / KAPPA,
@@ -170,7 +170,7 @@ affine = row(
 clipped = row(
     "groups",
     "ClippedAffine",
-    ClippedAffine(initial=0.5, radius=ByFanIn(1e3), bound=1e3),
+    ClippedAffine(hess_init=0.5, radius=ByFanIn(1e3), bound=1e3),
     "bounded gaussian",
     log_volume=lambda g: logs(g.scale),
     slope=lambda x: (square(x.shift) + square(x.scale) / 2) / KAPPA,
@@ -178,7 +178,7 @@ clipped = row(
 full = row(
     "groups",
     "FullAffine",
-    FullAffine(initial=0.5),
+    FullAffine(hess_init=0.5),
     "bounded gaussian",
     log_volume=lambda g: jnp.linalg.slogdet(g.scale)[1],
     slope=lambda x: (square(x.shift) + square(x.scale) / 2) / KAPPA,
@@ -273,7 +273,7 @@ class Straightened(Affine):
         return Placement(super().move(element, pull, rate).shift, scale)
 
 
-twin(affine, "scale by addition", "no_step_leaves_the_group", Straightened(initial=0.5))
+twin(affine, "scale by addition", "no_step_leaves_the_group", Straightened(hess_init=0.5))
 changed(
     full,
     "transposed",

@@ -164,8 +164,8 @@ for name, algorithm, with_rate, traits in (
     ("ivon", ivon(0.1, b2=0.95), ivon, "random dispersions descends eager"),
     ("vogn", vogn(0.1, b2=0.95), vogn, "random dispersions descends eager"),
     ("slang", slang(0.1, rank=2, b2=0.95, period=2), slang, "random dispersions descends eager"),
-    ("noisy_kfac", noisy_kfac(0.1, b2=0.95, period=1), noisy_kfac, "random dispersions long"),
-    ("kfac", kfac(0.1, b2=0.95, period=1), kfac, "random dispersions long"),
+    ("noisy_kfac", noisy_kfac(0.1, b2=0.95, factor_update_period=1), noisy_kfac, "random dispersions long"),
+    ("kfac", kfac(0.1, b2=0.95, factor_update_period=1), kfac, "random dispersions long"),
     (
         "bayes_by_backprop",
         bayes_by_backprop(optax.adam(0.02), factor=1.0),
@@ -267,7 +267,7 @@ for name, algorithm, at, traits in (
     ("dropout of classes", dropout(sgd(0.1)), dropped, "full random long"),
     ("mc_dropout of classes", mc_dropout(sgd(0.1)), dropped, "full random"),
     ("multimodal of classes", multimodal(components=2), classes, "full long"),
-    ("mixture_vi of classes", mixture_vi(components=2, draws=1), classes, "full random"),
+    ("mixture_vi of classes", mixture_vi(components=2, samples=1), classes, "full random"),
     ("mixture of classes", mixture(ivon(0.1), components=2), classes, "full random"),
     ("igo of classes", igo(), classes, "full random"),
     ("pbp of rectifiers", pbp(), rectifiers, "full deterministic eager"),
@@ -289,7 +289,7 @@ for name, algorithm, at, traits in (
     ("parallel_tempering of classes", parallel_tempering(2, 4, 2, (1.0, 3.0)), classes, "full random long"),
     ("minibatch_mh of one scalar", minibatch_mh(2, 0, 4, rows=5, step_size=0.1), scalar, "random"),
     ("minibatch_mh of classes", minibatch_mh(2, 0, 4, rows=5, step_size=0.1), classes, "full random long"),
-    ("flipout of classes", bayes_by_backprop(estimator=Flipout(), draws=2), classes, "full random long"),
+    ("flipout of classes", bayes_by_backprop(estimator=Flipout(), samples=2), classes, "full random long"),
 ):
     row("protocol", name, algorithm, traits, problem=at)
 

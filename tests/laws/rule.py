@@ -166,7 +166,7 @@ retracted = row(
 
 def von_at(rate: float, structure: Any) -> Rule:
     # A rate of zero is refused by the recipe, and is a law here.
-    return replace(von(1.0, structure, Exact(), initial=2.0), learning_rate=Constant(rate))
+    return replace(von(1.0, structure, Exact(), hess_init=2.0), learning_rate=Constant(rate))
 
 
 def uphill(rule: Rule, old: Any, new: Any, objective: Objective) -> Any:

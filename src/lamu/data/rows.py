@@ -38,8 +38,13 @@ def read(data: Any, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
         )
     if isinstance(data, Mapping) or (isinstance(data, tuple) and len(data) == 2):
         return Arrays.to_fit(aligned(data, columns))
-    if isinstance(data, Iterable) and not hasattr(data, "shape"):
+    if isinstance(data, Iterable) and not _is_array(data):
         return Stream(data, columns)
     raise TypeError(
         f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
     )
+
+
+def _is_array(data: Any) -> bool:
+    """Whether this is an array or a frame; a data set of Hugging Face has a shape too, and yields rows or batches."""
+    return hasattr(data, "shape") and (hasattr(data, "dtype") or hasattr(data, "columns"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -53,6 +54,8 @@ class Stream:
         """Yields the batches of one pass."""
         number = 0
         for item in self._source:
+            if not isinstance(item, Batch):
+                self._require_rows(item)
             batch = item if isinstance(item, Batch) else Arrays.of(aligned(item, self._columns)).full()
             self._require_shape(number, batch.x.shape[1:])
             self._rows = max(self._rows, batch.mask.shape[0])
@@ -64,6 +67,20 @@ class Stream:
                 "object that begins again at its front whenever it is iterated over"
             )
         self._batches = self._batches or number
+
+    def _require_rows(self, item: Any) -> None:
+        y = (
+            item.get("y")
+            if isinstance(item, Mapping)
+            else item[1]
+            if isinstance(item, tuple) and len(item) == 2
+            else None
+        )
+        if isinstance(y, np.number | int | float) or getattr(y, "ndim", None) == 0:
+            raise ValueError(
+                f"the {type(self._source).__name__} yields single rows; give one that yields batches of them, for "
+                "instance by its method batch(64)"
+            )
 
     def _require_shape(self, number: int, shape: tuple[int, ...]) -> None:
         if self._shape is None:

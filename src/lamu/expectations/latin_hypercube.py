@@ -58,7 +58,7 @@ class LatinHypercube:
 
     Examples:
         >>> from lamu.expectations import LatinHypercube, MonteCarlo
-        >>> MonteCarlo(draws=4, sampler=LatinHypercube()).draws
+        >>> MonteCarlo(samples=4, sampler=LatinHypercube()).samples
         4
     """
 

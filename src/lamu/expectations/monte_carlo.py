@@ -37,7 +37,7 @@ class MonteCarlo(Expectation):
     Hessians and for other beliefs.
 
     Attributes:
-        draws: S.
+        samples: S.
         sampler: how the draws are spread: independent, antithetic, quasi-Monte Carlo or a Latin hypercube.
 
     Raises:
@@ -45,16 +45,16 @@ class MonteCarlo(Expectation):
 
     Examples:
         >>> from lamu.expectations import Antithetic, MonteCarlo
-        >>> MonteCarlo(draws=2, sampler=Antithetic()).draws
+        >>> MonteCarlo(samples=2, sampler=Antithetic()).samples
         2
     """
 
-    draws: int = static(default=1)
+    samples: int = static(default=1)
     sampler: Sampler = Independent()
 
     def __post_init__(self) -> None:
-        require_draws(self.draws)
-        self.sampler.require(self.draws)
+        require_draws(self.samples)
+        self.sampler.require(self.samples)
 
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
@@ -63,12 +63,12 @@ class MonteCarlo(Expectation):
         factored = Gaussian(belief.mean, belief.precision.factored())
 
         def at_draw(index: Any) -> Evaluation:
-            theta = self.sampler.draw(key, factored, index, self.draws)
-            return curvature.evaluate(loss, theta, belief, structure, layer_key(key, index, self.draws))
+            theta = self.sampler.draw(key, factored, index, self.samples)
+            return curvature.evaluate(loss, theta, belief, structure, layer_key(key, index, self.samples))
 
-        if self.draws == 1:
+        if self.samples == 1:
             return at_draw(0)
-        evaluations = jax.lax.map(at_draw, jnp.arange(self.draws))
+        evaluations = jax.lax.map(at_draw, jnp.arange(self.samples))
         others, stacked = tree.average(replace(evaluations, curvature=None)), evaluations.curvature
         return others if stacked is None else replace(others, curvature=stacked.averaged())
 
@@ -77,5 +77,5 @@ class MonteCarlo(Expectation):
         if not isinstance(belief, MultivariateNormal):
             require_gaussian(belief, "MonteCarlo()")
         factored = bonnet_price.factored(belief)
-        at_draw = lambda i: bonnet_price.at_point(belief, loss, self.sampler.draw(key, factored, i, self.draws))
-        return bonnet_price.in_expectation(belief, *average(at_draw, self.draws))
+        at_draw = lambda i: bonnet_price.at_point(belief, loss, self.sampler.draw(key, factored, i, self.samples))
+        return bonnet_price.in_expectation(belief, *average(at_draw, self.samples))

@@ -47,7 +47,7 @@ class QuasiMonteCarlo:
 
     Examples:
         >>> from lamu.expectations import MonteCarlo, QuasiMonteCarlo
-        >>> MonteCarlo(draws=8, sampler=QuasiMonteCarlo()).sampler
+        >>> MonteCarlo(samples=8, sampler=QuasiMonteCarlo()).sampler
         QuasiMonteCarlo()
     """
 

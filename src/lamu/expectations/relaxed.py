@@ -55,7 +55,7 @@ class Relaxed:
 
     Attributes:
         temperature: τ, positive.
-        draws: S.
+        samples: S.
         floor: ε, for coins; zero for none.
 
     Raises:
@@ -75,11 +75,11 @@ class Relaxed:
     """
 
     temperature: Number = 1.0
-    draws: int = static(default=1)
+    samples: int = static(default=1)
     floor: Number = 0.0
 
     def __post_init__(self) -> None:
-        require_draws(self.draws)
+        require_draws(self.samples)
         if isinstance(self.floor, float | int) and self.floor < 0.0:
             raise ValueError(f"the floor {self.floor!r} would turn gradients around; give a small number, or 0")
         if isinstance(self.temperature, float | int) and not self.temperature > 0.0:
@@ -126,11 +126,11 @@ class Relaxed:
         """Returns averages over relaxed draws, the value too."""
 
         def at_draw(index: Any) -> tuple[Any, Any]:
-            theta, pull = self.point(own_key(key, index, self.draws), belief)
+            theta, pull = self.point(own_key(key, index, self.samples), belief)
             value, slope = jax.value_and_grad(loss)(theta)
             return value, pull(slope)
 
-        return Estimate(*average(at_draw, self.draws))
+        return Estimate(*average(at_draw, self.samples))
 
     def _relaxed(self, belief: Any, key: RandomKey, logits: Array) -> tuple[Array, Callable[[Array], Array]]:
         tau = jnp.asarray(self.temperature, logits.dtype)

@@ -42,7 +42,7 @@ class Reparameterised:
     to be preferred where there is one.
 
     Attributes:
-        draws: S.
+        samples: S.
         sampler: how the draws of a Gaussian are spread; other beliefs' draws are independent.
 
     Raises:
@@ -60,14 +60,14 @@ class Reparameterised:
         True
     """
 
-    draws: int = static(default=1)
+    samples: int = static(default=1)
     sampler: Sampler = Independent()
 
     departure = ""
 
     def __post_init__(self) -> None:
-        require_draws(self.draws)
-        self.sampler.require(self.draws)
+        require_draws(self.samples)
+        self.sampler.require(self.samples)
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
         """Returns averages over the draws."""
@@ -76,12 +76,12 @@ class Reparameterised:
             factored = Gaussian(belief.mean, belief.precision.factored())
 
             def at_draw(index: Any) -> Any:
-                theta = self.sampler.draw(key, factored, index, self.draws)
+                theta = self.sampler.draw(key, factored, index, self.samples)
                 value, gradient = slope(theta)
                 away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
                 return value, gradient, type(belief.precision).from_outer(away, gradient)  # pyright: ignore[reportAttributeAccessIssue]
 
-            return bonnet_price.in_expectation(belief, *average(at_draw, self.draws))
+            return bonnet_price.in_expectation(belief, *average(at_draw, self.samples))
         require_exponential(belief, "Reparameterised()")
         if not isinstance(belief, _SMOOTH):
             raise TypeError(
@@ -93,24 +93,24 @@ class Reparameterised:
         def at_implicit(index: Any) -> Any:
             def draw(values: Any) -> Any:
                 moved = natural.of.from_natural(values, natural.given)
-                return self.sampler.draw(key, moved, index, self.draws)
+                return self.sampler.draw(key, moved, index, self.samples)
 
             theta, pull = jax.vjp(draw, natural.values)
             value, gradient = slope(theta)
             return value, pull(gradient)[0]
 
-        value, in_natural = average(at_implicit, self.draws)
+        value, in_natural = average(at_implicit, self.samples)
         return Estimate(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
 
 
-def require_draws(draws: Any) -> None:
+def require_draws(samples: Any) -> None:
     """Refuses an average over nothing."""
-    if not isinstance(draws, int) or draws < 1:
-        raise ValueError(f"{draws!r} draws cannot be averaged; ask for at least one")
+    if not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"{samples!r} draws cannot be averaged; ask for at least one")
 
 
-def average(at_draw: Callable[[Any], Any], draws: int) -> Any:
+def average(at_draw: Callable[[Any], Any], samples: int) -> Any:
     """Returns the average of a function of the draw's index, one draw after the other."""
-    if draws == 1:
+    if samples == 1:
         return at_draw(0)
-    return tree.average(jax.lax.map(at_draw, jnp.arange(draws)))
+    return tree.average(jax.lax.map(at_draw, jnp.arange(samples)))

@@ -74,7 +74,7 @@ class Antithetic:
 
     Examples:
         >>> from lamu.expectations import Antithetic, MonteCarlo
-        >>> MonteCarlo(draws=2, sampler=Antithetic()).draws
+        >>> MonteCarlo(samples=2, sampler=Antithetic()).samples
         2
     """
 

@@ -32,7 +32,7 @@ class ScoreFunction:
     scores are kept at once: S times the memory of λ.
 
     Attributes:
-        draws: S.
+        samples: S.
         control: what is taken off the losses: `Constant`, `LeaveOneOut`, `MovingAverage` or `Regression`.
         sampler: how the draws of a Gaussian are spread; `LeaveOneOut` and `Regression` are unbiased for independent
             draws alone.
@@ -52,16 +52,16 @@ class ScoreFunction:
         True
     """
 
-    draws: int = static(default=16)
+    samples: int = static(default=16)
     control: Control = Constant()
     sampler: Sampler = Independent()
 
     departure = ""
 
     def __post_init__(self) -> None:
-        require_draws(self.draws)
-        self.control.require(self.draws)
-        self.sampler.require(self.draws)
+        require_draws(self.samples)
+        self.control.require(self.samples)
+        self.sampler.require(self.samples)
         fitted = not hasattr(self.control, "average") and not isinstance(self.control, Constant)
         if fitted and not isinstance(self.sampler, Independent):
             raise ValueError(
@@ -75,10 +75,10 @@ class ScoreFunction:
         factored = Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
 
         def one(index: Any) -> tuple[Any, Any, Any]:
-            theta = self.sampler.draw(key, factored, index, self.draws)
+            theta = self.sampler.draw(key, factored, index, self.samples)
             return jnp.asarray(loss(theta)), *at_draw(theta)
 
-        losses, scores, natural_scores = jax.lax.map(one, jnp.arange(self.draws))
+        losses, scores, natural_scores = jax.lax.map(one, jnp.arange(self.samples))
 
         def kernel() -> Array:
             flat = jax.vmap(lambda score: tree.ravel(score)[0])

@@ -244,7 +244,7 @@ class Affine(Group):
 
     Attributes:
         share: s, the scale's share of the rate; noisy gradients want a small one.
-        initial: the curvature a row at the start, \(a = (\kappa h_0)^{-1/2}\).
+        hess_init: the curvature a row at the start, \(a = (\kappa h_0)^{-1/2}\).
 
     Examples:
         >>> import jax.numpy as jnp
@@ -256,7 +256,7 @@ class Affine(Group):
     """
 
     share: Number = 1.0
-    initial: Number = 1.0
+    hess_init: Number = 1.0
 
     @property
     def departure(self) -> str:
@@ -265,7 +265,7 @@ class Affine(Group):
 
     def start(self, mean: Params, concentration: Any) -> Placement:
         """Returns the weights, with the initial curvature's width."""
-        width = (concentration * self.initial) ** -0.5
+        width = (concentration * self.hess_init) ** -0.5
         return Placement(mean, jax.tree.map(lambda leaf: jnp.full_like(leaf, width), mean))
 
     def noise(self, key: RandomKey, element: Placement) -> Params:
@@ -309,7 +309,7 @@ class ClippedAffine(Affine):
 
     Attributes:
         share: s, the scale's share of the rate.
-        initial: the curvature a row at the start.
+        hess_init: the curvature a row at the start.
         radius: r, in the units of the parameters.
         bound: c; one draw multiplies a scale by \(e^{\rho s c/2}\) at most.
 
@@ -364,7 +364,7 @@ class FullAffine(Affine):
     def start(self, mean: Params, concentration: Any) -> Placement:
         """Returns the weights, with the initial curvature's width."""
         vector, _ = tree.ravel(mean)
-        width = jnp.full_like(vector, (concentration * self.initial) ** -0.5)
+        width = jnp.full_like(vector, (concentration * self.hess_init) ** -0.5)
         return Placement(mean, jnp.diag(width))
 
     def act(self, element: Placement, noise: Params) -> Params:

@@ -100,7 +100,7 @@ class Dynamics(Runnable):
         warmup: steps that are dropped.
         draws: draws that are kept, for each chain.
         thinning: steps a kept draw.
-        same_batches: whether all chains see the same batches; else each has an order of the data of its own.
+        shared_batches: whether all chains see the same batches; else each has an order of the data of its own.
 
     Examples:
         >>> import lamu
@@ -118,7 +118,7 @@ class Dynamics(Runnable):
     warmup: int = static(default=1000)
     draws: int = static(default=200)
     thinning: int = static(default=10)
-    same_batches: bool = static(default=False)
+    shared_batches: bool = static(default=False)
 
     @property
     def traits(self) -> Traits:
@@ -134,7 +134,7 @@ class Dynamics(Runnable):
             thinning=self.thinning,
             cycle=cycle,
             exploration=explored,
-            streams=1 if self.same_batches else self.chains,
+            streams=1 if self.shared_batches else self.chains,
             runs=self.chains,
             shared=("count", "network_state"),
         )

@@ -24,7 +24,7 @@ def sghmc(
     gradient: GradientEstimate | None = None,
     noise_estimate: Any = None,
     start: Any = None,
-    same_batches: bool = False,
+    shared_batches: bool = False,
 ) -> Dynamics:
     r"""Stochastic-gradient Hamiltonian Monte Carlo: momentum SGD, with the noise that its friction asks for.
 
@@ -56,7 +56,7 @@ def sghmc(
         gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
         noise_estimate: \(\hat V\): None, a number for every coordinate, or `RowNoise()`.
         start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
 
     Returns:
         The sampler. Its posterior is its draws.
@@ -84,7 +84,13 @@ def sghmc(
         "noise": noise_of(noise_estimate),
         "start": start,
     }
-    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    lengths = {
+        "chains": chains,
+        "warmup": warmup,
+        "draws": draws,
+        "thinning": thinning,
+        "shared_batches": shared_batches,
+    }
     return dynamics(step_size, parts, lengths)
 
 
@@ -98,7 +104,7 @@ def sgnht(
     thinning: int = 100,
     gradient: GradientEstimate | None = None,
     start: Any = None,
-    same_batches: bool = False,
+    shared_batches: bool = False,
 ) -> Dynamics:
     r"""The stochastic-gradient Nosé–Hoover thermostat: SGHMC whose friction finds out how hot the batches are.
 
@@ -125,7 +131,7 @@ def sgnht(
         thinning: how many steps a kept draw takes; the others are never held.
         gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
         start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
 
     Returns:
         The sampler. Its posterior is its draws.
@@ -151,5 +157,11 @@ def sgnht(
         "gradient": Minibatch() if gradient is None else gradient,
         "start": start,
     }
-    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    lengths = {
+        "chains": chains,
+        "warmup": warmup,
+        "draws": draws,
+        "thinning": thinning,
+        "shared_batches": shared_batches,
+    }
     return dynamics(step_size, parts, lengths)

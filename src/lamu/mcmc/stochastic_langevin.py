@@ -21,7 +21,7 @@ def sgld(
     gradient: GradientEstimate | None = None,
     noise_estimate: Any = None,
     start: Any = None,
-    same_batches: bool = False,
+    shared_batches: bool = False,
 ) -> Dynamics:
     r"""Stochastic-gradient Langevin dynamics: SGD, with as much noise as makes its path a sample of the posterior.
 
@@ -52,7 +52,7 @@ def sgld(
         gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
         noise_estimate: V, which then heats no more: None to leave it, a number for every coordinate, or `RowNoise()`.
         start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
 
     Returns:
         The sampler. Its posterior is its draws.
@@ -78,7 +78,13 @@ def sgld(
         "noise": noise_of(noise_estimate),
         "start": start,
     }
-    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    lengths = {
+        "chains": chains,
+        "warmup": warmup,
+        "draws": draws,
+        "thinning": thinning,
+        "shared_batches": shared_batches,
+    }
     return dynamics(step_size, parts, lengths)
 
 
@@ -91,7 +97,7 @@ def psgld(
     thinning: int = 100,
     gradient: GradientEstimate | None = None,
     start: Any = None,
-    same_batches: bool = False,
+    shared_batches: bool = False,
 ) -> Dynamics:
     r"""Preconditioned SGLD: RMSprop, with as much noise as makes its path a sample of the posterior.
 
@@ -115,7 +121,7 @@ def psgld(
         thinning: how many steps a kept draw takes; the others are never held.
         gradient: how the gradient is estimated; the minibatch's own where None.
         start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        same_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
 
     Returns:
         The sampler. Its posterior is its draws.
@@ -140,5 +146,11 @@ def psgld(
         "gradient": Minibatch() if gradient is None else gradient,
         "start": start,
     }
-    lengths = {"chains": chains, "warmup": warmup, "draws": draws, "thinning": thinning, "same_batches": same_batches}
+    lengths = {
+        "chains": chains,
+        "warmup": warmup,
+        "draws": draws,
+        "thinning": thinning,
+        "shared_batches": shared_batches,
+    }
     return dynamics(step_size, parts, lengths)

@@ -17,11 +17,11 @@ class Points(Protocol):
     `lamu.expectations.Relaxed` is one, `ZeroTemperature` another.
 
     Attributes:
-        draws: how many points are averaged.
+        samples: how many points are averaged.
     """
 
     @property
-    def draws(self) -> int:
+    def samples(self) -> int:
         """How many points are averaged."""
         ...
 
@@ -54,7 +54,7 @@ class ZeroTemperature:
         [1.0, -1.0]
     """
 
-    draws: int = static(default=1)
+    samples: int = static(default=1)
 
     departure = "delta at zero temperature"
 

@@ -47,7 +47,7 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -
         at = loss.gradient(theta, layer_key)
         return Evaluation(at.value, values_of(pull(at.coordinates)), at.rest, None, at.network_state)
 
-    return tree.average_over(at_draw, key, expectation.draws)
+    return tree.average_over(at_draw, key, expectation.samples)
 
 
 def _estimated(estimator: Any, key: RandomKey, belief: Any, loss: Any) -> Evaluation:

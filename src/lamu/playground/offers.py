@@ -94,8 +94,8 @@ def offers() -> dict[str, Offer]:
         "sgd": Offer("SGD with momentum", _RULES, lambda step: sgd(step, momentum=0.9), 0.01),
         "adam": Offer("Adam", _RULES, adam, 0.05),
         "newton": Offer("Newton", _RULES, newton, 0.3),
-        "ivon": Offer("IVON", _RULES, lambda step: ivon(step, clip=_LONGEST), 0.1),
-        "vogn": Offer("VOGN", _RULES, lambda step: vogn(step, clip=_LONGEST), 0.1, needs_rows=True),
+        "ivon": Offer("IVON", _RULES, lambda step: ivon(step, max_step=_LONGEST), 0.1),
+        "vogn": Offer("VOGN", _RULES, lambda step: vogn(step, max_step=_LONGEST), 0.1, needs_rows=True),
         "bayes_by_backprop": Offer(
             "Bayes by backprop", _RULES, lambda step: bayes_by_backprop(_ADAM, factor=step), 0.05
         ),

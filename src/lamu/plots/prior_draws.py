@@ -17,7 +17,7 @@ __all__ = ["prior_functions"]
 _BAND = 400  # draws of the band; a quantile of them has a standard error of 2 percentage points at most
 
 
-def prior_functions(key: RandomKey, model: Model, x: Any, draws: int = 12, column: int = 0, axes: Any = None) -> Any:
+def prior_functions(key: RandomKey, model: Model, x: Any, samples: int = 12, column: int = 0, axes: Any = None) -> Any:
     r"""Draws functions from the prior, \(E[y \mid f(\theta, x)]\) for \(\theta \sim p(\theta)\), along one input.
 
     The band holds the middle nine tenths of the targets \(y \sim p(y \mid f(\theta, x))\) at each input, over 400 draws
@@ -28,7 +28,7 @@ def prior_functions(key: RandomKey, model: Model, x: Any, draws: int = 12, colum
         model: network, likelihood and prior. Of two classes the probability of one is drawn, the second class; of
             several, that of the first; of several outputs, the first.
         x: inputs `[N, features]` in the units of the data, ordered along the column.
-        draws: how many functions.
+        samples: how many functions.
         column: the input along which they are drawn.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
@@ -41,18 +41,18 @@ def prior_functions(key: RandomKey, model: Model, x: Any, draws: int = 12, colum
     Examples:
         >>> import jax, numpy as np, lamu
         >>> model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Gaussian(0.1))
-        >>> axes = lamu.plots.prior_functions(jax.random.key(0), model, np.linspace(-2, 2, 30)[:, None], draws=5)
+        >>> axes = lamu.plots.prior_functions(jax.random.key(0), model, np.linspace(-2, 2, 30)[:, None], samples=5)
         >>> len(axes.lines)
         5
     """
-    if draws < 1:
-        raise ValueError(f"draws={draws!r} are no functions; ask for at least one")
+    if samples < 1:
+        raise ValueError(f"samples={samples!r} are no functions; ask for at least one")
     x = np.asarray(x)
     if x.ndim != 2 or not 0 <= column < x.shape[1]:
         raise ValueError(f"x has the shape {x.shape}, which has no column {column!r}; give rows of features")
     band_key, line_key = jax.random.split(key)
     targets = np.asarray(model.prior_predictive(band_key, _BAND, x)).reshape(_BAND, len(x), -1)[..., 0]
-    means = np.asarray(model.prior_mean(line_key, draws, x)).reshape(draws, len(x), -1)[..., 0]
+    means = np.asarray(model.prior_mean(line_key, samples, x)).reshape(samples, len(x), -1)[..., 0]
     axes = canvas(5.2, 3.4).subplots() if axes is None else axes
     along = x[:, column]
     if not model.support.has_classes:

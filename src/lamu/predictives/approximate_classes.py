@@ -22,7 +22,7 @@ from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Params, RandomKey, Rows
+from lamu.typing import Array, Number, Params, RandomKey, Rows
 
 __all__ = ["LaplaceBridge", "Probit"]
 
@@ -34,17 +34,21 @@ _DRAWS = 32
 class Probit(PredictiveRule):
     r"""MacKay's approximation: logits shrunk by their own variance.
 
-    \[ p(y = k) \approx \mathrm{softmax}\Big( \frac{\mu_k}{\sqrt{1 + \tfrac{\pi}{8} C_{kk}}} \Big)_k \]
+    \[ p(y = k) \approx \mathrm{softmax}\Big( \frac{\mu_k}{\sqrt{T^2 + \tfrac{\pi}{8} C_{kk}}} \Big)_k \]
 
-    It needs variances alone, and is monotone in them: a class that is uncertain moves towards the others. How much of
-    the entropy is expected to remain once the parameters are known is an average over 32 draws of independent outputs
-    (for a binary target by quadrature).
+    which is MacKay's at T = 1, and at another temperature that of the logits f/T. It needs variances alone, and is
+    monotone in them: a class that is uncertain moves towards the others. How much of the entropy is expected to remain
+    once the parameters are known is an average over 32 draws of independent outputs (for a binary target by
+    quadrature).
 
     Attributes:
         of: the rule that knows the outputs; variances are enough.
+        temperature: T, what the logits are divided by. `last_layer` and `laplace` choose it, with the scale of the
+            prior, around a network that arrives trained (`epochs=0`) with rows that it has not seen.
 
     Raises:
         TypeError: for a regression, or a rule that knows no normal outputs.
+        ValueError: for a temperature that is not positive.
 
     Source: MacKay (1992), "The evidence framework applied to classification networks"; Gibbs (1997), for classes;
         Lu, Ie & Sha (2020), "mean-field approximation".
@@ -52,17 +56,20 @@ class Probit(PredictiveRule):
     Examples:
         >>> from lamu.predictives import Probit
         >>> Probit()
-        Probit(of=LinearisedMarginal())
+        Probit(of=LinearisedMarginal(), temperature=1.0)
     """
 
     of: Any = LinearisedMarginal()
+    temperature: Number = 1.0
 
     def __post_init__(self) -> None:
         _require_outputs(self.of)
+        if isinstance(self.temperature, int | float) and not self.temperature > 0:
+            raise ValueError(f"temperature={self.temperature!r} divides the logits; give a positive number")
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
-        return _Shrunk(_outputs(self.of, model, belief, network_state, samples, key))
+        return _Shrunk(_outputs(self.of, model, belief, network_state, samples, key), self.temperature)
 
 
 @record
@@ -102,6 +109,7 @@ class LaplaceBridge(PredictiveRule):
 @record
 class _Shrunk:
     of: TangentOutputs
+    temperature: Number
 
     @property
     def support(self) -> Support:
@@ -109,7 +117,9 @@ class _Shrunk:
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of
-        return _shrunk(of.model.likelihood, of.dispersion, of.key, *of.normal(x, offset))
+        mean, spread = of.normal(x, offset)
+        variance = _variances(spread) / self.temperature**2
+        return _shrunk(of.model.likelihood, of.dispersion, of.key, mean / self.temperature, variance)
 
 
 @record
@@ -125,8 +135,7 @@ class _Bridged:
 
 
 @jax.jit
-def _shrunk(likelihood: Likelihood, dispersion: Params, key: RandomKey, mean: Array, spread: Array) -> Any:
-    variance = _variances(spread)
+def _shrunk(likelihood: Likelihood, dispersion: Params, key: RandomKey, mean: Array, variance: Array) -> Any:
     shrunk = mean * jax.lax.rsqrt(1 + math.pi / 8 * variance)
     if mean.shape[1] == 1:
         log_probabilities = jax.nn.log_softmax(jnp.concatenate([jnp.zeros_like(shrunk), shrunk], axis=1), axis=1)

@@ -216,14 +216,14 @@ class Predictive(ABC):
         before = jnp.cumsum(sorted_probabilities, axis=-1) - sorted_probabilities
         return jnp.take_along_axis(before < _probability(level), jnp.argsort(order, axis=-1), axis=-1)
 
-    def decide(self, utility: Any, key: RandomKey | None = None, draws: int = 256) -> Array:
+    def decide(self, utility: Any, key: RandomKey | None = None, samples: int = 256) -> Array:
         """Returns the action of greatest expected utility for each row, `[N]` of integers.
 
         Args:
             utility: for classes an array `[actions, classes]`; for regression a function of targets `[draws, N]` that
                 returns `[actions, draws, N]`, averaged over draws of y.
             key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
-            draws: how many.
+            samples: how many.
         """
         if self.support.has_classes:
             table = jnp.asarray(utility, self.mean.dtype)
@@ -235,7 +235,7 @@ class Predictive(ABC):
             return jnp.argmax(probabilities @ table.T, axis=-1)
         if not isinstance(utility, Callable):
             raise TypeError("for regression the utility is a function of targets [draws, N]")
-        targets = self.sample(jax.random.key(0) if key is None else key, draws)
+        targets = self.sample(jax.random.key(0) if key is None else key, samples)
         return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
 

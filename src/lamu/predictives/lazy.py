@@ -155,21 +155,21 @@ class Deferred(Predictive):
         draw = lambda part, numbers: _sample(part, jax.random.clone(key), n, numbers[0])
         return self._each(draw, self._numbers(first), axis=1)
 
-    def decide(self, utility: Any, key: RandomKey | None = None, draws: int = 256) -> Array:
+    def decide(self, utility: Any, key: RandomKey | None = None, samples: int = 256) -> Array:
         """Returns the action of greatest expected utility for each row.
 
         Args:
             utility: as for any predictive; for regression it sees the targets of some rows at a time and must treat all
                 rows alike.
             key: for the draws (regression).
-            draws: how many.
+            samples: how many.
         """
         if self.support.has_classes or not callable(utility):
-            return super().decide(utility, key, draws)
+            return super().decide(utility, key, samples)
         key = jax.random.key(0) if key is None else key
 
         def best(part: Predictive, numbers: Array) -> Array:
-            targets = _sample(part, jax.random.clone(key), draws, numbers[0])
+            targets = _sample(part, jax.random.clone(key), samples, numbers[0])
             return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
         return self._each(best, self._numbers(0))

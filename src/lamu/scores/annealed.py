@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.latent import Joint
-from lamu.mcmc.hamiltonian import Phase, leapfrog
 from lamu.scores.estimate import Estimate
 from lamu.typing import Array, RandomKey
 
@@ -21,7 +19,7 @@ _ACCEPTED = 0.65  # the share of accepted paths that step sizes are tuned to
 
 
 def annealed_importance(
-    joint: Joint,
+    joint: Any,
     start: Any,
     key: RandomKey,
     temperatures: int = 500,
@@ -39,7 +37,7 @@ def annealed_importance(
     step size of each temperature is tuned to 65 % of accepted paths in a first pass, whose chains are thrown away.
 
     Args:
-        joint: p(y, z) of the row.
+        joint: p(y, z) of the row, a `lamu.latent.Joint`.
         start: q, a belief with `sample` and `log_prob`: the prior, or an encoder's belief, which is nearer.
         key: a random key.
         temperatures: T, with β spaced by a sigmoid between −4 and 4.
@@ -76,9 +74,11 @@ def annealed_importance(
 
 
 def _log_weights(
-    joint: Joint, start: Any, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
+    joint: Any, start: Any, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
 ) -> Array:
     """Returns log w of every chain, `[chains]`."""
+    from lamu.mcmc.hamiltonian import Phase, leapfrog  # here: the other scores do not wait for samplers
+
     like = jax.eval_shape(start.sample, key)
     unravel = tree.ravel(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like))[1]
 

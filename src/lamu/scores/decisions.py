@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
     r"""Returns what each action is worth on average, \(\bar u_{ia} = E[u(a, y_i)]\).
 
     Args:
@@ -36,7 +36,7 @@ def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, draw
         utility: a table `[actions, classes]`, or for regression a function of targets `[draws, N]`, which must treat
             all rows alike, since a large prediction is asked some rows at a time.
         key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
-        draws: how many (regression).
+        samples: how many (regression).
 
     Returns:
         `[N, actions]`, in the utility's units.
@@ -54,17 +54,17 @@ def expected_utility(pred: Any, utility: Any, key: RandomKey | None = None, draw
         >>> expected_utility(pred, [[0.0, -10.0], [-1.0, 0.0]]).round(3).tolist()
         [[-9.0, -0.1], [-2.0, -0.8]]
     """
-    return _expected(pred, utility, key, draws)[0]
+    return _expected(pred, utility, key, samples)[0]
 
 
-def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
     r"""Returns the action of least expected loss for each row, \(\arg\min_a E[l(a, y_i)]\).
 
     Args:
         pred: a prediction of any task.
         loss: like a utility, of what an action costs: a table `[actions, classes]`, or a function of targets.
         key: for the draws (regression).
-        draws: how many (regression).
+        samples: how many (regression).
 
     Returns:
         Actions, `[N]` of integers; of equal ones the first.
@@ -82,10 +82,10 @@ def least_expected_loss(pred: Any, loss: Any, key: RandomKey | None = None, draw
         >>> least_expected_loss(pred, [[0.0, 10.0], [1.0, 0.0]]).tolist()  # to miss a one costs ten times as much
         [1, 0]
     """
-    return np.argmin(expected_utility(pred, loss, key, draws), axis=1)
+    return np.argmin(expected_utility(pred, loss, key, samples), axis=1)
 
 
-def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
     r"""Returns what it would be worth to know the target before acting, the value of perfect information.
 
     \[ E\big[\max_a u(a, y_i)\big] - \max_a E\big[u(a, y_i)\big] \;\ge\; 0 \]
@@ -96,7 +96,7 @@ def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, 
         pred: a prediction of any task.
         utility: a table `[actions, classes]`, or a function of targets.
         key: for the draws (regression).
-        draws: how many (regression); the best of few draws looks too good, by about one over their number.
+        samples: how many (regression); the best of few draws looks too good, by about one over their number.
 
     Returns:
         `[N]`, in the utility's units.
@@ -112,11 +112,13 @@ def value_of_information(pred: Any, utility: Any, key: RandomKey | None = None, 
         >>> value_of_information(pred, np.eye(2)).round(3).tolist()
         [0.5, 0.1]
     """
-    values, informed = _expected(pred, utility, key, draws)
+    values, informed = _expected(pred, utility, key, samples)
     return np.maximum(informed - values.max(axis=1), 0.0)
 
 
-def expected_regret(pred: Any, utility: Any, action: Any, key: RandomKey | None = None, draws: int = 256) -> np.ndarray:
+def expected_regret(
+    pred: Any, utility: Any, action: Any, key: RandomKey | None = None, samples: int = 256
+) -> np.ndarray:
     r"""Returns how much less given actions are worth than the best in hindsight, on average over what may happen.
 
     \[ E\big[\max_b u(b, y_i)\big] - E\big[u(a_i, y_i)\big] \]
@@ -126,7 +128,7 @@ def expected_regret(pred: Any, utility: Any, action: Any, key: RandomKey | None 
         utility: a table `[actions, classes]`, or a function of targets.
         action: the action of each row, `[N]` of integers, or one for all.
         key: for the draws (regression).
-        draws: how many (regression).
+        samples: how many (regression).
 
     Returns:
         `[N]`, in the utility's units.
@@ -143,7 +145,7 @@ def expected_regret(pred: Any, utility: Any, action: Any, key: RandomKey | None 
         >>> expected_regret(pred, np.eye(2), [1, 0]).round(3).tolist()
         [0.1, 0.9]
     """
-    values, informed = _expected(pred, utility, key, draws)
+    values, informed = _expected(pred, utility, key, samples)
     chosen = np.broadcast_to(np.asarray(action), len(values))
     _require_known(chosen, values.shape[1])
     return informed - values[np.arange(len(values)), chosen]
@@ -218,7 +220,7 @@ def with_question(utility: Any, cost: float) -> Any:
     return np.concatenate([table, table.max(axis=0)[None] - cost])
 
 
-def _expected(pred: Any, utility: Any, key: RandomKey | None, draws: int) -> tuple[np.ndarray, np.ndarray]:
+def _expected(pred: Any, utility: Any, key: RandomKey | None, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns E[u(a, y)], `[N, actions]`, and E[max u], `[N]`."""
     if pred.support.has_classes:
         p = np.asarray(pred.mean, float)
@@ -232,7 +234,7 @@ def _expected(pred: Any, utility: Any, key: RandomKey | None, draws: int) -> tup
     key = jax.random.key(0) if key is None else key
     found = []
     for rows, part in pred.chunks() if isinstance(pred, Predictive) else [(slice(0, None), pred)]:
-        targets = part.sample(jax.random.clone(key), draws, rows.start)
+        targets = part.sample(jax.random.clone(key), samples, rows.start)
         means = mean_over_draws(partial(_with_best, utility), targets)
         found.append((means[:-1].T, means[-1]))
     means, informed = zip(*found, strict=True)

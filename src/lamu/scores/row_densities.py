@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.graphs.graph import Graph
-from lamu.graphs.queries import row_log_weights
 from lamu.posterior import Posterior
 from lamu.record import record
 from lamu.scores.estimate import Estimate
 from lamu.typing import RandomKey
+
+if TYPE_CHECKING:
+    from lamu.graphs.graph import Graph
 
 __all__ = ["RowLogProb", "mean_bound", "mean_log_prob", "row_log_prob"]
 
@@ -102,6 +103,8 @@ def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rando
         >>> lamu.scores.row_log_prob(posterior, {"y": jnp.eye(5)}, samples=16).error.shape
         (5,)
     """
+    from lamu.graphs.queries import row_log_weights
+
     graph = _graph(posterior)
     if samples < 2:
         raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
@@ -164,6 +167,8 @@ def mean_bound(posterior: Posterior, rows: Any, samples: int = 16, key: RandomKe
 
 
 def _graph(posterior: Posterior) -> Graph:
+    from lamu.graphs.graph import Graph  # here: the other scores do not wait for graphs
+
     if not isinstance(posterior.model, Graph):
         raise TypeError(f"rows have latents in a lamu.Graph, and this is the posterior of {posterior.model.name}")
     return posterior.model

@@ -254,8 +254,8 @@ def _vogn() -> Check:
 
 def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any]) -> Check:
     """Returns 20 steps beside the same steps by hand, with the same draws; some of the batches are padded."""
-    problem, rate, b1, b2, initial, clip = problems.logistic(), 0.1, 0.8, 0.95, 0.3, 0.2
-    algorithm = make(rate, b1, b2, initial=initial, clip=clip)
+    problem, rate, b1, b2, hess_init, max_step = problems.logistic(), 0.1, 0.8, 0.95, 0.3, 0.2
+    algorithm = make(rate, b1, b2, hess_init=hess_init, max_step=max_step)
     batches = (problem.batches(16) * 7)[:20]
     keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
@@ -271,7 +271,7 @@ def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any
         for kept, batch in zip(real, batches, strict=True)
     ]
     rows = len(problem.y)
-    mean, h = by_hand(plain, noises, start, rows, problem.precision, rate, b1, b2, initial, clip)
+    mean, h = by_hand(plain, noises, start, rows, problem.precision, rate, b1, b2, hess_init, max_step)
     curvature = flat(state.precision.values) - problem.precision / rows
     deviation = max(distance(flat(state.mean), mean), distance(curvature, h))
     return Check(name, "NumPy by hand on logistic regression, 20 steps", deviation, 1e-12)

@@ -31,7 +31,7 @@ def _bayes_by_backprop() -> Check:
 
     problem = problems.logistic()
     batches = (problem.batches(16) * 7)[:STEPS]
-    algorithm = bayes_by_backprop(optax.sgd(0.3), initial=0.4, factor=1.0)
+    algorithm = bayes_by_backprop(optax.sgd(0.3), init_scale=0.4, factor=1.0)
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
     mean, raw = flat(state.params["mean"]), flat(state.params["raw"])
     step, n = jax.jit(algorithm.step), len(problem.y)

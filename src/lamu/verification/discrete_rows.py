@@ -194,7 +194,7 @@ def _multimodal() -> Check:
 def _mixture_vi() -> Check:
     """The negative evidence bound on a grid in one dimension, beside −log Z: the divergence that is left."""
     wells = lambda x: 2.0 * (x[0] ** 2 - 1.0) ** 2 + 0.5 * x[0]
-    algorithm = over(400, mixture_vi(Annealed(0.1), components=4, draws=4))
+    algorithm = over(400, mixture_vi(Annealed(0.1), components=4, samples=4))
     state = _run(algorithm, LogDensity(lambda x: -wells(x), jnp.zeros(1)), 400)
     q = algorithm.belief(state, Objective(LogDensity(lambda x: -wells(x), jnp.zeros(1)), 1.0))
     grid = jnp.linspace(-5.0, 5.0, 4001)[:, None]
@@ -208,7 +208,7 @@ def _mixture_vi() -> Check:
 def _mixture() -> Check:
     """The density of the mixture beside that of three runs of OGN in NumPy, which draws nothing."""
     problem = problems.logistic()
-    algorithm = mixture(ogn(0.1, 0.8, 0.95, initial=0.3, clip=0.3), components=3)
+    algorithm = mixture(ogn(0.1, 0.8, 0.95, hess_init=0.3, max_step=0.3), components=3)
     batches = (problem.batches(16) * 7)[:20]
     state, step = algorithm.init(jax.random.key(0), problem.objective, batches[0]), jax.jit(algorithm.step)
     starts = [np.asarray(tree.ravel(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean))[0]) for k in range(3)]
@@ -240,7 +240,7 @@ def _igo() -> Check:
     generator = np.random.default_rng(2)
     root, mean = np.tril(generator.normal(size=(3, 3))) + 2 * np.eye(3), generator.normal(size=3)
     loss = lambda x: jnp.sum(jnp.abs(x - 1.0)) + x[0] * x[1]
-    density, algorithm = LogDensity(lambda x: -loss(x), jnp.asarray(mean)), igo(1.0, 1e-4, draws=8)
+    density, algorithm = LogDensity(lambda x: -loss(x), jnp.asarray(mean)), igo(1.0, 1e-4, samples=8)
     objective, batch = Objective(density, 1.0), Batch.of(*nothing())
     state = algorithm.init(jax.random.key(0), objective, batch)
     state = replace(state, precision=replace(state.precision, matrix=jnp.linalg.inv(jnp.asarray(root @ root.T))))

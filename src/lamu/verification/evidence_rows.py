@@ -65,7 +65,7 @@ def _neural_linear() -> Check:
 
     problem = problems.regression()
     model = Model(Linear(), Gaussian(), Normal(problem.precision**-0.5))
-    algorithm = neural_linear(map_estimate(optax.lbfgs()), worth=4.0)
+    algorithm = neural_linear(map_estimate(optax.lbfgs()), prior_rows=4.0)
     objective = replace(problem.objective, model=model)
     batch = Batch.of(problem.x, problem.y)
     state = algorithm.init(jax.random.key(0), objective, batch)

@@ -38,17 +38,17 @@ def ogn(
     rate: float,
     b1: float,
     b2: float,
-    initial: float,
-    clip: float,
+    hess_init: float,
+    max_step: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and curvature of OGN, with momentum corrected for its start, and coordinates of a step clipped."""
-    m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, initial)
+    m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, hess_init)
     delta = precision / rows
     for t, (design, y) in enumerate(batches, start=1):
         single = (1 / (1 + np.exp(-design @ m)) - y)[:, None] * design
         v = b1 * v + (1 - b1) * single.mean(axis=0)
         s = b2 * s + (1 - b2) * (single**2).mean(axis=0)
-        m = m - rate * np.clip((v / (1 - b1**t) + delta * m) / (s + delta), -clip, clip)
+        m = m - rate * np.clip((v / (1 - b1**t) + delta * m) / (s + delta), -max_step, max_step)
     return m, s
 
 
@@ -76,11 +76,11 @@ def bsam(
     b2: float,
     radius: float,
     damping: float,
-    initial: float,
+    hess_init: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and scale of bSAM (Möllenhoff & Khan 2023, algorithm 1); the scale starts at `initial` + δ/N."""
+    """Returns mean and scale of bSAM (Möllenhoff & Khan 2023, algorithm 1); the scale starts at `hess_init` + δ/N."""
     decay = precision / rows
-    omega, momentum, s = start.copy(), np.zeros_like(start), np.full_like(start, initial + decay)
+    omega, momentum, s = start.copy(), np.zeros_like(start), np.full_like(start, hess_init + decay)
     for (design, y), noise in zip(batches, noises, strict=True):
         g = _gradient(design, y, omega + noise / np.sqrt(rows * s))
         g_worst = _gradient(design, y, omega + radius * g / s)

@@ -79,7 +79,7 @@ def _sam() -> Check:
 
 def _ogn() -> Check:
     problem, batches = _logistic()
-    start, state = _walk(ogn(0.1, 0.8, 0.95, initial=0.3, clip=0.3), problem, batches)
+    start, state = _walk(ogn(0.1, 0.8, 0.95, hess_init=0.3, max_step=0.3), problem, batches)
     rows, precision = len(problem.y), problem.precision
     mean, h = references.ogn(_plain(batches), flat(start.mean), rows, precision, 0.1, 0.8, 0.95, 0.3, 0.3)
     found = flat(state.precision.values) - precision / rows
@@ -89,7 +89,7 @@ def _ogn() -> Check:
 
 def _bsam() -> Check:
     problem, batches = _logistic()
-    start, state = _walk(bsam(0.1, 0.8, 0.95, radius=0.1, damping=0.2, initial=0.3), problem, batches)
+    start, state = _walk(bsam(0.1, 0.8, 0.95, radius=0.1, damping=0.2, hess_init=0.3), problem, batches)
     # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
     noises = [flat(tree.normal(jax.random.split(jax.random.clone(key), 3)[0], start.mean)) for key in _keys()]
     mean, s = references.bsam(

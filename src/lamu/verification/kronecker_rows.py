@@ -20,7 +20,15 @@ from lamu.verification.check import Check
 __all__ = ["kronecker_rows"]
 
 # The rule's own step at rate one: nothing averaged, damped, clipped or put off.
-PLAIN: dict[str, Any] = {"b1": 0.0, "b2": 0.0, "damping": 0.0, "clip": None, "every": 1, "rank": None, "period": 1}
+PLAIN: dict[str, Any] = {
+    "b1": 0.0,
+    "b2": 0.0,
+    "damping": 0.0,
+    "max_step": None,
+    "inverse_update_period": 1,
+    "rank": None,
+    "factor_update_period": 1,
+}
 
 
 def kronecker_rows() -> dict[str, Callable[[], Check]]:

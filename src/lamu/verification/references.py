@@ -45,8 +45,8 @@ def ivon_logistic(
     rate: float,
     b1: float,
     b2: float,
-    initial: float,
-    clip: float,
+    hess_init: float,
+    max_step: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and curvature h of IVON on logistic regression (Shen et al. 2024, algorithm 1, one draw).
 
@@ -59,11 +59,11 @@ def ivon_logistic(
         rate: α.
         b1: β₁.
         b2: β₂.
-        initial: h₀.
-        clip: the largest coordinate of a step at rate one.
+        hess_init: h₀.
+        max_step: the largest coordinate of a step at rate one.
     """
     mean, momentum = start.copy(), np.zeros_like(start)
-    h, decay = np.full_like(start, initial), precision / rows
+    h, decay = np.full_like(start, hess_init), precision / rows
     for step, ((design, y), noise) in enumerate(zip(batches, noises, strict=True), start=1):
         sigma = 1 / np.sqrt(rows * (h + decay))
         theta = mean + sigma * noise
@@ -71,7 +71,7 @@ def ivon_logistic(
         h_hat = gradient * (theta - mean) / sigma**2
         momentum = b1 * momentum + (1 - b1) * gradient
         h = b2 * h + (1 - b2) * h_hat + (1 - b2) ** 2 * (h - h_hat) ** 2 / (h + decay) / 2
-        mean = mean - rate * np.clip((momentum / (1 - b1**step) + decay * mean) / (h + decay), -clip, clip)
+        mean = mean - rate * np.clip((momentum / (1 - b1**step) + decay * mean) / (h + decay), -max_step, max_step)
     return mean, h
 
 
@@ -84,8 +84,8 @@ def vogn_logistic(
     rate: float,
     b1: float,
     b2: float,
-    initial: float,
-    clip: float,
+    hess_init: float,
+    max_step: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and curvature of VOGN on logistic regression (Osawa et al. 2019, equations 4 and 5, one draw).
 
@@ -98,15 +98,15 @@ def vogn_logistic(
         rate: α.
         b1: β₁.
         b2: β₂.
-        initial: the first curvature.
-        clip: the largest coordinate of a step at rate one.
+        hess_init: the first curvature.
+        max_step: the largest coordinate of a step at rate one.
     """
-    m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, initial)
+    m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, hess_init)
     delta = precision / rows
     for t, ((design, y), noise) in enumerate(zip(batches, noises, strict=True), start=1):
         theta = m + noise / np.sqrt(rows * (s + delta))
         single = (1 / (1 + np.exp(-design @ theta)) - y)[:, None] * design
         v = b1 * v + (1 - b1) * single.mean(axis=0)
         s = b2 * s + (1 - b2) * (single**2).mean(axis=0)
-        m = m - rate * np.clip((v / (1 - b1**t) + delta * m) / (s + delta), -clip, clip)
+        m = m - rate * np.clip((v / (1 - b1**t) + delta * m) / (s + delta), -max_step, max_step)
     return m, s

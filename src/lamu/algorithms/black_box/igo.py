@@ -53,8 +53,8 @@ class BlackBox(Runnable):
     Attributes:
         learning_rate: ρ of the mean.
         precision_rate: ρ of the precision; None for that which depends on the number of parameters.
-        draws: how many points a step looks at; None for a number that depends on that of the parameters.
-        initial: the standard deviation of the search at the start.
+        samples: how many points a step looks at; None for a number that depends on that of the parameters.
+        init_scale: the standard deviation of the search at the start.
         geometry: how the precision moves.
 
     Examples:
@@ -66,8 +66,8 @@ class BlackBox(Runnable):
 
     learning_rate: Rate
     precision_rate: Rate | None = None
-    draws: int | None = static(default=None)
-    initial: Number = 1.0
+    samples: int | None = static(default=None)
+    init_scale: Number = 1.0
     geometry: Geometry = Retraction()
 
     @property
@@ -89,7 +89,7 @@ class BlackBox(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> BlackBoxState:
         """Returns a round search distribution around the initial parameters."""
         params, network_state = objective.model.init(key, batch)
-        precision = 1.0 / self.initial**2
+        precision = 1.0 / self.init_scale**2
         return BlackBoxState(
             count=jnp.zeros((), jnp.int32),
             mean=params,
@@ -106,7 +106,7 @@ class BlackBox(Runnable):
     ) -> tuple[BlackBoxState, Info]:
         """Returns the state after one look at some points."""
         dimension = tree.dimension(state.mean)
-        count = self.draws or 4 + math.floor(3 * math.log(dimension))
+        count = self.samples or 4 + math.floor(3 * math.log(dimension))
         loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
         draw_key, layer_key = jax.random.split(key)
         root = self.search(state)
@@ -189,7 +189,7 @@ def natural_search_gradient(belief: Gaussian, draws: Params, weights: Array) -> 
 
 
 def igo(
-    learning_rate: Any = 1.0, precision_rate: Any = None, draws: int | None = None, initial: float = 1.0
+    learning_rate: Any = 1.0, precision_rate: Any = None, samples: int | None = None, init_scale: float = 1.0
 ) -> BlackBox:
     r"""Information-geometric optimisation: a Gaussian that searches for the minimum of a loss without a gradient.
 
@@ -208,8 +208,8 @@ def igo(
     Args:
         learning_rate: \(\rho_m\).
         precision_rate: \(\rho_S\); where None, \((9 + 3\log D)/(5 D \sqrt D)\) for D parameters.
-        draws: n; where None, \(4 + \lfloor 3 \log D \rfloor\).
-        initial: the standard deviation of the search at the start.
+        samples: n; where None, \(4 + \lfloor 3 \log D \rfloor\).
+        init_scale: the standard deviation of the search at the start.
 
     Returns:
         The algorithm. Its posterior is the point m.
@@ -228,13 +228,13 @@ def igo(
         >>> bool(jnp.all(jnp.abs(fit.posterior.mean["network"] - 2.0) < 0.01))
         True
     """
-    if draws is not None and (not isinstance(draws, int) or draws < 2):
-        raise ValueError(f"draws={draws!r} cannot be ranked; ask for at least two")
-    if not initial > 0:
-        raise ValueError(f"initial={initial!r} is no standard deviation; give a positive number")
+    if samples is not None and (not isinstance(samples, int) or samples < 2):
+        raise ValueError(f"samples={samples!r} cannot be ranked; ask for at least two")
+    if not init_scale > 0:
+        raise ValueError(f"init_scale={init_scale!r} is no standard deviation; give a positive number")
     return BlackBox(
         learning_rate=rate(learning_rate),
         precision_rate=None if precision_rate is None else rate(precision_rate, "precision_rate"),
-        draws=draws,
-        initial=initial,
+        samples=samples,
+        init_scale=init_scale,
     )

@@ -59,11 +59,11 @@ class BeliefDescent(Runnable):
         optimiser: an optax gradient transformation.
         estimator: how the rows are drawn.
         divergence: D.
-        shape: the law of z in \(\theta = m + s(\rho) z\).
-        positive: s(ρ).
+        base_distribution: the law of z in \(\theta = m + s(\rho) z\).
+        scale_transform: s(ρ).
         factor: what every update is multiplied with.
-        initial: s at the start.
-        draws: how many draws a step.
+        init_scale: s at the start.
+        samples: how many draws a step.
 
     Examples:
         >>> import lamu
@@ -75,11 +75,11 @@ class BeliefDescent(Runnable):
     optimiser: Any = static()
     estimator: Estimator
     divergence: Divergence
-    shape: Shape
-    positive: Positive
+    base_distribution: Shape
+    scale_transform: Positive
     factor: Rate
-    initial: Number
-    draws: int = static(default=1)
+    init_scale: Number
+    samples: int = static(default=1)
 
     @property
     def traits(self) -> Traits:
@@ -89,14 +89,16 @@ class BeliefDescent(Runnable):
     @property
     def choices(self) -> Choices:
         """The row of the table."""
-        normal = isinstance(self.shape, StandardNormal)
+        normal = isinstance(self.base_distribution, StandardNormal)
         departures = (
             "gradient in the parameters, not natural",
             "whatever the optimiser adds",
             self.divergence.departure,
         )
         return Choices(
-            family="Gaussian, diagonal precision" if normal else f"location-scale, {type(self.shape).__name__}",
+            family="Gaussian, diagonal precision"
+            if normal
+            else f"location-scale, {type(self.base_distribution).__name__}",
             expectation=type(self.estimator).__name__,
             curvature="none",
             geometry="euclidean in (m, ρ)",
@@ -107,13 +109,13 @@ class BeliefDescent(Runnable):
         """Returns the state at the network's initial weights, every scale at its start."""
         params, network_state = objective.model.init(key, batch)
         mean, rest = Weights().split(params)
-        raw = jax.tree.map(lambda leaf: self.positive.inverse(jnp.full_like(leaf, self.initial)), mean)
+        raw = jax.tree.map(lambda leaf: self.scale_transform.inverse(jnp.full_like(leaf, self.init_scale)), mean)
         moving = {"mean": mean, "raw": raw, "rest": rest}
         return DescentState(jnp.zeros((), jnp.int32), moving, self.optimiser.init(moving), network_state)
 
     def belief(self, params: dict[str, Params]) -> LocationScale:
         """Returns q from what descends."""
-        return LocationScale(params["mean"], jax.tree.map(self.positive, params["raw"]), self.shape)
+        return LocationScale(params["mean"], jax.tree.map(self.scale_transform, params["raw"]), self.base_distribution)
 
     def step(
         self, key: RandomKey, state: DescentState, batch: Batch, objective: Objective
@@ -163,7 +165,7 @@ class BeliefDescent(Runnable):
         known = whole.gaussian(params["mean"])
         # The divergence from a full matrix would factor it at every step: its log density is drawn.
         exact = known is not None and isinstance(known.precision, Diagonal | Scalar)
-        exact = exact and isinstance(self.shape, StandardNormal)
+        exact = exact and isinstance(self.base_distribution, StandardNormal)
         remainder = NonGaussian.of(whole, params["mean"]) if exact else whole
 
         def divergence(params: Any) -> Array:
@@ -219,9 +221,9 @@ class BeliefDescent(Runnable):
 
     def _each(self, at_draw: Any, key: RandomKey) -> Any:
         """One draw after the other, so that memory grows with what is kept of them alone."""
-        if self.draws == 1:
+        if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))
-        return jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.draws))
+        return jax.lax.map(lambda i: at_draw(jax.random.fold_in(key, i)), jnp.arange(self.samples))
 
     def _gaussian(self, params: Any) -> Gaussian:
         known = self.belief(params).gaussian()

@@ -16,7 +16,7 @@ def bayesbinn(
     learning_rate: Any = Annealed(0.01),
     temperature: float = 0.5,
     floor: float = 0.1,
-    draws: int = 1,
+    samples: int = 1,
     initial: float = 3.0,
     rest_rate: Any = Annealed(0.1),
     momentum: float = 0.0,
@@ -42,7 +42,7 @@ def bayesbinn(
         temperature: τ of the relaxation, not of the target.
         floor: \(\epsilon_s\), without which rare draws of weights that are nearly certain outweigh all others; the
             authors' program has 1e-10.
-        draws: how many relaxed draws a step.
+        samples: how many relaxed draws a step.
         initial: |λ| at the start, with the signs of the network's initial weights.
         rest_rate: the rate of the weights that are not binary, and of dispersions.
         momentum: β in [0, 1), the decay of averaged gradients; zero for none.
@@ -70,7 +70,7 @@ def bayesbinn(
     """
     return NaturalRule(
         subject=NetworkWeights(Signs(initial), tuple(leaves)),
-        expectation=Relaxed(temperature, draws, floor),
+        expectation=Relaxed(temperature, samples, floor),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),
         momentum=MovingAverage(decay(momentum, "momentum")) if momentum else NoMomentum(),

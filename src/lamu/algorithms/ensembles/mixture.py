@@ -48,7 +48,7 @@ class EvidenceWeights:
     it (Laplace). Differences of bounds between runs are often many nats, and then one component has all the weight.
 
     Attributes:
-        draws: how many draws a component.
+        samples: how many draws a component.
 
     Raises:
         ValueError: for fewer than one draw.
@@ -59,13 +59,13 @@ class EvidenceWeights:
         8
     """
 
-    draws: int = static(default=8)
+    samples: int = static(default=8)
 
     departure = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.draws, int) or self.draws < 1:
-            raise ValueError(f"{self.draws!r} draws cannot be averaged; ask for at least one")
+        if not isinstance(self.samples, int) or self.samples < 1:
+            raise ValueError(f"{self.samples!r} draws cannot be averaged; ask for at least one")
 
     def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Any) -> Array:
         """Returns every component's evidence or bound, in nats."""
@@ -75,8 +75,8 @@ class EvidenceWeights:
         return jnp.stack([self._bound(k, p, objective, data) for k, p in zip(keys, posteriors, strict=True)])
 
     def _bound(self, key: RandomKey, posterior: Posterior, objective: Objective, data: Any) -> Array:
-        draws = posterior.belief.draws(key, self.draws)
-        total, count = jnp.zeros(self.draws), 0.0
+        draws = posterior.belief.draws(key, self.samples)
+        total, count = jnp.zeros(self.samples), 0.0
         for number, batch in enumerate(data.batches(4096)):
             of_batch = jax.random.fold_in(key, number)
             each = _negative_log_likelihoods(objective, draws, batch, posterior.network_state, of_batch)

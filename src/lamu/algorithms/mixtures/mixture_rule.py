@@ -99,7 +99,7 @@ class MixtureRule(Runnable):
         weights_rate: ρ_π; None where the weights are held equal.
         geometry: how precisions move.
         components: K.
-        initial: the precision a row of every component at the start.
+        init_precision: the precision a row of every component at the start.
         spread: the deviation of the components' means from the initial weights at the start.
 
     Examples:
@@ -114,13 +114,13 @@ class MixtureRule(Runnable):
     weights_rate: Rate | None = None
     geometry: Geometry = Retraction()
     components: int = static(default=5)
-    initial: Number = 1.0
+    init_precision: Number = 1.0
     spread: Number = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, int) or self.components < 1:
             raise ValueError(f"components={self.components!r} makes no mixture; give a whole number of at least 1")
-        for name in ("initial", "spread"):
+        for name in ("init_precision", "spread"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value > 0:
                 raise ValueError(f"{name}={value!r} must be positive: components that are alike never part")
@@ -156,7 +156,7 @@ class MixtureRule(Runnable):
         centre, rest = Weights().split(params)
         keys = jax.vmap(lambda k: jax.random.fold_in(spread_key, k))(jnp.arange(self.components))
         mean = jax.vmap(lambda k: tree.add(centre, tree.normal(k, centre), self.spread))(keys)
-        one = Dense.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial), centre))
+        one = Dense.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.init_precision), centre))
         return MixtureState(
             count=jnp.zeros((), jnp.int32),
             logits=jnp.zeros(self.components, one.matrix.dtype),

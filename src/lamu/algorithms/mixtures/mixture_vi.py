@@ -15,9 +15,9 @@ __all__ = ["mixture_vi"]
 def mixture_vi(
     learning_rate: Any = Annealed(0.1),
     components: int = 5,
-    draws: int = 4,
+    samples: int = 4,
     weights_rate: Any = Annealed(0.1),
-    initial: float = 1.0,
+    init_precision: float = 1.0,
     spread: float = 1.0,
 ) -> MixtureRule:
     r"""Non-conjugate variational inference with a mixture of Gaussians: the rule for a conditional exponential family.
@@ -35,9 +35,9 @@ def mixture_vi(
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`.
         components: K.
-        draws: S.
+        samples: S.
         weights_rate: ρ_π.
-        initial: the precision of every component at the start, a row.
+        init_precision: the precision of every component at the start, a row.
         spread: the standard deviation of the components' starts around the initial parameters.
 
     Returns:
@@ -60,11 +60,11 @@ def mixture_vi(
         2
     """
     return MixtureRule(
-        expectation=MonteCarlo(draws),
+        expectation=MonteCarlo(samples),
         curvature=Hessian(),
         learning_rate=rate(learning_rate),
         weights_rate=rate(weights_rate, "weights_rate"),
         components=components,
-        initial=initial,
+        init_precision=init_precision,
         spread=spread,
     )

@@ -13,7 +13,7 @@ __all__ = ["multimodal"]
 
 
 def multimodal(
-    learning_rate: Any = 0.1, components: int = 10, initial: float = 10.0, spread: float = 1.0
+    learning_rate: Any = 0.1, components: int = 10, init_precision: float = 10.0, spread: float = 1.0
 ) -> MixtureRule:
     r"""Multimodal optimisation: several modes at once, by a mixture of Gaussians and the delta method.
 
@@ -32,7 +32,7 @@ def multimodal(
     Args:
         learning_rate: ρ, a number or a schedule of steps.
         components: K.
-        initial: the precision of every component at the start, a row.
+        init_precision: the precision of every component at the start, a row.
         spread: the standard deviation of the components' starts around the initial parameters.
 
     Returns:
@@ -60,6 +60,6 @@ def multimodal(
         curvature=Hessian(),
         learning_rate=rate(learning_rate),
         components=components,
-        initial=initial,
+        init_precision=init_precision,
         spread=spread,
     )

@@ -15,7 +15,7 @@ from lamu.rule import Rule
 __all__ = ["adagrad"]
 
 
-def adagrad(learning_rate: Any = 0.1, initial: float = 0.1, eps: float = 1e-7) -> Rule:
+def adagrad(learning_rate: Any = 0.1, hess_init: float = 0.1, eps: float = 1e-7) -> Rule:
     r"""Adagrad, as a row of the rule: the rule without its entropy, which is what forgets.
 
     \[ s \leftarrow s + \hat g^2, \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
@@ -27,7 +27,7 @@ def adagrad(learning_rate: Any = 0.1, initial: float = 0.1, eps: float = 1e-7) -
 
     Args:
         learning_rate: ρ, a number or a schedule of steps.
-        initial: s at the start.
+        hess_init: s at the start.
         eps: ε, under the root.
 
     Returns:
@@ -51,5 +51,5 @@ def adagrad(learning_rate: Any = 0.1, initial: float = 0.1, eps: float = 1e-7) -
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0),
         metric=RootOfSum(float(eps)),
-        initial=float(initial),
+        hess_init=float(hess_init),
     )

@@ -52,5 +52,5 @@ def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: flo
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=MovingAverage(decay(b1, "b1")),
         metric=BiasCorrected(SquareRoot(float(eps))),
-        initial=0.0,
+        hess_init=0.0,
     )

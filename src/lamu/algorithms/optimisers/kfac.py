@@ -19,12 +19,12 @@ def kfac(
     learning_rate: Any = Annealed(0.3),
     b1: float = 0.9,
     b2: float = 0.999,
-    initial: float = 0.5,
+    hess_init: float = 0.5,
     damping: float = 1e-3,
-    clip: float | None = 0.05,
-    every: int = 20,
+    max_step: float | None = 0.05,
+    inverse_update_period: int = 20,
     rank: int | None = 32,
-    period: int = 10,
+    factor_update_period: int = 10,
     diagonal: Any = (),
 ) -> Rule:
     r"""The natural gradient with Kronecker factors: noisy K-FAC at the mean of its belief, without the noise.
@@ -50,14 +50,14 @@ def kfac(
         learning_rate: α, a number, a schedule of steps, or `Annealed`.
         b1: β₁, the decay of the averaged gradient.
         b2: β₂, the decay of the averaged factors.
-        initial: h₀, the curvature a row at the start.
+        hess_init: h₀, the curvature a row at the start.
         damping: γ, the damping of the steps.
-        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
-        every: after how many moves of the factors they are decomposed anew.
+        max_step: the largest coordinate of a step at rate one; None where steps are not clipped.
+        inverse_update_period: after how many moves of the factors they are decomposed anew.
         rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
             wider than that keep all. None for all of them.
         diagonal: path patterns of leaves that get a diagonal in the place of factors.
-        period: every how many steps the factors are taken, and moved as far as that many steps would.
+        factor_update_period: every how many steps the factors are taken, and moved as far as that many steps would.
 
     Returns:
         The algorithm. As OGN's, its posterior is the Gaussian at m with the precision that it has learned, which at a
@@ -85,11 +85,11 @@ def kfac(
         structure=Layerwise(diagonal, rank),
         expectation=Delta(),
         curvature=SampledGaussNewton(),
-        geometry=Factorwise(every),
+        geometry=Factorwise(inverse_update_period),
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=MovingAverage(decay(b1, "b1")),
-        metric=metric if clip is None else Clipped(metric, clip),
-        initial=initial,
-        period=period,
+        metric=metric if max_step is None else Clipped(metric, max_step),
+        hess_init=hess_init,
+        period=factor_update_period,
     )

@@ -14,7 +14,7 @@ from lamu.rule import Rule
 __all__ = ["rmsprop"]
 
 
-def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, initial: float = 0.0) -> Rule:
+def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, hess_init: float = 0.0) -> Rule:
     r"""RMSprop, as a row of the rule.
 
     \[ s \leftarrow s + (1-\beta_2)(\hat g^2 - s), \qquad m \leftarrow m - \rho\, \frac{\hat g}{\sqrt{s + \epsilon}} \]
@@ -28,7 +28,7 @@ def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, initi
         learning_rate: ρ, a number or a schedule of steps.
         b2: β₂, the decay of the averaged squares.
         eps: ε, under the root.
-        initial: s at the start.
+        hess_init: s at the start.
 
     Returns:
         The algorithm.
@@ -50,5 +50,5 @@ def rmsprop(learning_rate: Any = 1e-3, b2: float = 0.9, eps: float = 1e-8, initi
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         metric=RootOfSum(float(eps)),
-        initial=float(initial),
+        hess_init=float(hess_init),
     )

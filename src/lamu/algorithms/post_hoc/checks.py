@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -10,19 +12,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, Polished
+from lamu.compile_once import compiled_once
 from lamu.convergence import Unconverged
 from lamu.families import Product
 from lamu.objective import Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
+from lamu.priors import LearnedNormal
 from lamu.target import Target
-from lamu.typing import RandomKey
+from lamu.typing import Params, RandomKey
 
-__all__ = ["as_it_came", "judged", "require_positive"]
+__all__ = ["as_it_came", "judged", "require_positive", "say_slope"]
 
 _JITTERS = 6
+_STEP, _GAIN = 0.01, 0.05
 
 
 def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
@@ -44,11 +50,45 @@ def as_it_came(model: Target, point: Posterior, data: Any) -> bool:
     """
     if not model.trained:
         return False
-    fresh = jax.jit(model.init)(jax.random.key(0), data.example(1))[0]["network"]
-    now = point.mean["network"]
+    init, example, now = jax.jit(model.init), data.example(1), point.mean["network"]
+    fresh, other = (init(jax.random.key(seed), example)[0]["network"] for seed in (0, 1))
     if jax.tree.structure(fresh) != jax.tree.structure(now):
         return False
-    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(fresh), jax.tree.leaves(now), strict=True))
+    leaves = zip(*map(jax.tree.leaves, (fresh, other, now)), strict=True)
+    known = [(a, c) for a, b, c in leaves if np.array_equal(a, b)]  # others are random: the factors of an adapter
+    return bool(known) and all(np.array_equal(a, c) for a, c in known)
+
+
+def say_slope(mode: LaplaceFit, objective: Objective, gradient: Params) -> None:
+    r"""Warns where weights that arrived trained are no minimum of the loss, which Laplace's method takes them for.
+
+    The sign is the loss that one step of a hundredth of the weights' length down the slope promises,
+    \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats a row, of the weights that the belief is about. A prior whose scale
+    is open (`LearnedNormal`) has no part in it.
+
+    Args:
+        mode: what was found at the weights.
+        objective: the loss.
+        gradient: that of the negative log likelihood of all rows, in the weights.
+    """
+    slope = gradient if isinstance(objective.model.prior, LearnedNormal) else _with_prior(mode, objective, gradient)
+    gain = _STEP * _length(mode.params["network"]) * _length(slope) / float(objective.data_size)
+    if not gain <= _GAIN:
+        logging.getLogger("lamu").warning(
+            "The weights are far from a minimum: a step of 1 %% of their length down the slope promises %.2g nats a "
+            "row; train longer, or under the prior that the posterior is to have.",
+            gain,
+        )
+
+
+@compiled_once()
+def _with_prior(mode: LaplaceFit, objective: Objective, gradient: Params) -> Params:
+    log_prior = lambda mean: objective.model.log_prior({**mode.params, "network": mean})
+    return tree.add(gradient, jax.grad(log_prior)(mode.params["network"]), -1.0)
+
+
+def _length(vector: Params) -> float:
+    return math.sqrt(sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(vector)))
 
 
 def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:

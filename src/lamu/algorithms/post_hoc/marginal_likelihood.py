@@ -16,7 +16,13 @@ the end of the root of that, as long as those rows are predicted better by the G
 
 *Around weights that arrived trained* the mode is held. The scale is that of the best prediction of the rows set aside,
 which must be rows that the network has not learned from, or else of the greatest bound of `likelihood_bound`, which is
-the evidence for a quadratic loss.
+the evidence for a quadratic loss. Of classes those rows choose a temperature T of the logits, too: a network that tells
+its own rows apart has outputs that are too large, and a curvature that all but vanishes there, which no scale mends. A
+narrow prior at that T predicts as well as a wider one, so that the scale is the widest whose log density,
+
+\[ \max_T \sum_i \log p(y_i \mid s, T), \]
+
+is within half a nat of the greatest: the end of the profile likelihood's interval of one standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -36,10 +42,16 @@ from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
 from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound, spread_rows
 from lamu.algorithms.post_hoc.mode_polish import Polished
-from lamu.algorithms.post_hoc.scale_search import scale_search
+from lamu.algorithms.post_hoc.scale_search import (
+    LOG_TEMPERATURES,
+    ScaleSearch,
+    in_room,
+    scale_search,
+    tempered_total,
+)
 from lamu.objective import Objective
 from lamu.operators import MatrixFree
-from lamu.predictives import PredictiveRule
+from lamu.predictives import PredictiveRule, Probit
 from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
 from lamu.typing import RandomKey
@@ -51,6 +63,7 @@ _DRAWS, _ROWS = 32, 4096
 _WORST = 1e30
 _ROUNDS, _STILL, _SHORT = 6, 0.03, 1
 _STRIDE = math.log(10) / 2
+_INTERVAL = 0.5  # nats: of one standard error
 _NATS_LOST, _FAR = 10.0, math.log(10)  # what the evidence and the rows set aside may disagree by without a word
 
 # Of a mode, an objective and, where the end is not near yet, a number of rounds.
@@ -65,8 +78,10 @@ def settled(
     find: Finder,
     rule: PredictiveRule | None = None,
     around: Any = None,
-) -> tuple[Polished, Objective]:
-    """Returns the mode under a prior of known scale, and the objective with that prior.
+    *,
+    tempered: bool = False,
+) -> tuple[Polished, Objective, PredictiveRule | None]:
+    """Returns the mode under a prior of known scale, the objective with that prior, and the rule.
 
     Where the prior is no `LearnedNormal` the objective stays as it is, and the mode is found once.
 
@@ -79,17 +94,24 @@ def settled(
         rule: how those rows are predicted; the linearised rule where None.
         around: the rows where the weights stay (a network that arrives trained): then the scale, and a
             factor of a learned noise, are chosen around the weights as they are; None where the mode is found.
+        tempered: whether rows set aside choose the rule's temperature, too.
     """
     prior = objective.model.prior
     if not isinstance(prior, LearnedNormal):
-        return find(mode, objective), objective
+        return find(mode, objective), objective, rule
     fixed = around is not None
     by_rows = held_out is not None and (fixed or not objective.model.quadratic)
     temperature = objective.temperature
     if not by_rows:  # a colder belief is no statement about the prior: its scale is that of the posterior itself
         objective = replace(objective, temperature=1.0)
     judge = _Judge(mode, objective, key, held_out if by_rows else None, rule, around)
-    if fixed:
+    if fixed and by_rows and tempered:
+        log_scale, log_temperature = judge.widest_around(mode)
+        logging.getLogger("lamu").info("The logits' temperature is %.3g.", math.exp(log_temperature))
+        rule = replace(cast("Probit", rule), temperature=math.exp(log_temperature))
+        found, under = judge.at(mode, log_scale)
+        result, rivals = _Tried(log_scale, 0.0, find(found, under), under), []
+    elif fixed:
         log_scale, factor = judge.best_around(mode, prior)
         found, under = judge.at(mode, log_scale, factor)
         result, rivals = _Tried(log_scale, 0.0, find(found, under), under), []
@@ -100,7 +122,7 @@ def settled(
     _say(result, rivals, judge if by_rows else None)
     found, under = result.found, replace(result.objective, temperature=temperature)
     # A residual is in units of the belief's own widths.
-    return (found if temperature == result.objective.temperature else find(found.mode, under)), under
+    return (found if temperature == result.objective.temperature else find(found.mode, under)), under, rule
 
 
 @dataclass(frozen=True)
@@ -152,9 +174,9 @@ class _Judge:
             return -evidence
         return value if math.isfinite(value) else _WORST
 
-    def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
-        """Returns the logarithms of the best scale and noise factor with the mode held."""
-        search = scale_search(
+    def search(self, mode: LaplaceFit, *, tempered: bool = False) -> ScaleSearch | None:
+        """Returns the short way to a loss with the mode held, where there is one."""
+        return scale_search(
             mode,
             (self.at(mode, 0.0)[1], self.at(mode, 1.0)[1]),
             self._key,
@@ -162,9 +184,14 @@ class _Judge:
             self._rule,
             self._around,
             noisy=self._noisy,
+            tempered=tempered,
             samples=_DRAWS,
             rows=_ROWS,
         )
+
+    def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
+        """Returns the logarithms of the best scale and noise factor with the mode held."""
+        search = self.search(mode)
 
         def loss(log_scale: float, log_factor: float = 0.0) -> float:
             if search is None:
@@ -173,6 +200,29 @@ class _Judge:
             return value if math.isfinite(evidence) and math.isfinite(value) else _WORST
 
         return _lowest_of_two(loss, math.log(float(prior.start))) if self._noisy else (_lowest(loss), 0.0)
+
+    def widest_around(self, mode: LaplaceFit) -> tuple[float, float]:
+        """Returns the logarithms of a scale and a temperature with the mode held: the widest of those that predict."""
+        search = self.search(mode, tempered=True)
+        weight, batches = None if search is None else search.weight, []
+        if weight is None:
+            under_one = self.at(mode, 0.0)[1]
+            batches = in_room(mode, under_one, self._held_out, min(self._held_out.count, _ROWS), marginal=True)
+            weight = math.fsum(float(jnp.sum(batch.weight * batch.mask)) for batch in batches)
+
+        def losses(log_scale: float) -> np.ndarray:
+            under = self.at(mode, log_scale)[1]
+            if search is not None:
+                evidence, values = search(under, 1.0)
+            else:
+                evidence, belief = self.evidence(mode, under), mode.posterior(under, self._key).belief
+                again, parts = jax.random.clone(self._key), (under.model, belief, mode.network_state)
+                ready = cast("PredictiveRule", self._rule).prepare(*parts, _DRAWS, again)
+                values = -sum(np.asarray(_tempered_total(ready, batch), float) for batch in batches) / weight
+            usable = math.isfinite(evidence) and np.isfinite(values).all()
+            return np.asarray(values) if usable else np.full(len(LOG_TEMPERATURES), _WORST)
+
+        return _widest(losses, _INTERVAL / weight)
 
 
 def _alternated(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find: Finder) -> _Tried:
@@ -267,6 +317,9 @@ def _held_out_nll(
     return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
 
 
+_tempered_total = jax.jit(tempered_total)
+
+
 @jax.jit
 def _log_prob(pred: Any, y: Any) -> Any:
     return pred.log_prob(y)
@@ -281,6 +334,49 @@ def _lowest(loss: Callable[[float], float]) -> float:
     bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.05})
     return float(found.x)
+
+
+def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float, float]:
+    """Returns the logarithms of the widest scale whose loss is within a slack of the least, and of its temperature.
+
+    A wider scale is not paid for with a temperature below one, unless the best one is.
+
+    Args:
+        losses: of the logarithm of a scale; an array, one for each of `LOG_TEMPERATURES`.
+        slack: in the units of the losses.
+    """
+    asked: dict[float, np.ndarray] = {}
+    floor = -math.inf
+
+    def at(log_scale: float) -> tuple[float, float]:
+        if log_scale not in asked:
+            asked[log_scale] = losses(log_scale)
+        return _vertex(LOG_TEMPERATURES, asked[log_scale], floor)
+
+    inside = _lowest(lambda log_scale: at(log_scale)[0])
+    least, log_temperature = at(inside)
+    limit, floor = least + slack, min(log_temperature, 0.0)
+    outside, end = inside, math.log(_WIDEST)
+    while outside < end and at(outside)[0] <= limit:
+        inside, outside = outside, min(outside + 0.4, end)
+    if at(outside)[0] <= limit:
+        inside = outside
+    while outside - inside > 0.05:
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if at(middle)[0] <= limit else (inside, middle)
+    return inside, at(inside)[1]
+
+
+def _vertex(places: np.ndarray, values: np.ndarray, floor: float) -> tuple[float, float]:
+    """Returns the least value at or above a floor and its place, by a parabola through three equal steps."""
+    step = float(places[1] - places[0])
+    best = int(np.argmin(np.where(places >= floor - step / 2, values, np.inf)))
+    middle = min(max(best, 1), len(places) - 2)
+    before, value, after = (float(values[middle + each]) for each in (-1, 0, 1))
+    slope, bend = (after - before) / 2, before - 2 * value + after
+    shift = -slope / bend if bend > 0 else float(best - middle)
+    shift = min(max(shift, -1.0, (floor - float(places[middle])) / step), 1.0)
+    return value + slope * shift + bend * shift**2 / 2, float(places[middle]) + step * shift
 
 
 def _lowest_of_two(loss: Callable[[float, float], float], start: float) -> tuple[float, float]:

@@ -34,7 +34,7 @@ class NeuralLinear(Wrapper):
 
     Attributes:
         of: what finds the features.
-        worth: how many rows the prior of the noise is worth.
+        prior_rows: how many rows the prior of the noise is worth.
 
     Examples:
         >>> import lamu
@@ -43,7 +43,7 @@ class NeuralLinear(Wrapper):
     """
 
     of: Algorithm
-    worth: Number = 1.0
+    prior_rows: Number = 1.0
 
     @property
     def traits(self) -> Traits:
@@ -83,7 +83,7 @@ class NeuralLinear(Wrapper):
             name = type(model.prior).__name__
             raise TypeError(f"neural_linear() needs independent normal weights, not {name}; give Normal(scale)")
         mean, delta = known
-        prior = _prior(mean, delta, noise, self.worth)
+        prior = _prior(mean, delta, noise, self.prior_rows)
         start = Posterior(
             model,
             _cold(prior, objective.temperature),
@@ -99,7 +99,7 @@ class NeuralLinear(Wrapper):
         return replace(start, belief=belief, evidence=evidence)
 
 
-def neural_linear(of: Algorithm | None = None, worth: Number = 1.0) -> NeuralLinear:
+def neural_linear(of: Algorithm | None = None, prior_rows: Number = 1.0) -> NeuralLinear:
     r"""The neural linear model: features by any optimiser, and above them Bayesian regression with unknown noise.
 
     With \(\phi(x)\) the features at the mode, the bias's one among them, and for each output
@@ -120,7 +120,7 @@ def neural_linear(of: Algorithm | None = None, worth: Number = 1.0) -> NeuralLin
 
     Args:
         of: the algorithm that finds the features, with a point posterior; `adam(Annealed(1e-2))` where none is given.
-        worth: r, how many rows the mode's noise is worth.
+        prior_rows: r, how many rows the mode's noise is worth.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's; its belief is a
@@ -141,9 +141,9 @@ def neural_linear(of: Algorithm | None = None, worth: Number = 1.0) -> NeuralLin
         >>> float(posterior.predict(x).freedom[0])  # one row more than there are
         443.0
     """
-    if isinstance(worth, int | float) and not worth > 0:
-        raise ValueError(f"worth={worth!r} rows make no prior of the noise; give a positive number")
-    return NeuralLinear(mode_finder(of), worth if not isinstance(worth, int) else float(worth))
+    if isinstance(prior_rows, int | float) and not prior_rows > 0:
+        raise ValueError(f"prior_rows={prior_rows!r} rows make no prior of the noise; give a positive number")
+    return NeuralLinear(mode_finder(of), prior_rows if not isinstance(prior_rows, int) else float(prior_rows))
 
 
 def absorb(
@@ -212,11 +212,11 @@ def _above_features(model: Model, params: Params) -> Model:
     return model.freeze(params, *features) if features else model
 
 
-def _prior(mean: Params, delta: Params, noise: Array, worth: Number) -> LinearNormalGamma:
+def _prior(mean: Params, delta: Params, noise: Array, prior_rows: Number) -> LinearNormalGamma:
     """The conjugate prior: the model's own of the weights in units of the noise, and the noise worth some rows."""
     width, outputs = head_size(mean)
     rows = tree.ravel(delta)[0].reshape(width, outputs).T * noise[:, None]
-    shape = jnp.full_like(noise, worth / 2)
+    shape = jnp.full_like(noise, prior_rows / 2)
     return LinearNormalGamma(mean, jax.vmap(jnp.diag)(rows), shape, shape * noise)
 
 

@@ -16,6 +16,8 @@ from itertools import islice
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from lamu import memory
 from lamu.algorithms.post_hoc.hoisting import Hoisted
@@ -31,9 +33,11 @@ from lamu.operators.dense_eigen import DenseEigen
 from lamu.operators.interface import is_operator
 from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.predictives.tangent import bytes_of_a_row
-from lamu.typing import RandomKey
+from lamu.typing import Array, RandomKey
 
-__all__ = ["ScaleSearch", "scale_search"]
+__all__ = ["LOG_TEMPERATURES", "ScaleSearch", "in_room", "scale_search", "tempered_total"]
+
+LOG_TEMPERATURES = np.linspace(-1.5, 2.5, 33)  # of the temperatures that a loss is asked at, where one is chosen
 
 _RULES = (Linearised, LinearisedMarginal, Probit, LaplaceBridge)
 
@@ -54,8 +58,10 @@ class ScaleSearch:
     moving: list[int]
     weight: float | None
 
-    def __call__(self, objective: Objective, factor: float) -> tuple[float, float]:
+    def __call__(self, objective: Objective, factor: float) -> tuple[float, Any]:
         """Returns the evidence, and what is to be small: rows' negative log density, or minus bound or evidence.
+
+        Where a temperature is chosen, the negative log density is an array, one for each of `LOG_TEMPERATURES`.
 
         Args:
             objective: the loss under the scale.
@@ -63,10 +69,12 @@ class ScaleSearch:
         """
         leaves = jax.tree.leaves(objective)
         numbers = [factor, *(leaves[place] for place in self.moving)]
-        found = [[float(value) for value in self.of(each, numbers)] for each in self.prepared]
+        found = [[np.asarray(value, float) for value in self.of(each, numbers)] for each in self.prepared]
+        evidence = float(found[0][0])
         if self.weight is None:
-            return found[0][0], -found[0][1]
-        return found[0][0], -math.fsum(each[1] for each in found) / self.weight
+            return evidence, -float(found[0][1])
+        loss = -sum(each[1] for each in found) / self.weight
+        return evidence, loss if np.ndim(loss) else float(loss)
 
 
 def scale_search(
@@ -78,6 +86,7 @@ def scale_search(
     around: Batch | None = None,
     *,
     noisy: bool,
+    tempered: bool,
     samples: int,
     rows: int,
 ) -> ScaleSearch | None:
@@ -91,6 +100,7 @@ def scale_search(
         rule: how they are predicted; that of the posterior where None.
         around: rows for the bound, where none were set aside; None for the evidence.
         noisy: whether a noise is asked about.
+        tempered: whether a temperature of the logits is, of a rule that has one.
         samples: how many draws a prediction averages.
         rows: how many of the rows set aside are predicted at most.
     """
@@ -103,7 +113,7 @@ def scale_search(
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
             return None  # one's own rule need not be compiled
         marginal = isinstance(getattr(rule, "of", rule), LinearisedMarginal)
-        batches = _in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
+        batches = in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
     leaves, structure = jax.tree.flatten(objective)
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
@@ -117,6 +127,8 @@ def scale_search(
         if held_out is not None:
             chosen, again = rule or posterior.rule, jax.random.clone(key)
             ready = chosen.prepare(under.model, posterior.belief, mode.network_state, samples, again)
+            if tempered:
+                return posterior.evidence, tempered_total(ready, batch)
             return posterior.evidence, batch.total(ready.at(batch.x, batch.offset).log_prob(batch.y))
         return posterior.evidence, posterior.evidence if batch is None else bound(mode, under, batch, key)
 
@@ -128,9 +140,28 @@ def scale_search(
     return ScaleSearch(search, [search.prepared(each) for each in held], moving, weight)
 
 
-def _in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
-    """The first rows, in batches of one shape for which there is room."""
-    weights = Gaussian(mode.params["network"], mode.curvature)
+def tempered_total(ready: Any, batch: Batch) -> Array:
+    """Returns the log density of a batch at each of `LOG_TEMPERATURES`; the outputs are computed once.
+
+    Args:
+        ready: a prepared rule that has a temperature.
+        batch: the rows.
+    """
+    at = lambda log_temperature: replace(ready, temperature=jnp.exp(log_temperature)).at(batch.x, batch.offset)
+    return jax.vmap(lambda each: batch.total(at(each).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES))
+
+
+def in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
+    """Returns the first rows, in batches of one shape for which there is room.
+
+    Args:
+        mode: what was found at the mode.
+        objective: the loss, of a prior that is known.
+        held_out: rows that were set aside.
+        count: how many of them.
+        marginal: whether variances of the outputs are enough.
+    """
+    weights = Gaussian(mode.params["network"], mode.precision(objective))  # a curvature alone may be zero
     parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
     taken = bytes_of_a_row(*parts, marginal)
     most = max(1, memory.budget() // max(taken, 1))

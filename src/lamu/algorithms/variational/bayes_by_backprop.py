@@ -19,10 +19,10 @@ def bayes_by_backprop(
     optimiser: Any = None,
     estimator: Any = None,
     divergence: Any = None,
-    draws: int = 1,
-    shape: Any = None,
-    positive: Any = None,
-    initial: float = 0.02,
+    samples: int = 1,
+    base_distribution: Any = None,
+    scale_transform: Any = None,
+    init_scale: float = 0.02,
     factor: Any = Annealed(1.0),
 ) -> BeliefDescent:
     r"""Bayes by backprop: a mean-field belief, moved along the plain gradient in its own parameters.
@@ -45,11 +45,12 @@ def bayes_by_backprop(
             `LocalReparameterisation()` or `Flipout()`.
         divergence: of `lamu.divergences`: `ReverseKL()`, the evidence bound, where none is given, `Renyi(alpha)` or
             `InclusiveKL()`, both with several draws.
-        draws: how many draws a step.
-        shape: the law of z, of `lamu.families.shapes`: `StandardNormal()` where none is given, `StandardLogistic()`,
-            `StandardLaplace()`, `Radial()`, or `Quantile(function)` of any inverse distribution function.
-        positive: s(ρ), of `lamu.algorithms.descent`: `Softplus()` where none is given, or `Exponential()`.
-        initial: s at the start, in the units of the weights.
+        samples: how many draws a step.
+        base_distribution: the law of z, of `lamu.families.shapes`: `StandardNormal()` where none is given,
+            `StandardLogistic()`, `StandardLaplace()`, `Radial()`, or `Quantile(function)` of any inverse
+            distribution function.
+        scale_transform: s(ρ), of `lamu.algorithms.descent`: `Softplus()` where none is given, or `Exponential()`.
+        init_scale: s at the start, in the units of the weights.
         factor: \(f_t\), what every update is multiplied with: a number, a schedule of steps, or `Annealed`.
 
     Returns:
@@ -76,14 +77,14 @@ def bayes_by_backprop(
     optimiser = optimiser_or(optimiser, "adam", 0.01)
     estimator = _part("estimator", estimator, Global(), Estimator, "Flipout()")
     divergence = _part("divergence", divergence, ReverseKL(), Divergence, "Renyi(0.5)")
-    shape = _part("shape", shape, StandardNormal(), Shape, "StandardLogistic()")
-    positive = _part("positive", positive, Softplus(), Positive, "Exponential()")
-    estimator.require(shape)
-    if not isinstance(initial, int | float) or not initial > 0:
-        raise ValueError(f"initial={initial!r} is no scale of a belief; give a positive number")
+    base_distribution = _part("base_distribution", base_distribution, StandardNormal(), Shape, "StandardLogistic()")
+    scale_transform = _part("scale_transform", scale_transform, Softplus(), Positive, "Exponential()")
+    estimator.require(base_distribution)
+    if not isinstance(init_scale, int | float) or not init_scale > 0:
+        raise ValueError(f"init_scale={init_scale!r} is no scale of a belief; give a positive number")
     name = type(divergence).__name__
-    if not isinstance(draws, int) or draws < divergence.least:
-        raise ValueError(f"draws={draws!r} cannot estimate {name}(); ask for at least {divergence.least}")
+    if not isinstance(samples, int) or samples < divergence.least:
+        raise ValueError(f"samples={samples!r} cannot estimate {name}(); ask for at least {divergence.least}")
     if not isinstance(divergence, ReverseKL) and not estimator.joint:
         raise ValueError(
             f"{name}() weighs draws of all weights, and {type(estimator).__name__}() gives every row its own; use the "
@@ -93,11 +94,11 @@ def bayes_by_backprop(
         optimiser=optimiser,
         estimator=estimator,
         divergence=divergence,
-        shape=shape,
-        positive=positive,
+        base_distribution=base_distribution,
+        scale_transform=scale_transform,
         factor=rate(factor, "factor"),
-        initial=float(initial),
-        draws=draws,
+        init_scale=float(init_scale),
+        samples=samples,
     )
 
 

@@ -20,7 +20,7 @@ def bsam(
     b2: float = 0.999,
     radius: float = 0.01,
     damping: float = 0.1,
-    initial: float = 1.0,
+    hess_init: float = 1.0,
 ) -> Rule:
     r"""Bayesian sharpness-aware minimisation: a diagonal Gaussian by an optimal convex relaxation of Bayes.
 
@@ -43,7 +43,7 @@ def bsam(
         b2: β₂, the decay of the averaged curvature.
         radius: r, the size of the ascent in the belief's own metric.
         damping: γ, in the units of the curvature of a row; zero for none.
-        initial: s at the start, less the prior's share.
+        hess_init: s at the start, less the prior's share.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.
@@ -69,5 +69,5 @@ def bsam(
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=PlainAverage(decay(b1, "b1")),
-        initial=initial,
+        hess_init=hess_init,
     )

@@ -19,9 +19,9 @@ def ivon(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
-    draws: int = 1,
-    initial: float | None = None,
-    clip: float | ByFanIn | None = ByFanIn(0.02),
+    samples: int = 1,
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
     curvature: Curvature | None = None,
     momentum: Any = None,
 ) -> Rule:
@@ -38,10 +38,10 @@ def ivon(
 
     One gradient and one normal draw a parameter, draw and step.
 
-    The options of the authors' package have these names here: `mc_samples` is `draws`; `hess_init` is `initial`;
-    `clip_radius` is `clip`; `hess_approx="gradsq"` is `curvature=SquaredGradient()`; `debias=False` is
+    The options of the authors' package have these names here: `mc_samples` is `samples`; `clip_radius` is
+    `max_step`; `hess_approx="gradsq"` is `curvature=SquaredGradient()`; `debias=False` is
     `momentum=PlainAverage(b1)`; `ess` is `data_size` of `lamu.fit`; `weight_decay` is the prior's precision over N.
-    Its `rescale_lr` multiplies the rate by the first precision: `learning_rate=rate * (initial + δ/N)`.
+    Its `rescale_lr` multiplies the rate by the first precision: `learning_rate=rate * (hess_init + δ/N)`.
 
     Departures from the rule: the retraction (equal to the rule to O(ρ²)), momentum with bias correction, two rates,
     clipped steps.
@@ -51,11 +51,11 @@ def ivon(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        draws: how many Monte Carlo draws a step.
-        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
-            some rows at the network's initial weights.
-        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
-            is smaller in kernels of many inputs; None where steps are not clipped.
+        samples: how many Monte Carlo draws a step.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
         curvature: what stands for the Hessian at a draw; Price's identity where none is given,
             `lamu.objective.curvature.SquaredGradient()` for the positive, biased variant.
         momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
@@ -78,12 +78,12 @@ def ivon(
     """
     return Rule(
         structure=Diagonal,
-        expectation=MonteCarlo(draws),
+        expectation=MonteCarlo(samples),
         curvature=Price() if curvature is None else curvature,
         geometry=Retraction(),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
-        metric=Inverse() if clip is None else Clipped(Inverse(), clip),
-        initial=initial,
+        metric=Inverse() if max_step is None else Clipped(Inverse(), max_step),
+        hess_init=hess_init,
     )

@@ -56,7 +56,7 @@ class LieGroup(Runnable):
         group: the group, with the noise that it acts on.
         learning_rate: ρ.
         momentum: what is followed in the place of the algebra's gradient.
-        draws: how many draws are averaged.
+        samples: how many draws are averaged.
 
     Examples:
         >>> from lamu.algorithms.variational.lie_group import lie_group
@@ -67,11 +67,11 @@ class LieGroup(Runnable):
     group: Group
     learning_rate: Rate
     momentum: Any = NoMomentum()
-    draws: int = static(default=1)
+    samples: int = static(default=1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.draws, int) or self.draws < 1:
-            raise ValueError(f"draws={self.draws!r} cannot be averaged; ask for at least one")
+        if not isinstance(self.samples, int) or self.samples < 1:
+            raise ValueError(f"samples={self.samples!r} cannot be averaged; ask for at least one")
 
     @property
     def traits(self) -> Traits:
@@ -118,7 +118,7 @@ class LieGroup(Runnable):
             pull = self.group.pull(state.element, noise, at.coordinates, objective.concentration)
             return at.value, pull, at.rest, at.network_state
 
-        value, pull, at_rest, network_state = tree.average_over(at_draw, key, self.draws)
+        value, pull, at_rest, network_state = tree.average_over(at_draw, key, self.samples)
         rate, count = self.learning_rate(state.count), state.count + 1
         momentum, followed = self.momentum.follow(state.momentum, pull, count)
         return (
@@ -144,7 +144,7 @@ def lie_group(
     group: Any = None,
     learning_rate: Any = Annealed(0.1, warmup=0.1),
     momentum: float = 0.9,
-    draws: int = 1,
+    samples: int = 1,
 ) -> LieGroup:
     r"""The Lie-group Bayesian learning rule.
 
@@ -164,7 +164,7 @@ def lie_group(
         group: the group, with its base distribution; `ClippedAffine(share=0.05)` where none is given.
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; in the units of the group.
         momentum: the decay of the averaged pull in [0, 1); zero for none.
-        draws: how many draws a step.
+        samples: how many draws a step.
 
     Returns:
         The algorithm. Its posterior is the group's belief; learned dispersions are a point.
@@ -191,5 +191,5 @@ def lie_group(
         group=group,
         learning_rate=rate(learning_rate),
         momentum=PlainAverage(decay(momentum, "momentum")) if momentum else NoMomentum(),
-        draws=draws,
+        samples=samples,
     )

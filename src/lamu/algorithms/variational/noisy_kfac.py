@@ -19,13 +19,13 @@ def noisy_kfac(
     learning_rate: Any = Annealed(0.3),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
-    draws: int = 1,
-    initial: float | None = None,
+    samples: int = 1,
+    hess_init: float | None = None,
     damping: float = 1e-3,
-    clip: float | None = 0.05,
-    every: int = 20,
+    max_step: float | None = 0.05,
+    inverse_update_period: int = 20,
     rank: int | None = 32,
-    period: int = 10,
+    factor_update_period: int = 10,
     diagonal: Any = (),
 ) -> Rule:
     r"""Noisy natural gradient with Kronecker factors: a Gaussian that knows the correlations inside each layer.
@@ -41,9 +41,9 @@ def noisy_kfac(
 
     A Gaussian prior enters a layer by the mean of its precisions there: exactly, where it has one width a layer.
 
-    Cost: one draw, one gradient and eight products with a few eigenvectors a step; every `period` steps a second
-    backward pass, without the gradients of the weights, and a product for each factor; every `period * every` steps
-    the eigenvectors.
+    Cost: one draw, one gradient and eight products with a few eigenvectors a step; every `factor_update_period`
+    steps a second backward pass, without the gradients of the weights, and a product for each factor; every
+    `factor_update_period * inverse_update_period` steps the eigenvectors.
 
     Departures from the rule: the factors are averaged apart, and taken every so many steps; directions and draws are
     made with older factors, wide layers by their leading eigenvectors; momentum with bias correction; two rates;
@@ -54,16 +54,16 @@ def noisy_kfac(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the factors: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        draws: how many Monte Carlo draws a step.
-        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
-            some rows at the network's initial weights.
+        samples: how many Monte Carlo draws a step.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
         damping: γ, the external damping of the steps; it does not touch the belief.
-        clip: the largest coordinate of a step at rate one; None where steps are not clipped.
-        every: after how many moves of the factors they are decomposed anew.
+        max_step: the largest coordinate of a step at rate one; None where steps are not clipped.
+        inverse_update_period: after how many moves of the factors they are decomposed anew.
         rank: how many eigenvectors of each factor are kept, all others having the mean of their eigenvalues; layers no
             wider than that keep all. None for all of them.
         diagonal: path patterns of leaves that get a diagonal in the place of factors.
-        period: every how many steps the factors are taken, and moved as far as that many steps would.
+        factor_update_period: every how many steps the factors are taken, and moved as far as that many steps would.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
@@ -88,13 +88,13 @@ def noisy_kfac(
     metric = Shifted(damping)
     return Rule(
         structure=Layerwise(diagonal, rank),
-        expectation=MonteCarlo(draws),
+        expectation=MonteCarlo(samples),
         curvature=SampledGaussNewton(),
-        geometry=Factorwise(every),
+        geometry=Factorwise(inverse_update_period),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
-        metric=metric if clip is None else Clipped(metric, clip),
-        initial=initial,
-        period=period,
+        metric=metric if max_step is None else Clipped(metric, max_step),
+        hess_init=hess_init,
+        period=factor_update_period,
     )

@@ -18,8 +18,8 @@ def ogn(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
-    initial: float | None = None,
-    clip: float | ByFanIn | None = ByFanIn(0.02),
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
 ) -> Rule:
     r"""Online Gauss–Newton: Adam with squares of single rows' gradients, and without the square root.
 
@@ -40,10 +40,10 @@ def ogn(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
-            some rows at the network's initial weights.
-        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
-            is smaller in kernels of many inputs; None where steps are not clipped.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights, which at a mode is Laplace's with the
@@ -71,6 +71,6 @@ def ogn(
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
-        metric=Inverse() if clip is None else Clipped(Inverse(), clip),
-        initial=initial,
+        metric=Inverse() if max_step is None else Clipped(Inverse(), max_step),
+        hess_init=hess_init,
     )

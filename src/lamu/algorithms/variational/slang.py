@@ -20,10 +20,10 @@ def slang(
     rank: int = 5,
     b1: float = 0.9,
     b2: float | Rate = PolynomialAverage(),
-    draws: int = 1,
+    samples: int = 1,
     directions: int | None = None,
-    initial: float | None = None,
-    clip: float | ByFanIn | None = ByFanIn(0.02),
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
     period: int = 10,
 ) -> Rule:
     r"""SLANG: structured, low-rank approximate natural gradients, for a Gaussian that holds the strongest correlations.
@@ -56,12 +56,12 @@ def slang(
         b1: β₁, the decay of the averaged gradient.
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
-        draws: how many Monte Carlo draws a step.
+        samples: how many Monte Carlo draws a step.
         directions: how many directions are kept of a batch's gradients; the rank where it is None.
-        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
-            some rows at the network's initial weights.
-        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
-            is smaller in kernels of many inputs; None where steps are not clipped.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
         period: every how many steps the curvature is taken, and moved as far as that many would; 1 is the paper's.
 
     Returns:
@@ -86,13 +86,13 @@ def slang(
     structure = LowRankOf(rank)
     return Rule(
         structure=structure,
-        expectation=MonteCarlo(draws),
+        expectation=MonteCarlo(samples),
         curvature=LowRankGradients(rank if directions is None else directions),
         geometry=Compressed(),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
-        metric=Inverse() if clip is None else Clipped(Inverse(), clip),
-        initial=initial,
+        metric=Inverse() if max_step is None else Clipped(Inverse(), max_step),
+        hess_init=hess_init,
         period=period,
     )

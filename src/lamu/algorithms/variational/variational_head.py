@@ -55,7 +55,7 @@ class VariationalHead(Runnable):
     Attributes:
         optimiser: an optax gradient transformation.
         covariance: of the belief about the head.
-        initial: the standard deviation of every weight of the head to begin with.
+        init_scale: the standard deviation of every weight of the head to begin with.
 
     Examples:
         >>> import lamu
@@ -65,7 +65,7 @@ class VariationalHead(Runnable):
 
     optimiser: Any = static()
     covariance: HeadCovariance = DenseHead()
-    initial: Number = 0.1
+    init_scale: Number = 0.1
 
     @property
     def traits(self) -> Traits:
@@ -94,7 +94,7 @@ class VariationalHead(Runnable):
             name = type(model.prior).__name__
             raise TypeError(f"variational_head() needs an independent normal head, not {name}; give Normal(scale)")
         require_head(head, model.likelihood.outputs(batch.y), "variational_head()")
-        raw = self.covariance.init(head, self.initial)
+        raw = self.covariance.init(head, self.init_scale)
         moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
         return HeadState(moved, self.optimiser.init(moved))
 
@@ -222,7 +222,7 @@ def _above(model: Model, features: Params) -> Model:
 
 
 def variational_head(
-    optimiser: Any = None, covariance: HeadCovariance | None = None, initial: Number = 0.1
+    optimiser: Any = None, covariance: HeadCovariance | None = None, init_scale: Number = 0.1
 ) -> VariationalHead:
     r"""Variational Bayesian last layers: a Gaussian about the head, and features that know of it; nothing is sampled.
 
@@ -246,7 +246,7 @@ def variational_head(
     Args:
         optimiser: an optax gradient transformation; `optax.adam(0.01)` where none is given.
         covariance: `DenseHead()` where none is given, or `DiagonalHead()`.
-        initial: the standard deviation of the head's weights to begin with.
+        init_scale: the standard deviation of the head's weights to begin with.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.
@@ -270,6 +270,6 @@ def variational_head(
     covariance = DenseHead() if covariance is None else covariance
     if isinstance(covariance, type):
         raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
-    if isinstance(initial, int | float) and not initial > 0:
-        raise ValueError(f"initial={initial!r} is no deviation of a belief; give a positive number")
-    return VariationalHead(optimiser, covariance, initial if not isinstance(initial, int) else float(initial))
+    if isinstance(init_scale, int | float) and not init_scale > 0:
+        raise ValueError(f"init_scale={init_scale!r} is no deviation of a belief; give a positive number")
+    return VariationalHead(optimiser, covariance, init_scale if not isinstance(init_scale, int) else float(init_scale))

@@ -18,9 +18,9 @@ def vogn(
     learning_rate: Any = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
     b2: float | Rate | None = PolynomialAverage(),
-    draws: int = 1,
-    initial: float | None = None,
-    clip: float | ByFanIn | None = ByFanIn(0.02),
+    samples: int = 1,
+    hess_init: float | None = None,
+    max_step: float | ByFanIn | None = ByFanIn(0.02),
     damping: float = 0.0,
     structure: Any = Diagonal,
     momentum: Any = None,
@@ -57,11 +57,11 @@ def vogn(
         b2: the average of the curvature: a decay β₂, whose memory is 1/(1 − β₂) steps and begins with h₀, or a rate;
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start; None for 1 − α,
             which is the rule's one rate.
-        draws: how many Monte Carlo draws a step.
-        initial: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information of
-            some rows at the network's initial weights.
-        clip: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default, which
-            is smaller in kernels of many inputs; None where steps are not clipped.
+        samples: how many Monte Carlo draws a step.
+        hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
+            of some rows at the network's initial weights.
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+            which is smaller in kernels of many inputs; None where steps are not clipped.
         damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
         structure: the operator class of the precision.
         momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
@@ -89,11 +89,11 @@ def vogn(
     metric = Damped(float(damping)) if damping else Inverse()
     return Rule(
         structure=structure,
-        expectation=MonteCarlo(draws),
+        expectation=MonteCarlo(samples),
         curvature=SquaredGradients(),
         learning_rate=rate(learning_rate),
         precision_rate=None if b2 is None else averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")) if momentum is None else momentum,
-        metric=metric if clip is None else Clipped(metric, clip),
-        initial=initial,
+        metric=metric if max_step is None else Clipped(metric, max_step),
+        hess_init=hess_init,
     )

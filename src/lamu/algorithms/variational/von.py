@@ -19,7 +19,7 @@ def von(
     learning_rate: Any = Annealed(0.1),
     structure: Any = Diagonal,
     expectation: Expectation | None = None,
-    initial: float = 1.0,
+    hess_init: float = 1.0,
     geometry: Geometry | None = None,
 ) -> Rule:
     r"""Variational online Newton: the rule for a Gaussian over any structure, word for word.
@@ -39,7 +39,7 @@ def von(
             stays leaves the mean jittering.
         structure: the operator class of the precision: `lamu.operators.Scalar`, `Diagonal` or `Dense`.
         expectation: how E_q is taken; one Monte Carlo draw where none is given.
-        initial: the curvature a row at the start.
+        hess_init: the curvature a row at the start.
         geometry: how S moves: straight, which is the rule itself, where none is given; `lamu.geometry.Retraction()`,
             which is a departure, where a Hessian may be indefinite.
 
@@ -69,5 +69,5 @@ def von(
         curvature=Hessian(),
         geometry=Straight() if geometry is None else geometry,
         learning_rate=rate(learning_rate),
-        initial=initial,
+        hess_init=hess_init,
     )

@@ -138,7 +138,7 @@ class AmortisedBernoulli(Local):
         shape = shape_of(next(site for site in row.latent if site.name == name))
         belief = self.belief(name, own, row, at)
         of_draws, of_rest = jax.random.split(key)
-        keys = jax.random.split(of_rest, self.estimator.draws)
+        keys = jax.random.split(of_rest, self.estimator.samples)
 
         def at_draws(draws: Array) -> Eliminated:
             # The same keys at corners and at relaxed draws, since both are of the same row.
@@ -158,7 +158,7 @@ class AmortisedBernoulli(Local):
         """Returns the average of ℓ whose gradient in the encoder is that of the score function, and λ of the others."""
         estimator: Any = self.estimator
         held = jax.lax.stop_gradient
-        count = estimator.draws
+        count = estimator.samples
         draws = jax.vmap(lambda i: estimator.sampler.draw(key, held(belief), i, count))(jnp.arange(count))
         log_joint, others = at_draws(draws)
         log_q = jax.vmap(belief.log_prob)(draws)
@@ -187,7 +187,7 @@ def _kernel(mean: Array, draws: Array) -> Array:
 
 def _relaxed(estimator: Relaxed, key: Any, belief: Bernoulli, at_draws: Any) -> Eliminated:
     """Returns the average of ℓ at corners with the gradient at relaxed draws, and λ of the others at corners."""
-    held, count = jax.lax.stop_gradient, estimator.draws
+    held, count = jax.lax.stop_gradient, estimator.samples
     soft = jax.vmap(lambda i: estimator.point(own_key(key, i, count), belief)[0])(jnp.arange(count))
     corners = held(jnp.asarray(soft > 0.5, soft.dtype))
     log_joint, others = at_draws(corners)

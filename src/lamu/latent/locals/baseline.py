@@ -38,7 +38,7 @@ class Baseline:
         >>> from lamu.expectations import ScoreFunction
         >>> from lamu.latent import AmortisedBernoulli, Baseline
         >>> from lamu.networks import MLP
-        >>> AmortisedBernoulli(MLP((50,)), ScoreFunction(1, Baseline(MLP((50,))))).estimator.draws
+        >>> AmortisedBernoulli(MLP((50,)), ScoreFunction(1, Baseline(MLP((50,))))).estimator.samples
         1
     """
 

@@ -11,7 +11,9 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["sampled_information"]
 
 
-def sampled_information(likelihood: Likelihood, dispersion: Params, f: Array, key: RandomKey, draws: int = 1) -> Array:
+def sampled_information(
+    likelihood: Likelihood, dispersion: Params, f: Array, key: RandomKey, samples: int = 1
+) -> Array:
     r"""Returns an unbiased estimate of the information, with targets drawn from the model.
 
     \[ \Lambda_i \approx \frac1S \sum_s d_{is} d_{is}^\top, \qquad d_{is} = \nabla_f \log p(\tilde y_{is} \mid f_i),
@@ -24,7 +26,7 @@ def sampled_information(likelihood: Likelihood, dispersion: Params, f: Array, ke
         dispersion: its parameters.
         f: the outputs `[batch, outputs]`.
         key: for the targets.
-        draws: S.
+        samples: S.
 
     Raises:
         ValueError: for fewer than one draw.
@@ -36,8 +38,8 @@ def sampled_information(likelihood: Likelihood, dispersion: Params, f: Array, ke
         >>> sampled_information(Bernoulli(), {}, jnp.zeros((1, 1)), jax.random.key(0)).tolist()
         [[[0.25]]]
     """
-    if draws < 1:
-        raise ValueError(f"draws={draws!r} targets show no information; give 1 or more")
+    if samples < 1:
+        raise ValueError(f"samples={samples!r} targets show no information; give 1 or more")
 
     def one(total: Array, key: RandomKey) -> tuple[Array, None]:
         y = likelihood.sample(key, dispersion, f)
@@ -45,4 +47,4 @@ def sampled_information(likelihood: Likelihood, dispersion: Params, f: Array, ke
         return total + slope[:, :, None] * slope[:, None, :], None
 
     zero = jnp.zeros((*f.shape, f.shape[1]), f.dtype)
-    return jax.lax.scan(one, zero, jax.random.split(key, draws))[0] / draws
+    return jax.lax.scan(one, zero, jax.random.split(key, samples))[0] / samples

@@ -40,7 +40,7 @@ class SampledGaussNewton(Curvature):
     row too, \(B D\) numbers of memory.
 
     Attributes:
-        draws: S, how many labels a row.
+        samples: S, how many labels a row.
 
     Raises:
         ValueError: for fewer than one draw; (when it runs) without a key.
@@ -51,14 +51,14 @@ class SampledGaussNewton(Curvature):
     Examples:
         >>> from lamu.objective.curvature import SampledGaussNewton
         >>> SampledGaussNewton()
-        SampledGaussNewton(draws=1)
+        SampledGaussNewton(samples=1)
     """
 
-    draws: int = static(default=1)
+    samples: int = static(default=1)
 
     def __post_init__(self) -> None:
-        if not self.draws >= 1:
-            raise ValueError(f"draws={self.draws!r} labels a row show no curvature; give 1 or more")
+        if not self.samples >= 1:
+            raise ValueError(f"samples={self.samples!r} labels a row show no curvature; give 1 or more")
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
@@ -69,7 +69,7 @@ class SampledGaussNewton(Curvature):
         of_layers, of_labels = jax.random.split(key)
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, of_layers)
-            keys = of_labels[None] if self.draws == 1 else jax.random.split(of_labels, self.draws)
+            keys = of_labels[None] if self.samples == 1 else jax.random.split(of_labels, self.samples)
             hessian = _of_labels(at.likelihood, at.dispersion, at.f, at.counted, keys)
             return at.evaluation(*at.pulled(hessian))
         loss = without_padding(loss)
@@ -81,7 +81,7 @@ class SampledGaussNewton(Curvature):
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Any, weights: Array, key: RandomKey
     ) -> OutputHessian:
         """Returns the mean outer product of gradients with sampled targets."""
-        keys = jax.random.split(key, self.draws)
+        keys = jax.random.split(key, self.samples)
         return _of_labels(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, weights), keys)
 
     def matrix(self, loss: BatchLoss, theta: Params, structure: Any, key: RandomKey) -> Any:
@@ -103,11 +103,11 @@ class SampledGaussNewton(Curvature):
             single = jax.vmap(jax.grad(row), in_axes=(None, 0))(theta, rows)
             return structure.from_jacobian(jax.tree.map(lambda leaf: leaf[:, None], single), weights[:, None, None])
 
-        if self.draws == 1:
+        if self.samples == 1:
             found = of_draw(key)
         else:
             found = jax.tree.map(
-                lambda leaf: jnp.mean(leaf, axis=0), jax.lax.map(of_draw, jax.random.split(key, self.draws))
+                lambda leaf: jnp.mean(leaf, axis=0), jax.lax.map(of_draw, jax.random.split(key, self.samples))
             )
         prior = loss.prior_curvature(theta)
         return found if prior is None else tree.add(found, structure.from_diagonal(prior))
