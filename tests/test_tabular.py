@@ -83,6 +83,14 @@ def test_columns_refuse_what_does_not_fit():
         COLUMNS.read(jnp.ones((2, 3)))
 
 
+def test_wide_tables_are_not_cut_into_pieces():
+    x = np.random.default_rng(5).normal(size=(30, 300))
+    assert Columns.of(x[:, :256]).piece_count == 4 * 256
+    assert Columns.of(x).piece_count == 0
+    found = lamu.fit_table(x, np.arange(30) % 2, lamu.likelihoods.Bernoulli(), folds=2, steps=15, progress=False)
+    assert found.posterior.predict(x[:3]).mean.shape == (3,)
+
+
 @pytest.mark.parametrize("kind", [Matern(), Exponential()], ids=lambda kind: type(kind).__name__)
 def test_inner_products_of_kernel_features_are_the_kernel(kind, monkeypatch):
     monkeypatch.setattr(kernel_features, "_KERNELS", (kind,))

@@ -17,6 +17,7 @@ _HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
 _LIMIT = 3.0  # where the robust scaling of such a column levels off
 _MOST_PIECES = 512  # of all columns together, unless each needs the fewest
 _FEWEST, _MOST = 4, 16
+_WIDE = 256  # columns beyond which pieces would be most of a network, and rows seldom are so many
 
 
 @record
@@ -73,7 +74,8 @@ class Columns:
         Args:
             x: training inputs, `[N, D]`.
             levels: one integer a column, 0 for a number; None where all are numbers.
-            pieces: of a column of numbers, at most; None for 4 to 16, fewer the more columns there are.
+            pieces: of a column of numbers, at most; None for 4 to 16, fewer the more columns there are, and for none of
+                more than 256 columns.
 
         Raises:
             ValueError: for inputs that are no matrix, or levels that do not fit them.
@@ -86,7 +88,8 @@ class Columns:
             raise ValueError(f"levels={known} are of {len(known)} columns and x has {x.shape[1]}; give one a column")
         numbers = [column for column, count in enumerate(known) if not count]
         if pieces is None:
-            pieces = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))
+            fewer = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))
+            pieces = fewer if len(numbers) <= _WIDE else 0
         # One column at a time in 64 bits: a large table, and all of its pieces, would be many times its own size.
         scaling, cuts, centres = [], [], []
         for column in numbers:
@@ -219,7 +222,7 @@ def _scaling(values: np.ndarray) -> tuple[float, float, float]:
 def _cuts(values: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
     """Lower ends and widths of the pieces of a column; none of one with two values, which a line separates."""
     known = np.unique(values)
-    if len(known) < 3:
+    if len(known) < 3 or not pieces:
         return np.zeros(0), np.zeros(0)
     ends = known if len(known) <= pieces + 1 else _ends(values, pieces)
     return (ends[:-1], np.diff(ends)) if len(ends) > 2 else (np.zeros(0), np.zeros(0))
