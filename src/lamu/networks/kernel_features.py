@@ -158,7 +158,7 @@ class KernelFeatures:
         projection = vectors[:, keep] / np.sqrt(values[keep])
         centre = (vectors[:, keep] * np.sqrt(values[keep])).mean(axis=0)
         dtype = jax.dtypes.canonicalize_dtype(np.float64)
-        return cls(*(np.asarray(part).astype(dtype) for part in (z, projection, centre, length)), kernel)
+        return cls(*(np.asarray(part).astype(dtype) for part in (z, projection, centre, length)), kernel=kernel)
 
     @property
     def count(self) -> int:
@@ -179,7 +179,7 @@ class KernelFeatures:
         return self.kernel.between(z, landmarks, length) @ projection - centre[None]
 
 
-def _distances(a: np.ndarray, b: np.ndarray, metric: str) -> np.ndarray:
+def _distances(a: np.ndarray, b: np.ndarray, metric: Any) -> np.ndarray:
     from scipy.spatial.distance import cdist
 
     return cdist(a, b, metric)
