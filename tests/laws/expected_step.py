@@ -93,7 +93,7 @@ def placed(algorithm: Any, state: Any) -> Any:
         precision = jnp.asarray(start().precision)
         diagonal = Diagonal(unravel(jnp.diagonal(precision)))
         return replace(state, mean=mean, precision=Dense(precision) if algorithm.structure is Dense else diagonal)
-    raw = jax.tree.map(algorithm.positive.inverse, widths)
+    raw = jax.tree.map(algorithm.scale_transform.inverse, widths)
     params = {**state.params, "mean": mean, "raw": raw}
     return replace(state, params=params, optimiser=algorithm.optimiser.init(params))
 
