@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 import lamu
-from lamu.likelihoods import Gamma, NegativeBinomial, Poisson, Tobit, Weibull
+from lamu.likelihoods import Binomial, Gamma, NegativeBinomial, Poisson, Tobit, Weibull, ZeroInflated
 from lamu.predictives import Mixture, Weighted
 from lamu.record import record
 from lamu.supports import (
@@ -181,6 +181,20 @@ def test_neither_end_of_an_interval_of_counts_can_move_inwards(x64: bool, kind: 
     assert (held - of.pmf(upper) < 0.9).all()
     assert (upper <= of.ppf(0.95)).all()
     assert upper[2] < of.ppf(0.95)[2], "where nothing lies below, all of the rest lies above"
+
+
+@pytest.mark.parametrize("likelihood", [NegativeBinomial(0.7), ZeroInflated(Poisson()), Binomial(12)], ids=repr)
+def test_intervals_of_other_counts_start_and_end_where_their_masses_say(likelihood) -> None:
+    f = jnp.array([[-3.0], [-0.5], [0.4], [1.5]])
+    f = jnp.concatenate([f, jnp.full_like(f, -1.0)], axis=1) if isinstance(likelihood, ZeroInflated) else f
+    pred = Mixture.equal(likelihood, {}, f[None])
+    lower, upper = (np.asarray(end, int) for end in pred.interval(0.9))
+    numbers = np.arange(400 if not isinstance(likelihood, Binomial) else 13)
+    mass = np.exp(np.stack([pred.log_prob(jnp.full(4, k)) for k in numbers]))
+    held = [mass[a : b + 1, k].sum() for k, (a, b) in enumerate(zip(lower, upper, strict=True))]
+    assert np.all(np.asarray(held) >= 0.9 - 1e-5)
+    assert np.all(held - mass[lower, range(4)] < 0.9 + 1e-5)
+    assert np.all(held - mass[upper, range(4)] < 0.9 + 1e-5)
 
 
 RECORDED = np.array([-4.0, -2.5, -1.5, -0.8, 0.5])

@@ -14,6 +14,7 @@ from scipy import stats
 
 import lamu
 from lamu.cli.compile_time import compile_time
+from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork, kernel_features
@@ -27,7 +28,7 @@ from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
 from lamu.tabular.stacked_fit import _stopped, plan_of
 from lamu.tabular.temperature import logit_factor
-from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
+from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
 
 RANDOM = np.random.default_rng(0)
@@ -401,6 +402,27 @@ def test_noise_that_may_not_be_truncated_is_an_average(w: float) -> None:
     share = np.ravel((1 - w) * 0 + w * stats.norm(m, s).cdf(0))
     assert np.all(np.abs((draws < 0).mean(0) - share) <= 5 * np.sqrt(share * (1 - share) / 4000))
     assert np.all(np.abs(draws.mean(0) - mean) < 5 * np.sqrt(np.asarray(likelihood.variance({}, f)) / 4000))
+
+
+def test_a_target_below_zero_keeps_a_density_where_many_were_positive():
+    ones, y = np.ones((1, 2, 5000, 1)), np.full((5000, 1), 0.5)
+    w = untruncated_weight(0.5 * ones, ones, y, np.arange(5000) % 2, np.ones(1))  # e to the power of −1,800 by the rows
+    likelihood = Truncated(lamu.likelihoods.Gaussian(scale=1.0), w)
+    assert np.isfinite(likelihood.log_prob({}, jnp.full((1, 1), 0.5, jnp.float32), jnp.array([-0.1], jnp.float32)))
+
+
+def test_a_sudden_gradient_moves_members_by_few_learning_rates():
+    """Of 100 steps after one that is a thousand times as large; Adam's usual memory of squares moves them by 30."""
+    optimiser = _optimiser(_Length(steps=2000, stretches=1, rate=0.01))
+    gradients = np.random.default_rng(0).normal(size=600)
+    gradients[500] = 1000.0
+    state, moved = optimiser.init(jnp.zeros(())), 0.0
+    with lenient():  # Optax counts steps in whole numbers
+        step = jax.jit(optimiser.update)
+        for number, gradient in enumerate(gradients):
+            update, state = step(jnp.asarray(gradient), state)
+            moved += float(update) * (number >= 500)
+    assert abs(moved) < 10 * 0.01
 
 
 def test_targets_are_positive_as_far_as_rows_below_zero_were_to_be_expected():

@@ -188,8 +188,8 @@ class Predictive(ABC):
         lower, upper = ends
         below = self.cdf(lower - 1.0)
         upper = self._first(lambda p: p >= level + below, lower, upper)
-        above = self.cdf(upper)
-        return self._first(lambda p: p > above - level, lower, upper), upper
+        within = self.cdf(upper)
+        return self._first(lambda p: p > within - level, lower, upper), upper
 
     def _first(self, reached: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
         """Returns the first whole number between two at which a predicate of the distribution function is true."""

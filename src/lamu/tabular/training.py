@@ -6,7 +6,7 @@ Member (c, k) minimises candidate c's mean loss on the rows outside fold k,
 
 by Adam under a rate that rises and falls. Where the noise depends on the row, a row far out, of narrow noise, has a
 gradient a thousand times as large as others, and Adam's usual memory of 1,000 squares answers it with a displacement of
-30 learning rates; a memory of 20 with 3. The run is cut into stretches, and the candidate's estimate after each is the
+30 learning rates; a memory of 20 with 6. The run is cut into stretches, and the candidate's estimate after each is the
 average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better than its
 last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates differ in
 arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program serves all;
@@ -38,7 +38,7 @@ from lamu.typing import Array, Params
 __all__ = ["FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
 
 _WARMUP = 0.05  # of the steps
-_SQUARES = 0.95  # the mean square of gradients forgets so fast that a step after a sudden one is no longer than others
+_SQUARES = 0.95  # b2 of Adam
 _TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two threads at a time
 
 

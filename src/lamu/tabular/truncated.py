@@ -27,6 +27,7 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["Truncated", "untruncated_weight"]
 
 _TAIL, _DEPTH = 5.0, 12  # from where on moments are continued fractions, and their terms: below 1e-8 there
+_LEAST = 1e-9  # of w: a later target below zero keeps a density, in single precision too
 _REACH = 40.0  # deviations beyond the mean, of which an exponential tail leaves e⁻⁴⁰
 
 
@@ -67,7 +68,7 @@ class Truncated(Likelihood):
     support = Real()
 
     def check(self, y: Any) -> None:
-        """Raises a ValueError unless the targets are positive, one a row."""
+        """Raises a ValueError unless the targets are finite numbers, one a row."""
         super().check(y)
         if np.ndim(y) != 1:
             raise ValueError(f"the targets have the shape {np.shape(y)}; give one a row, which is truncated at zero")
@@ -183,8 +184,8 @@ def untruncated_weight(
     \[ \log \frac{1 - w}{w} = \sum_i \log
        \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)}, \]
 
-    the posterior odds of targets that are positive, at even odds before. Of targets that are far from zero, beside the
-    noise, the rows say nothing: w is one half, and one below zero is no impossibility.
+    the posterior odds of targets that are positive, at even odds before; w is 10⁻⁹ at least. Of targets that are far
+    from zero, beside the noise, the rows say nothing: w is one half, and one below zero is no impossibility.
 
     Args:
         means: of every member, `[candidates, folds, N, 1]`.
@@ -209,4 +210,4 @@ def untruncated_weight(
     plain = -(((y[:, 0] - mean) / deviation) ** 2) / 2 - np.log(deviation) + np.log(weights)[:, None]
     truncated = plain - log_ndtr(mean / deviation)
     gain = np.logaddexp.reduce(truncated, axis=0) - np.logaddexp.reduce(plain, axis=0)
-    return float(expit(-gain.sum()))
+    return max(float(expit(-gain.sum())), _LEAST)
