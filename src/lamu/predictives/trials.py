@@ -41,7 +41,7 @@ class OfTrials(Predictive):
         >>> from lamu.predictives.trials import OfTrials
         >>> pred = OfTrials(Mixture.equal(Binomial(), {}, jnp.zeros((1, 2, 1))), jnp.array([1.0, 10.0]))
         >>> pred.mean.tolist(), pred.interval(0.9)[1].tolist()
-        ([0.5, 5.0], [1.0, 8.0])
+        ([0.5, 5.0], [1.0, 7.0])
     """
 
     one: Predictive

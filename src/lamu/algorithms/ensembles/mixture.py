@@ -55,7 +55,7 @@ class EvidenceWeights:
 
     Examples:
         >>> from lamu.algorithms.ensembles.mixture import EvidenceWeights
-        >>> EvidenceWeights().draws
+        >>> EvidenceWeights().samples
         8
     """
 
