@@ -84,7 +84,7 @@ seen, unseen, (new, answers) = ((x[part], y[part]) for part in (rows[:300], rows
 torch.manual_seed(0)
 module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
 optimizer = torch.optim.Adam(module.parameters(), 1e-2)
-for _ in range(300):
+for _ in range(3000):
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(module(seen[0]), seen[1]).backward()
     optimizer.step()

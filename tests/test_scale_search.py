@@ -109,6 +109,9 @@ def test_the_widest_scale_within_the_slack_is_taken() -> None:
     np.testing.assert_allclose(log_temperature, 0.3, atol=1e-6)
     cold = lambda log_scale: 0.01 * (log_temperatures - 0.4 + log_scale) ** 2 + 1e-4 * log_scale**2
     np.testing.assert_allclose(marginal_likelihood._widest(cold, 0.5)[1], 0.0, atol=1e-6)  # no scale for a cold logit
+    under_one = lambda log_scale: 0.2 * log_scale**2 + (log_temperatures + 0.3) ** 2  # 0.09 more at T = 1
+    np.testing.assert_allclose(marginal_likelihood._widest(under_one, 0.1)[1], 0.0, atol=1e-6)
+    np.testing.assert_allclose(marginal_likelihood._widest(under_one, 0.08)[1], -0.3, atol=1e-6)
     flat = lambda _: (log_temperatures - 3.0) ** 2
     np.testing.assert_allclose(marginal_likelihood._widest(flat, 0.05), (np.log(1e3), 2.5))
 

@@ -339,7 +339,8 @@ def _lowest(loss: Callable[[float], float]) -> float:
 def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float, float]:
     """Returns the logarithms of the widest scale whose loss is within a slack of the least, and of its temperature.
 
-    A wider scale is not paid for with a temperature below one, unless the best one is.
+    Trained weights are too sure of themselves, seldom the other way: a temperature below one needs rows that tell it
+    from one, and a wider scale is not paid for with less than the best of those.
 
     Args:
         losses: of the logarithm of a scale; an array, one for each of `LOG_TEMPERATURES`.
@@ -353,9 +354,18 @@ def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float,
             asked[log_scale] = losses(log_scale)
         return _vertex(LOG_TEMPERATURES, asked[log_scale], floor)
 
-    inside = _lowest(lambda log_scale: at(log_scale)[0])
-    least, log_temperature = at(inside)
-    limit, floor = least + slack, min(log_temperature, 0.0)
+    def best() -> tuple[float, float, float]:
+        log_scale = _lowest(lambda log_scale: at(log_scale)[0])
+        return log_scale, *at(log_scale)
+
+    inside, least, log_temperature = best()
+    limit = least + slack
+    if log_temperature < 0.0:
+        floor = 0.0
+        at_one, loss, _ = best()
+        inside, floor = (at_one, 0.0) if loss <= limit else (inside, log_temperature)
+    else:
+        floor = 0.0
     outside, end = inside, math.log(_WIDEST)
     while outside < end and at(outside)[0] <= limit:
         inside, outside = outside, min(outside + 0.4, end)
