@@ -212,3 +212,24 @@ def test_a_name_in_a_file_runs_no_program() -> None:
     for name in ("__main__.X", "cli.__main__.X", "no floor.X", ".X"):
         with pytest.raises(ValueError, match="not known here"):
             decode({"record": name, "fields": {}}, {})
+
+
+def test_a_record_is_written_with_the_shapes_of_its_arrays() -> None:
+    many, few = jnp.zeros((3, 5), jnp.float32), np.array([1.0, 2.0])
+    nested = {"a": [many], "b": (Part(many),), "c": few}
+    assert repr(Part(nested, ("x",))) == (
+        "Part(value={'a': [float32[3, 5]], 'b': (Part(value=float32[3, 5], names=()),), 'c': array([1., 2.])}, "
+        "names=('x',))"
+    )
+    assert len(repr(Part({"weights": np.zeros((1000, 1000))}))) < 60
+
+
+def test_a_class_that_writes_itself_is_left_to_it() -> None:
+    @record
+    class Named:
+        value: Any
+
+        def __repr__(self) -> str:
+            return "its own"
+
+    assert repr(Part(Named(1))) == "Part(value=its own, names=())"

@@ -30,6 +30,7 @@ __all__ = ["decode", "encode", "given", "record", "static"]
 T = TypeVar("T")
 
 _TYPES: dict[str, type] = {}
+_MOST_NUMBERS = 4  # of an array that is written with its numbers
 
 
 def static(**kwargs: Any) -> Any:
@@ -93,7 +94,10 @@ def record(cls: type[T]) -> type[T]:
         >>> jax.tree.map(lambda leaf: leaf + 1.0, Shift(2.0))
         Shift(by=3.0)
     """
+    own = "__repr__" in vars(cls)
     cls = dataclasses.dataclass(frozen=True)(cls)
+    if not own:
+        cls.__repr__ = _written  # pyright: ignore[reportAttributeAccessIssue]
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     data = tuple(field.name for field in fields if not field.metadata.get("static", False))
     meta = tuple(field.name for field in fields if field.metadata.get("static", False))
@@ -120,6 +124,24 @@ def record(cls: type[T]) -> type[T]:
         raise TypeError(f"the record name {name!r} is taken by {known.__module__}; choose another one")
     _TYPES[name] = cls
     return cls
+
+
+def _written(self: Any) -> str:
+    """A record as its constructor is called, with the dtype and shape of an array in the place of many numbers."""
+    parts = (f"{field.name}={_short(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray | jax.Array) and value.size > _MOST_NUMBERS:
+        return f"{value.dtype}{list(value.shape)}"
+    if type(value) is dict:
+        return f"{{{', '.join(f'{key!r}: {_short(part)}' for key, part in value.items())}}}"
+    if type(value) is list:
+        return f"[{', '.join(map(_short, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_short, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
 
 
 def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> Any:
