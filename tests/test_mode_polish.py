@@ -6,10 +6,11 @@ import warnings
 from typing import Any
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 
@@ -19,6 +20,7 @@ from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
 from lamu.operators import Dense, Diagonal, Layerwise
 from lamu.priors import LearnedNormal, Normal
+from lamu.rate import Annealed
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
@@ -99,6 +101,30 @@ def test_a_learned_noise_leaves_room_for_the_weights_that_follow_it() -> None:
     squares = np.sum((y - design @ mean) ** 2)
     # The noise has the prior log σ ~ N(0, 9).
     np.testing.assert_allclose(squares / noise**2, 16 - determined + np.log(noise) / 9, rtol=0.02)
+
+
+def test_a_noise_beside_features_that_were_fitted_leaves_room_for_them() -> None:
+    """Of 40 rows and 41 weights: γ is that of all weights, not of the head's nine."""
+    x, y, run = X[:40], Y[:40], {"epochs": 800, "batch_size": 40}
+    model = lamu.Model(MLP((8,), "tanh"), Gaussian())
+    point: Any = lamu.fit(model, (x, y), adam(Annealed(1e-2)), **run).posterior
+    flat, unravel = jax.flatten_util.ravel_pytree(point.mean["network"])
+    outputs = lambda flat: model.outputs({"network": unravel(flat)}, point.network_state, jnp.asarray(x))[0][:, 0]
+    J, left, known = np.asarray(jax.jacobian(outputs)(flat)), y - np.asarray(outputs(flat)), len(flat)
+
+    def determined(noise: float) -> float:
+        gram = J.T @ J / noise**2
+        return float(np.trace(np.linalg.solve(gram + np.eye(known), gram)))
+
+    slope = lambda noise: left @ left / noise**2 - 40 + determined(noise) - np.log(noise) / 9
+    joint = float(jnp.exp(point.mean["likelihood"]["log_scale"][0]))
+    all_weights = determined(brentq(slope, joint, 100 * joint))
+    posterior: Any = lamu.fit(model, (x, y), last_layer(adam(Annealed(1e-2))), **run).posterior
+    noise = float(jnp.exp(posterior.mean["likelihood"]["log_scale"][0]))
+    squares = float(np.sum((y - np.asarray(posterior.predict(x).mean)) ** 2))
+    assert 12 < all_weights < 35
+    np.testing.assert_allclose(squares / noise**2, 40 - all_weights + np.log(noise) / 9, rtol=0.04)
+    assert noise > 1.2 * joint
 
 
 def test_a_last_layer_is_polished_given_its_features() -> None:

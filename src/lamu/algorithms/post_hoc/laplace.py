@@ -14,6 +14,7 @@ from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_wi
 from lamu.algorithms.post_hoc.marginal_likelihood import settled
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
+from lamu.algorithms.post_hoc.noise import noise_factor, well_determined
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.families import Point
 from lamu.model import Model
@@ -99,6 +100,7 @@ class Laplace(Wrapper):
         _require_concave(self.curvature, objective)
         point = self.of.posterior(key, state, objective, data, trace)
         kept = as_it_came(objective.model, point, data)
+        determined = None if kept else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)
         structure = self._structure_of(point.mean["network"])
         if kept and self.structure is None and tree.dimension(point.mean["network"]) > _LARGEST_DENSE_AS_GIVEN:
@@ -112,7 +114,7 @@ class Laplace(Wrapper):
 
         def find(mode: LaplaceFit, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
             if not kept:
-                return polish(look, mode, under, data, rounds)
+                return polish(look, mode, under, data, rounds, determined)
             # A noise of another width has another gradient.
             same = mode.params is first.params
             return residual_of(mode, under, gradient) if same else residual_at(mode, under, data)
@@ -138,6 +140,15 @@ class Laplace(Wrapper):
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)
         return posterior if rule is None else posterior.with_rule(rule)
+
+    def _determined_beside(self, point: Posterior, objective: Objective, data: Any) -> float | None:
+        """Returns γ of all weights for a belief about some of a regression: the others were fitted to the rows, too."""
+        noisy = objective.model.quadratic and jax.tree.leaves(point.mean["likelihood"])
+        if not noisy or isinstance(self.weights, AllWeights):
+            return None
+        structure = Laplace(of=self.of)._structure_of(point.mean["network"])
+        whole = fit_laplace(structure, point, objective, data, GaussNewton())
+        return float(well_determined(whole.widened(objective, noise_factor(whole, objective)), objective))
 
     def _factored(self, structure: Any, model: Any, data: Any) -> Any:
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
@@ -210,8 +221,10 @@ def laplace(
     a belief around weights that were stopped early give them, `model.starting_at(params)` with `epochs=0`. A network
     that arrives trained (`epochs=0`) keeps its weights: its residual is measured, and above 0.05 it has no evidence. A
     learned noise of a Gaussian goes to where the evidence is greatest, \(\sigma^2 = R / (M - \gamma)\) with R the
-    squared residuals, M the observations and γ the well-determined weights; it stays where γ is more than half of M.
-    Dispersions of other likelihoods move with the weights to the mode of both.
+    squared residuals, M the observations and γ the well-determined weights, which are counted over all weights where
+    the belief is about some of them: the others have been fitted to the same rows. Where γ is more than half of M, a
+    noise that is too small is raised, and any other one stays. Dispersions of other likelihoods move with the weights
+    to the mode of both.
 
     Where the network arrived trained and no rule is given, logits of several classes are predicted by `Probit()`:
     weights that were trained for their own sake are too sure of themselves, and the probit shrinks them better than the

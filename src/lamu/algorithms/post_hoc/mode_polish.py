@@ -25,6 +25,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
+from lamu.algorithms.post_hoc.noise import noise_factor
 from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch
@@ -74,7 +75,12 @@ class Polished:
 
 
 def polish(
-    look: Callable[[Params], LaplaceFit], mode: LaplaceFit, objective: Objective, data: Any, rounds: int = MOST_ROUNDS
+    look: Callable[[Params], LaplaceFit],
+    mode: LaplaceFit,
+    objective: Objective,
+    data: Any,
+    rounds: int = MOST_ROUNDS,
+    determined: float | None = None,
 ) -> Polished:
     r"""Returns the mode that L-BFGS finds from another over all rows, with its residual.
 
@@ -85,8 +91,9 @@ def polish(
     between rounds instead, by a step of Fisher scoring, to where \(E_q[\nabla_\phi \ell] = 0\) under the linearised
     Gaussian: with M observations, squared residuals R and γ well-determined weights \(\sigma^2 = R / (M - \gamma)\)
     (MacKay 1992), where the evidence is greatest. The joint mode of weights and noise would be no estimate of either: a
-    network that can follow all rows leaves no noise. Where γ is more than half of M, the rows do not tell weights from
-    noise, and the noise stays.
+    network that can follow all rows leaves no noise. Where γ is more than half of M, a step of Fisher scoring is no
+    good guess: a noise that is too small for the evidence is raised to where it is stationary for the weights at hand,
+    and any other one stays.
 
     Args:
         look: from all parameters to what a pass over the data finds there.
@@ -94,6 +101,8 @@ def polish(
         objective: the loss.
         data: the rows.
         rounds: how many rounds at most.
+        determined: γ, where weights that are held have been fitted to the rows, too; that of the mode's own weights
+            where None.
     """
     loss = _Loss(evaluated(objective, mode.network_state), mode, data)
     numbers = tree.dimension(mode.params["likelihood"])
@@ -101,7 +110,7 @@ def polish(
     for number in range(rounds + 1):
         metric = _metric(mode, objective)
         value, gradient = loss(mode.params)
-        noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"])
+        noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"], determined)
         slope = _pulled(metric, gradient["network"])
         squared = float(slope @ slope)
         here = Polished(mode, math.sqrt(squared + noise), slope.size + numbers)
@@ -293,31 +302,45 @@ def _descended(
     return placed(z), used, value - reached
 
 
-def _noise_step(mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, float]:
+def _noise_step(
+    mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, determined: float | None
+) -> tuple[Params, float]:
     """Returns the step of the dispersions, zeros where they stay, and the square of how far they are, in nats."""
     model, dispersion = objective.model, mode.params["likelihood"]
-    leaves = jax.tree.leaves(dispersion)
-    if not leaves:
+    stays = jax.tree.map(jnp.zeros_like, dispersion)
+    if not jax.tree.leaves(dispersion):
         return dispersion, 0.0
-    step, squared, known = _scored(mode, objective, metric, gradient)
+    step, squared, known = _scored(mode, objective, metric, gradient, determined)
     if not model.quadratic:  # they moved with the weights
-        return jax.tree.map(jnp.zeros_like, dispersion), float(squared)
-    return (step, float(squared)) if bool(known) else (jax.tree.map(jnp.zeros_like, dispersion), 0.0)
+        return stays, float(squared)
+    if bool(known):
+        return step, float(squared)
+    factor = noise_factor(mode, objective)
+    if factor == 1.0:
+        return stays, 0.0
+    raised = mode.widened(objective, factor).params["likelihood"]
+    return jax.tree.map(jnp.subtract, raised, dispersion), float(squared)
 
 
 @jax.jit
-def _scored(mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params) -> tuple[Params, Array, Array]:
-    """Returns a step of Fisher scoring, κ ḡ²/I, and whether half of what was observed is left for the noise."""
+def _scored(
+    mode: LaplaceFit, objective: Objective, metric: Any, gradient: Params, given: Any
+) -> tuple[Params, Array, Array]:
+    """Returns a step of Fisher scoring, κ ḡ²/I, and whether it is to be taken.
+
+    It is where γ is given, or where half of what was observed is left for the noise.
+    """
     model, dispersion = objective.model, mode.params["likelihood"]
     mean = mode.params["network"]
     numbers, observed = tree.dimension(dispersion), mode.observed * mode.misfit.size
     determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
     if model.quadratic:
         prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
-        determined = tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
+        own = tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
+        determined = own if given is None else jnp.asarray(given, own.dtype)
         rows = observed / numbers
     information = tree.scale(model.dispersion_information(dispersion), rows / objective.temperature)
     off = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
     step = jax.tree.map(lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), off, information)
     squared = tree.dot(off, jax.tree.map(jnp.divide, off, information))
-    return step, squared, determined <= observed / 2
+    return step, squared, (determined <= observed / 2) | (given is not None)
