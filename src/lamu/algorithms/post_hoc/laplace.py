@@ -10,11 +10,11 @@ import jax
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
+from lamu.algorithms.post_hoc.evidence_noise import noise_factor, well_determined
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import settled
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
-from lamu.algorithms.post_hoc.noise import noise_factor, well_determined
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
 from lamu.families import Point
 from lamu.model import Model
