@@ -41,9 +41,9 @@ def last_layer(
     The last three know of no correlation between outputs, and predict without a matrix of outputs for any input: ten
     thousand classes are theirs, with the rule `Probit()`.
 
-    The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The noise
-    that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts the
-    well-determined weights of the whole network, once, by the curvature that `laplace` would take.
+    The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The
+    noise that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts
+    the well-determined weights of the whole network, once, by the curvature that `laplace` would take.
 
     Departures from the rule: the features are a point, and the belief is computed at the mode alone.
 
