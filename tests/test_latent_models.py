@@ -160,6 +160,25 @@ def test_rows_that_all_have_labels_cost_one_pass() -> None:
     assert 3 * flops(LABELS[:6].astype(float)) < flops([*LABELS[:5], np.nan])
 
 
+def test_oversampled_labels_leave_every_sum_as_it_was() -> None:
+    """A quarter of the rows have a label then; the weighted sum of anything of the rows, here their squares, stays."""
+    y, c = RANDOM.normal(size=(400, 3)), np.where(np.arange(400) % 50 == 7, LABELS[:400], np.nan)
+    weight = RANDOM.uniform(1.0, 2.0, 400)
+    for given, each in (({"y": y, "c": c}, np.ones(400)), ({"y": y, "c": c, "weight": weight}, weight)):
+        rows = latent.oversample_labelled(given)
+        assert abs(np.mean(~np.isnan(rows["c"])) - 0.25) < 0.01
+        for there in (np.isnan, lambda c: ~np.isnan(c)):
+            before, after = (each * there(c)) @ y**2, (rows["weight"] * there(rows["c"])) @ rows["y"] ** 2
+            np.testing.assert_allclose(after, before, rtol=1e-6)
+    assert latent.oversample_labelled({"y": y, "c": LABELS[:400]})["weight"].tolist() == [1.0] * 400
+    with pytest.raises(ValueError, match=r"no row has a label in 'c'; give some"):
+        latent.oversample_labelled({"y": y, "c": np.full(400, np.nan)})
+    with pytest.raises(ValueError, match=r"share=1\.0 is no share of a batch"):
+        latent.oversample_labelled({"y": y, "c": c}, share=1.0)
+    with pytest.raises(ValueError, match=r"no category 'label'; give one of 'y', 'c'"):
+        latent.oversample_labelled({"y": y, "c": c}, "label")
+
+
 def objective_of_m2(params, y, c, alpha: float, share: float, entropy: float = 1.0):
     """Kingma et al. (2014), equations 6 to 9, with linear networks, unit classes and the Gaussian integrals done."""
     network, K, variance = params["network"], 3, 8.0**2
