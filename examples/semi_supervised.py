@@ -1,8 +1,8 @@
 """A hundred labels and a thousand digits without: model M2 of Kingma et al. (2014) beside a classifier alone.
 
-The same network classifies in both. In M2 it is also q(c | y) of a generative model, which all digits train; the
-hundred labels count as if every row had one (`labelled`). The picture sweeps the class at a fixed style: each row is
-one digit and its style in all ten classes.
+The same network classifies in both. In M2 it is also q(c | y) of a generative model. It learns from the hundred digits
+with labels first, and from there on from all, with labels in every batch (`oversample_labelled`). The picture sweeps
+the class at a fixed style: each row is one digit and its style in all ten classes.
 
     python examples/semi_supervised.py [folder for the picture]
 """
@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import lamu
-from lamu.latent import analogies, models
+from lamu.latent import analogies, models, oversample_labelled
 from lamu.networks import MLP
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
@@ -34,9 +34,13 @@ classifier = lamu.Model(MLP((100,)), lamu.likelihoods.Categorical(10))
 alone = lamu.fit(classifier, (pixels[known], labels[known]), adam, steps=1000, batch_size=100).posterior
 print(f"the classifier alone, 100 labels: {errors(alone.predict(pixels[test]).mean):.1%} wrong")
 
-graph = models.SemiSupervised(10, 10, 64, (100,), weight=1.0, labelled=len(known) / len(train))
+graph = models.SemiSupervised(10, 3, 64, (100,), labelled=len(known) / len(train))
 c = np.where(np.isin(train, known), labels[train], np.nan)
-posterior = lamu.fit(graph, {"y": pixels[train], "c": c}, adam, steps=1500, batch_size=128).posterior
+first = lamu.fit(
+    graph, {"y": pixels[known], "c": labels[known].astype(float)}, adam, steps=500, batch_size=100
+).posterior
+rows = oversample_labelled({"y": pixels[train], "c": c})
+posterior = lamu.fit(graph.starting_at(first.mean), rows, adam, steps=1500, batch_size=128).posterior
 print(f"M2, and 1,300 digits without one: {errors(posterior.local({'y': pixels[test]})['c'].mean):.1%} wrong")
 
 shown = np.array([test[labels[test] == c][0] for c in (2, 3, 4, 6, 9)])

@@ -147,6 +147,38 @@ def test_labels_everywhere_teach_the_classifier() -> None:
     assert latent.impute(fit.posterior, {"y": holes, "c": c[:3]}, jax.random.key(0), draws=2)["y"].shape == (2, 3, 64)
 
 
+def test_rows_that_all_have_labels_cost_one_pass() -> None:
+    """One value of the class is left in each row: less than a third of the work of a batch that misses a label."""
+    graph, y = models.SemiSupervised(10, 3, 64, (32,)), BITS[:6]
+    params, state = graph.init(jax.random.key(0), graph.read({"y": y, "c": LABELS[:6]}).full())
+
+    def flops(c) -> float:
+        batch = graph.read({"y": y, "c": c}).full()
+        lowered = row_values.lower(graph, params, state, batch, jax.random.key(1))
+        return lowered.cost_analysis()["flops"]
+
+    assert 3 * flops(LABELS[:6].astype(float)) < flops([*LABELS[:5], np.nan])
+
+
+def test_oversampled_labels_leave_every_sum_as_it_was() -> None:
+    """A quarter of the rows have a label then; the weighted sum of anything of the rows, here their squares, stays."""
+    y, c = RANDOM.normal(size=(400, 3)), np.where(np.arange(400) % 50 == 7, LABELS[:400], np.nan)
+    weight = RANDOM.uniform(1.0, 2.0, 400)
+    for given, each in (({"y": y, "c": c}, np.ones(400)), ({"y": y, "c": c, "weight": weight}, weight)):
+        rows = latent.oversample_labelled(given)
+        assert abs(np.mean(~np.isnan(rows["c"])) - 0.25) < 0.01
+        for there in (np.isnan, lambda c: ~np.isnan(c)):
+            before, after = (each * there(c)) @ y**2, (rows["weight"] * there(rows["c"])) @ rows["y"] ** 2
+            np.testing.assert_allclose(after, before, rtol=1e-6)
+    assert latent.oversample_labelled({"y": y, "c": LABELS[:400]})["weight"].tolist() == [1.0] * 400
+    with pytest.raises(ValueError, match=r"no row has a label in 'c'; give some"):
+        latent.oversample_labelled({"y": y, "c": np.full(400, np.nan)})
+    with pytest.raises(ValueError, match=r"share=1\.0 is no share of a batch"):
+        latent.oversample_labelled({"y": y, "c": c}, share=1.0)
+    with pytest.raises(ValueError, match=r"no category 'label'; give one of 'y', 'c'"):
+        latent.oversample_labelled({"y": y, "c": c}, "label")
+
+
 def objective_of_m2(params, y, c, alpha: float, share: float, entropy: float = 1.0):
     """Kingma et al. (2014), equations 6 to 9, with linear networks, unit classes and the Gaussian integrals done."""
     network, K, variance = params["network"], 3, 8.0**2

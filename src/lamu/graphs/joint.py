@@ -21,7 +21,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.network import applications
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import Categories
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array
 
 __all__ = ["Row", "log_joint"]
@@ -64,6 +64,7 @@ class Row:
             rows only, or by a network.
         temperature: T.
         data: what is observed as it came, by name, some value of the support where an entry is missing.
+        labelled: the categories with evidence that all rows hold, so that one value of each is left.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -82,6 +83,7 @@ class Row:
     evidence: Any
     temperature: Any = 1.0
     data: Any = None
+    labelled: tuple[str, ...] = static(default=())
 
     @classmethod
     def of(
@@ -102,6 +104,7 @@ class Row:
             dtype: of statistics.
         """
         known, observed, evidence, raw = {}, {}, {}, {}
+        labelled = []
         needed = frozenset().union(*(site.factor.names for site in sites))
         sites = tuple(site for site in sites if site.factor.exact or value_of(data, site.name)[0] is not None)
         for site in sites:
@@ -117,11 +120,13 @@ class Row:
                 # A category that other variables need is a latent one, which the value ties down where it is there.
                 one_hot = known.pop(site.name).probabilities
                 free = jnp.zeros((), bool) if mask is None else ~mask
+                if mask is None:
+                    labelled.append(site.name)
                 evidence[site.name] = Categories(jnp.where((one_hot > 0) | free, 0.0, -1e30).astype(one_hot.dtype))
             elif mask is not None:
                 observed[site.name] = mask
         given = in_dtype({name: data[name] for name in inputs}, dtype)
-        return cls(sites, known, observed, given, evidence, temperature, raw)
+        return cls(sites, known, observed, given, evidence, temperature, raw, tuple(labelled))
 
     @property
     def latent(self) -> tuple[Site, ...]:

@@ -20,6 +20,7 @@ from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
 from lamu.latent.each_step import EachStep
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import generate, impute, reconstruct
+from lamu.latent.labelled_share import oversample_labelled
 from lamu.latent.locals import (
     Amortised,
     AmortisedBernoulli,
@@ -99,6 +100,7 @@ __all__ = [
     "generate",
     "impute",
     "models",
+    "oversample_labelled",
     "reconstruct",
     "row_joint",
     "unit_divergences",

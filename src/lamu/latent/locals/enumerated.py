@@ -96,6 +96,10 @@ class Enumerated(Local):
         log_q = jax.nn.log_softmax(logits + tie)
         values = jnp.eye(log_q.size, dtype=log_q.dtype)
         keys = jax.random.split(key, log_q.size)
+        if name in row.labelled:  # all rows have their labels: one pass of the rest of the row, not one a value
+            label = jnp.argmax(tie)
+            bound, others = rest(row.given(name, values[label]), at, keys[label])
+            return bound + self.weight * logits[label], {**others, name: Categories(log_q)}
         bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), at, k))(values, keys)
         q = jnp.exp(log_q)
         # Values that the label excludes have q = 0 and a bound of minus infinity.

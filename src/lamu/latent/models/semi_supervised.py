@@ -23,7 +23,7 @@ def SemiSupervised(
     latents: int,
     outputs: int,
     hidden: tuple[int, ...] = (500,),
-    weight: float = 0.1,
+    weight: float = 10.0,
     likelihood: Likelihood = _PIXELS,
     labelled: float = 1.0,
 ) -> Graph:
@@ -36,12 +36,13 @@ def SemiSupervised(
     `posterior.local(rows)["c"].mean` are the probabilities of the classes.
 
     The classifier learns from labels by the last term alone, which must grow as labels become few: give `labelled`.
-    Where labels are rare, repeat their rows with a `weight` of one over the number of copies, so that every batch holds
-    some; the sum stays the same.
+    Train it in two runs: on the rows with labels alone, so that the decoder reads the class from c, and from there on
+    all rows, of which `latent.oversample_labelled` puts labels into every batch. From random weights the style takes
+    the class over, and the classes that the decoder finds are not those of the labels.
 
     Args:
         classes: K.
-        latents: numbers of z.
+        latents: numbers of z; few, since a large style holds the class too.
         outputs: numbers that the decoder returns.
         hidden: the widths of the hidden layers of every network.
         weight: α, what the average log probability of a label counts beside the bounds of all rows, a row.
@@ -51,12 +52,22 @@ def SemiSupervised(
     Raises:
         ValueError: for a share that is not above 0 and at most 1, or a negative weight.
 
-    Source: Kingma, Rezende, Mohamed & Welling (2014), equations 6 to 9, with their α = 0.1.
+    Departures: the paper has α = 0.1, and starts from random weights.
+
+    Source: Kingma, Rezende, Mohamed & Welling (2014), equations 6 to 9.
 
     Examples:
-        >>> import lamu
-        >>> list(lamu.latent.models.SemiSupervised(10, 20, 64).local)
-        ['c', 'z']
+        >>> import numpy as np, lamu
+        >>> from lamu.latent import models, oversample_labelled
+        >>> y = np.eye(6, dtype="float32")
+        >>> c = np.array([0.0, 1.0, np.nan, np.nan, np.nan, np.nan])
+        >>> graph = models.SemiSupervised(2, 1, 6, (8,), labelled=2 / 6)
+        >>> known, adam = ~np.isnan(c), lamu.algorithms.adam(3e-3)
+        >>> first = lamu.fit(graph, {"y": y[known], "c": c[known]}, adam, steps=20).posterior
+        >>> rows = oversample_labelled({"y": y, "c": c})
+        >>> posterior = lamu.fit(graph.starting_at(first.mean), rows, adam, steps=20, batch_size=3).posterior
+        >>> posterior.local({"y": y})["c"].mean.shape
+        (6, 2)
     """
     _require_share(labelled)
 
@@ -98,7 +109,7 @@ def StackedSemiSupervised(
         codes: numbers of the code z₁.
         outputs: numbers that the decoder returns.
         hidden: the widths of the hidden layers of every network.
-        weight: α, as in `SemiSupervised`.
+        weight: α, as in `SemiSupervised`; by default the paper's.
         likelihood: p(y | f), of one entry.
         labelled: \(N_l / N\), the share of the rows that have a label.
 
