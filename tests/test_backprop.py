@@ -33,7 +33,7 @@ from lamu.families import Gaussian, Product
 from lamu.families.location_scale import LocationScale
 from lamu.families.shapes import Quantile, Radial, Shape, StandardLaplace, StandardLogistic, StandardNormal
 from lamu.networks import MLP, BatchNorm, ConvNet, Dropout, Linear
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.priors import Normal, ScaleMixture
 from lamu.record import record, static
 from lamu.verification import problems, references
@@ -211,7 +211,7 @@ def loss_of(network: Any, x: Any, y: Any, classes: int = 3) -> tuple[BatchLoss, 
     model = lamu.Model(network, lamu.likelihoods.Categorical(classes), Normal(1.0))
     batch = Batch.of(x, y)
     params, state = model.init(jax.random.key(0), batch)
-    return BatchLoss(Objective(model, len(y)), batch, state, Weights(), {}, conjugate=True), params["network"]
+    return BatchLoss(Objective(model, len(y)), batch, state, NetworkParameters(), {}, conjugate=True), params["network"]
 
 
 def slopes(estimator: Estimator, loss: BatchLoss, weights: Any, count: int) -> np.ndarray:

@@ -46,7 +46,7 @@ from lamu.families import (
     Wishart,
 )
 from lamu.model import Model
-from lamu.objective import Everything
+from lamu.objective import AllParameters
 from lamu.objective.curvature import GaussNewton, Hessian, Price
 from lamu.operators import Dense, Scalar
 from tests.laws.curvature import Case
@@ -73,7 +73,7 @@ def test_linear_expectations_refuse_what_they_cannot_do(expectation) -> None:
     with pytest.raises(TypeError, match="Gaussian prior"):
         evaluate(expectation, LINEAR, conjugate=False)
     with pytest.raises(TypeError, match="weights alone"):
-        evaluate(expectation, Case(LINEAR.model, space=Everything()))
+        evaluate(expectation, Case(LINEAR.model, space=AllParameters()))
 
 
 def test_exact_needs_a_quadratic_likelihood() -> None:

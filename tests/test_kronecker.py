@@ -20,7 +20,7 @@ from lamu.families import Gaussian
 from lamu.geometry import Factorwise, Shifted
 from lamu.likelihoods import Categorical
 from lamu.networks import MLP, BatchNorm, ConvNet, Linear
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.reader import Expand, Linearised, Reduce, kronecker_factors, linearise
 from lamu.objective.curvature.reader.factors import EXPANDED, Sharing, factors
@@ -75,7 +75,9 @@ def case(rows: int = 5, likelihood=None, network=None, y=None) -> tuple[BatchLos
     batch = batch.padded(8)
     batch = replace(batch, x=jnp.where(batch.mask[:, None] == 0, jnp.nan, batch.x))
     objective = Objective(model, 50, likelihood_power=0.7)
-    return BatchLoss(objective, batch, state, Weights(), params["likelihood"], conjugate=True), params["network"]
+    return BatchLoss(objective, batch, state, NetworkParameters(), params["likelihood"], conjugate=True), params[
+        "network"
+    ]
 
 
 def evaluate(curvature, loss: BatchLoss, theta: dict, structure: Any = None):

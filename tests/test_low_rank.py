@@ -22,7 +22,7 @@ from lamu.expectations import Delta, MonteCarlo
 from lamu.families import Gaussian
 from lamu.geometry import Compressed, Retraction, Straight
 from lamu.likelihoods import Gaussian as Noise
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import LowRankGradients, SquaredGradients
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix, leading_eigenvectors
 from lamu.operators import Dense, DenseBlocks, Diagonal, LowRank, LowRankEigen, LowRankOf, Scalar
@@ -158,8 +158,10 @@ def test_curvature_is_the_leading_part_with_an_exact_diagonal(learned: bool) -> 
     batch = Batch.of(X, X[:, 0] if learned else LABELS)
     batch = replace(batch, weight=jnp.linspace(0.5, 2.0, 12))
     params, state = model.init(KEY, batch)
-    theta, rest = Weights().split(params)
-    loss = BatchLoss(Objective(model, 50, likelihood_power=0.7), batch, state, Weights(), rest, conjugate=True)
+    theta, rest = NetworkParameters().split(params)
+    loss = BatchLoss(
+        Objective(model, 50, likelihood_power=0.7), batch, state, NetworkParameters(), rest, conjugate=True
+    )
     belief = Gaussian(theta, Scalar(1.0))
     whole = np.asarray(SquaredGradients().evaluate(loss, theta, belief, Dense, None).curvature.matrix)
     at = loss.gradient(theta, None)
@@ -250,7 +252,10 @@ def test_average_of_stacked_operators_is_their_mean() -> None:
     objective, batch = Objective(logistic, 12), Batch.of(X, LABELS)
     rule = slang(rank=2, samples=2, period=1)
     state = rule.init(KEY, objective, batch)
-    belief, loss = rule.belief(state, objective), BatchLoss(objective, batch, {}, Weights(), {}, conjugate=True)
+    belief, loss = (
+        rule.belief(state, objective),
+        BatchLoss(objective, batch, {}, NetworkParameters(), {}, conjugate=True),
+    )
     both = MonteCarlo(2).evaluate(KEY, belief, loss, rule.curvature, rule.structure)
     squares = MonteCarlo(2).evaluate(KEY, belief, loss, SquaredGradients(), Diagonal)
     like = state.mean

@@ -231,7 +231,7 @@ def test_densities_are_models() -> None:
     drawn = LogDensity(lambda x: -(x**2), lambda key: jax.random.normal(key, ()))
     assert drawn.init(jax.random.key(0), NOTHING)[0]["network"] != drawn.init(jax.random.key(1), NOTHING)[0]["network"]
     assert isinstance(density, Density)
-    belief = WithEntropy(Objective(density, 1.0), NOTHING, {}, lamu.objective.Weights(), {}, belief=Gaussian(
+    belief = WithEntropy(Objective(density, 1.0), NOTHING, {}, lamu.objective.NetworkParameters(), {}, belief=Gaussian(
         params["network"], Dense(jnp.eye(2)))).value(params["network"], {}, None)[0]  # fmt: skip
     assert float(belief) == pytest.approx(2.0 - np.log(2 * np.pi))
 

@@ -13,7 +13,7 @@ import lamu
 from lamu.algorithms.post_hoc import laplace_fit
 from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.data import Arrays
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader import linearise
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
@@ -87,7 +87,7 @@ def test_the_diagonal_from_one_forward_pass_is_that_of_the_jacobians(network: An
     batch = lamu.data.Batch.of(x, jnp.arange(6) % 3)
     model = lamu.Model(network, lamu.likelihoods.Categorical(3), lamu.priors.Normal(1.0))
     params, state = model.init(jax.random.key(1), batch)
-    loss = BatchLoss(Objective(model, 6), batch, state, Weights(), params["likelihood"], conjugate=True)
+    loss = BatchLoss(Objective(model, 6), batch, state, NetworkParameters(), params["likelihood"], conjugate=True)
     theta = params["network"]
     found, explicit = (f(loss, theta, Diagonal).values for f in (GaussNewton().matrix, GaussNewton().by_jacobian))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6), found, explicit)

@@ -36,7 +36,7 @@ from lamu.expectations import Delta, Expectation
 from lamu.families import Gaussian, Point, Product
 from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.dispersions import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
@@ -234,9 +234,9 @@ class Rule(Runnable):
         return self.keeps_uncertainty and not self.geometry.stays_positive
 
     @property
-    def space(self) -> Everything | Weights:
+    def space(self) -> AllParameters | NetworkParameters:
         """Which parameters the belief is about."""
-        return Weights() if self.keeps_uncertainty else Everything()
+        return NetworkParameters() if self.keeps_uncertainty else AllParameters()
 
     @property
     def traits(self) -> Traits:

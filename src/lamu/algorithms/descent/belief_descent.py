@@ -16,7 +16,7 @@ from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
 from lamu.families.location_scale import LocationScale
 from lamu.families.shapes import Shape, StandardNormal
-from lamu.objective import BatchLoss, NonGaussian, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, NonGaussian, Objective
 from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -108,7 +108,7 @@ class BeliefDescent(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DescentState:
         """Returns the state at the network's initial weights, every scale at its start."""
         params, network_state = objective.model.init(key, batch)
-        mean, rest = Weights().split(params)
+        mean, rest = NetworkParameters().split(params)
         raw = jax.tree.map(lambda leaf: self.scale_transform.inverse(jnp.full_like(leaf, self.init_scale)), mean)
         moving = {"mean": mean, "raw": raw, "rest": rest}
         return DescentState(jnp.zeros((), jnp.int32), moving, self.optimiser.init(moving), network_state)
@@ -146,7 +146,7 @@ class BeliefDescent(Runnable):
         """
 
         def loss_at(rest: Params) -> BatchLoss:
-            return BatchLoss(objective, batch, network_state, Weights(), rest, conjugate=True)
+            return BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
 
         if isinstance(self.divergence, ReverseKL):
             return self._bound(key, params, objective, loss_at)

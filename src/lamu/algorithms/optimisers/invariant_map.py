@@ -13,7 +13,7 @@ from lamu.algorithms.optax_step import optax_step
 from lamu.algorithms.optimisers.map_estimate import MapState
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.posterior import Posterior
@@ -58,7 +58,7 @@ class InvariantMap(Runnable):
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
-        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
 
         def criterion(params: Params) -> tuple[Array, Any]:
             value, network_state = loss.value(params, {}, key)
@@ -107,8 +107,8 @@ def log_volume(objective: Objective, batch: Batch, network_state: Any, params: P
         >>> round(float(jnp.exp(log_volume(lamu.objective.Objective(model, 4), batch, {}, params))), 4)  # 4 / 0.5²
         16.0
     """
-    weights, rest = Weights().split(params)
-    loss = BatchLoss(objective, batch, network_state, Weights(), rest, conjugate=True)
+    weights, rest = NetworkParameters().split(params)
+    loss = BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
     matrix = GaussNewton().matrix(loss, weights, Dense).matrix * objective.data_size
     # Positive by construction; a Cholesky factor says so where rounding would not, by NaN.
     found = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))

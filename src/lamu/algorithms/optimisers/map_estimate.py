@@ -11,7 +11,7 @@ from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.objective import BatchLoss, Everything, Objective
+from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -73,7 +73,7 @@ class MapEstimate(Runnable):
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
-        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
         at = loss.gradient(state.params, key)
         again = lambda params: loss.value(params, {}, key)[0]
         params, optimiser = optax_step(self.optimiser, at.coordinates, state.optimiser, state.params, at.value, again)

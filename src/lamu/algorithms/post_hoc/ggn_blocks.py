@@ -18,7 +18,7 @@ from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.head import Head, features, from_features
 from lamu.objective.curvature.kronecker_factors import by_factors
@@ -146,7 +146,7 @@ def batch_curvature(
         key: for labels that are drawn.
     """
     theta, dispersion = params["network"], params["likelihood"]
-    loss = without_padding(BatchLoss(objective, batch, {}, Weights(), dispersion, conjugate=True))
+    loss = without_padding(BatchLoss(objective, batch, {}, NetworkParameters(), dispersion, conjugate=True))
     count = batch.count.astype(jnp.result_type(float))
     weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
 

@@ -26,7 +26,7 @@ from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
 from lamu.operators.interface import Operator
@@ -325,7 +325,7 @@ def _sums_and_gradient(
     found: Any = None
     if not isinstance(objective.model, Model):
         if structure is not None:
-            loss = BatchLoss(objective, batch, {}, Weights(), params["likelihood"], conjugate=True)
+            loss = BatchLoss(objective, batch, {}, NetworkParameters(), params["likelihood"], conjugate=True)
             belief = Gaussian(mean, Scalar(1.0))  # of which no curvature at a point asks
             evaluation = curvature.evaluate(loss, mean, belief, structure, key)
             found = evaluation.curvature.scale(rows.astype(jnp.result_type(float)))
