@@ -20,7 +20,7 @@ from lamu.mcmc.collect import drawn
 from lamu.mcmc.convergence_warnings import complaints, split_r_hat
 from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.hamiltonian import Hamiltonian
-from lamu.mcmc.kernel import Visited
+from lamu.mcmc.kernel import TransitionInfo
 from lamu.mcmc.log_target import LogTarget
 from lamu.objective import Objective
 
@@ -235,7 +235,7 @@ def test_diagnosis_says_in_words_what_the_numbers_say() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         said = {"energy": jnp.asarray(NOISE.T), "divergent": jnp.zeros((400, 4), bool)}
-        trace = Visited({"network": jnp.asarray(NOISE.T), "likelihood": {}}, said)
+        trace = TransitionInfo({"network": jnp.asarray(NOISE.T), "likelihood": {}}, said)
         posterior = drawn(jax.random.key(0), Objective(LINE, 1.0), {}, trace)
         found = diagnose(posterior)
         assert isinstance(found, Diagnosis)

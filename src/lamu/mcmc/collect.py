@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from lamu.families import Draws
 from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
-from lamu.mcmc.kernel import Visited
+from lamu.mcmc.kernel import TransitionInfo
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -29,7 +29,7 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
         key: the seed of the posterior's predictions.
         objective: the loss.
         network_state: the network's state, the same for all draws.
-        trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `Visited` of such, whose
+        trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `TransitionInfo` of such, whose
             statistics the belief keeps.
 
     Raises:
@@ -49,7 +49,7 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
     if trace is None:
         raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
     chains_first = jax.tree.map(_swapped, trace)
-    if isinstance(chains_first, Visited):
+    if isinstance(chains_first, TransitionInfo):
         belief = Draws(chains_first.position, chains_first.statistics)
     else:
         belief = Draws(chains_first)
