@@ -19,7 +19,7 @@ from lamu.mcmc import (
     ControlVariates,
     CurvatureStepSize,
     Cyclical,
-    Held,
+    FrozenAfterWarmup,
     Polynomial,
     RootMeanSquare,
     RowNoise,
@@ -123,7 +123,7 @@ def cut_after(steps: int) -> Any:
     return callback
 
 
-CYCLES = sghmc(Cyclical(0.02, cycles=3), preconditioner=Held(), **LINEAR)
+CYCLES = sghmc(Cyclical(0.02, cycles=3), preconditioner=FrozenAfterWarmup(), **LINEAR)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lamu.mcmc.gradients import ControlVariates, RowNoise
 from lamu.mcmc.hamiltonian import hmc
 from lamu.mcmc.metropolis import random_walk
 from lamu.mcmc.no_u_turn import nuts
-from lamu.mcmc.preconditioners import Held, RootMeanSquare
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, RootMeanSquare
 from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
 from lamu.mcmc.stochastic_langevin import psgld, sgld
 from lamu.mcmc.subsampling import DelayedAcceptance, SequentialTest, minibatch_mh
@@ -25,7 +25,7 @@ __all__ = [
     "Cyclical",
     "DelayedAcceptance",
     "Diagnosis",
-    "Held",
+    "FrozenAfterWarmup",
     "Polynomial",
     "RootMeanSquare",
     "RowNoise",

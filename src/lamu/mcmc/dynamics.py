@@ -11,7 +11,7 @@ units of `docs/scale.md`: the step size ε multiplies the gradient of the mean l
 | choice | values |
 |---|---|
 | momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
-| preconditioner G | `Plain`, `RootMeanSquare`, `Held` of one |
+| preconditioner G | `Plain`, `RootMeanSquare`, `FrozenAfterWarmup` of one |
 | step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step |
 | gradient | `Minibatch`, `ControlVariates` |
 | noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
@@ -46,7 +46,7 @@ from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.init import started
 from lamu.mcmc.momenta import Overdamped
-from lamu.mcmc.preconditioners import Held, Plain
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, Plain
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -301,9 +301,9 @@ def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> 
     if isinstance(step_size, CurvatureStepSize) and not lengths["warmup"]:
         raise ValueError("warmup=0 leaves no step in which the step size is learned; give a warm-up, or step_size=")
     explores = isinstance(step_size, Cyclical) and step_size.exploration > 0
-    if isinstance(parts.get("preconditioner"), Held) and not (lengths["warmup"] or explores):
+    if isinstance(parts.get("preconditioner"), FrozenAfterWarmup) and not (lengths["warmup"] or explores):
         raise ValueError(
-            "warmup=0 and no exploration leave a held preconditioner no step to learn in; give a warm-up, or "
+            "warmup=0 and no exploration leave FrozenAfterWarmup no step to adapt in; give a warm-up, or "
             "RootMeanSquare()"
         )
     if isinstance(step_size, Cyclical):

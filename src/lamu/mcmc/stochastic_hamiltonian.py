@@ -48,7 +48,7 @@ def sghmc(
         step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
             it from the curvature (`CurvatureStepSize()`).
         friction: α in (0, 1]; one is SGLD.
-        preconditioner: G; the identity where None, or for instance `Held(RootMeanSquare())`.
+        preconditioner: G; the identity where None, or for instance `FrozenAfterWarmup(RootMeanSquare())`.
         chains: how many chains, side by side.
         warmup: how many steps are dropped.
         draws: how many draws are kept, for each chain.
