@@ -344,7 +344,7 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
         (lambda: sghmc(friction=0.0), "friction=0.0: without friction"),
         (lambda: sgnht(inertia=0.0), "inertia=0.0"),
         (lambda: sghmc(noise_estimate=-1.0), "noise_estimate=-1.0 is no variance"),
-        (lambda: psgld(0.01, warmup=0), "no step to learn in"),
+        (lambda: psgld(0.01, warmup=0), "no step to adapt in"),
         (lambda: sgld(warmup=0), "warmup=0 leaves no step in which the step size is learned"),
         (lambda: CurvatureStepSize(bias=0.0), "bias=0.0 leaves no step size"),
         (lambda: CurvatureStepSize(noise=-1.0), "noise=-1.0 leaves no step size"),
