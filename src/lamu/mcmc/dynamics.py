@@ -11,7 +11,7 @@ units of `docs/scale.md`: the step size ε multiplies the gradient of the mean l
 | choice | values |
 |---|---|
 | momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
-| preconditioner G | `Plain`, `RootMeanSquare`, `FrozenAfterWarmup` of one |
+| preconditioner G | `NoPreconditioner`, `RootMeanSquare`, `FrozenAfterWarmup` of one |
 | step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step |
 | gradient | `Minibatch`, `ControlVariates` |
 | noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
@@ -46,7 +46,7 @@ from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.init import started
 from lamu.mcmc.momenta import Overdamped
-from lamu.mcmc.preconditioners import FrozenAfterWarmup, Plain
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, NoPreconditioner
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -110,7 +110,7 @@ class Dynamics(Runnable):
 
     step_size: StepSize | CurvatureStepSize
     momentum: Any = Overdamped()
-    preconditioner: Any = Plain()
+    preconditioner: Any = NoPreconditioner()
     gradient: GradientEstimate = Minibatch()
     noise: Any = NoNoise()
     start: Any = None
@@ -143,7 +143,7 @@ class Dynamics(Runnable):
     def choices(self) -> Choices:
         """What is sampled, and how: no row of the rule."""
         left_out = ("minibatch", "no acceptance test", self.preconditioner.departure)
-        scale = "none" if isinstance(self.preconditioner, Plain) else "squared minibatch gradient"
+        scale = "none" if isinstance(self.preconditioner, NoPreconditioner) else "squared minibatch gradient"
         return Choices(
             "draws",
             "none: it samples",

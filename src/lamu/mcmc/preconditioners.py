@@ -18,7 +18,7 @@ from lamu.rate import decay as checked_decay
 from lamu.record import record
 from lamu.typing import Number, Params
 
-__all__ = ["FrozenAfterWarmup", "Plain", "Preconditioner", "RootMeanSquare"]
+__all__ = ["FrozenAfterWarmup", "NoPreconditioner", "Preconditioner", "RootMeanSquare"]
 
 
 @runtime_checkable
@@ -54,12 +54,12 @@ class Preconditioner(Protocol):
 
 
 @record
-class Plain:
+class NoPreconditioner:
     """No preconditioner: G is the identity.
 
     Examples:
-        >>> from lamu.mcmc.preconditioners import Plain
-        >>> Plain().root({}) is None
+        >>> from lamu.mcmc.preconditioners import NoPreconditioner
+        >>> NoPreconditioner().root({}) is None
         True
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 from lamu.mcmc.dynamics import Dynamics, dynamics
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
 from lamu.mcmc.momenta import Overdamped
-from lamu.mcmc.preconditioners import FrozenAfterWarmup, Plain, RootMeanSquare
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, NoPreconditioner, RootMeanSquare
 
 __all__ = ["psgld", "sgld"]
 
@@ -73,7 +73,7 @@ def sgld(
     """
     parts = {
         "momentum": Overdamped(),
-        "preconditioner": Plain(),
+        "preconditioner": NoPreconditioner(),
         "gradient": Minibatch() if gradient is None else gradient,
         "noise": noise_of(noise_estimate),
         "start": start,
