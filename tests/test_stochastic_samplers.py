@@ -351,7 +351,7 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
         (lambda: sgld(Cyclical(0.1, cycles=3), draws=10), "10 draws are not the same number in each of 3 cycles"),
         (lambda: Cyclical(0.1, exploration=1.0), "exploration=1.0 is no share"),
         (lambda: Cyclical(0.1, cycles=0), "cycles=0"),
-        (lambda: Cyclical(0.1, heat=-1.0), "heat=-1.0"),
+        (lambda: Cyclical(0.1, exploration_temperature=-1.0), "exploration_temperature=-1.0"),
         (lambda: Polynomial(0.1, power=0.5), "power=0.5"),
         (lambda: Polynomial(0.0), "start=0.0"),
         (lambda: RootMeanSquare(damping=0.0), "damping=0.0"),
@@ -378,7 +378,11 @@ LENGTH: dict[str, Any] = {"chains": 1, "warmup": 0, "thinning": 10}
     [
         (sgld(0.01, draws=5000, **LENGTH), 1, 8),
         (sgld(Polynomial(0.04), draws=5000, **LENGTH), 1, 8),
-        (sghmc(Cyclical(0.02, cycles=250, exploration=0.5, heat=15.0), 0.3, draws=2500, **LENGTH), 23, 25),
+        (
+            sghmc(Cyclical(0.02, cycles=250, exploration=0.5, exploration_temperature=15.0), 0.3, draws=2500, **LENGTH),
+            23,
+            25,
+        ),
     ],
     ids=["sgld", "falling steps", "cycles"],
 )

@@ -297,7 +297,11 @@ lengths: dict[str, Any] = {"chains": 2, "warmup": 20, "draws": 4, "thinning": 2}
 for name, algorithm, long in (
     ("sgld", sgld(Polynomial(0.01), **lengths), ""),
     ("psgld", psgld(0.01, RootMeanSquare(), **lengths), "long"),
-    ("sghmc", sghmc(Cyclical(0.01, cycles=2, heat=1.0), preconditioner=FrozenAfterWarmup(), **lengths), ""),
+    (
+        "sghmc",
+        sghmc(Cyclical(0.01, cycles=2, exploration_temperature=1.0), preconditioner=FrozenAfterWarmup(), **lengths),
+        "",
+    ),
     ("sgnht", sgnht(0.01, gradient=ControlVariates(), **lengths), "long"),
 ):
     row("protocol", name, algorithm, f"full regression random {long}", problem=regression)

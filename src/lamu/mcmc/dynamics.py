@@ -240,8 +240,12 @@ class Dynamics(Runnable):
             step_size = self.step_size.size(curvature, objective, self.momentum.friction, batch.count, *now)
         else:
             step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
-        heat = jnp.where(explores, self.step_size.heat, 1.0) if isinstance(self.step_size, Cyclical) else 1.0
-        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        factor = (
+            jnp.where(explores, self.step_size.exploration_temperature, 1.0)
+            if isinstance(self.step_size, Cyclical)
+            else 1.0
+        )
+        tau = jnp.asarray(factor * objective.temperature / objective.data_size, step_size.dtype)
         stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
         if root is not None:
             stride = jax.tree.map(jnp.multiply, stride, root)
