@@ -1,6 +1,6 @@
 """Samplers, behind the same protocol as the rule's algorithms."""
 
-from lamu.mcmc.connectivity import Connectivity, Curved, Straight, barriers
+from lamu.mcmc.connectivity import BezierCurve, Connectivity, StraightLine, barriers
 from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.cycles import Cyclical, Polynomial
@@ -18,10 +18,10 @@ from lamu.mcmc.table import registry
 from lamu.mcmc.tempering import parallel_tempering
 
 __all__ = [
+    "BezierCurve",
     "Connectivity",
     "ControlVariates",
     "CurvatureStepSize",
-    "Curved",
     "Cyclical",
     "DelayedAcceptance",
     "Diagnosis",
@@ -30,7 +30,7 @@ __all__ = [
     "RootMeanSquare",
     "RowNoise",
     "SequentialTest",
-    "Straight",
+    "StraightLine",
     "UnreliableChains",
     "barriers",
     "diagnose",

@@ -112,7 +112,8 @@ class Cyclical:
             raise ValueError(f"exploration={self.exploration!r} is no share of a cycle; give a number in [0, 1)")
         if isinstance(self.exploration_temperature, int | float) and self.exploration_temperature < 0:
             raise ValueError(
-                f"exploration_temperature={self.exploration_temperature!r} is no temperature; give zero to descend, or a positive number"
+                f"exploration_temperature={self.exploration_temperature!r} is no temperature; give zero to descend, or "
+                "a positive number"
             )
 
     def over(self, draws: int, thinning: int, warmup: int) -> Cyclical:
