@@ -15,7 +15,7 @@ import pytest
 from benchmarks.anchors import a1a, australian, model_of, negative_elbo
 
 from lamu.algorithms import laplace, map_estimate, von
-from lamu.departures import Trace
+from lamu.departures import HeavyBall
 from lamu.expectations import Quadrature
 from lamu.loop import fit
 from lamu.objective.curvature import Hessian
@@ -35,7 +35,7 @@ def mean_field(steps: int) -> tuple[Rule, int]:
             expectation=Quadrature(60),
             curvature=Hessian(),
             learning_rate=rate(0.1),
-            momentum=Trace(0.97 if steps < 3000 else 0.99),
+            momentum=HeavyBall(0.97 if steps < 3000 else 0.99),
             hess_init=0.25,
         ),
         steps,

@@ -21,13 +21,13 @@ __all__ = [
     "ByFanIn",
     "Clipped",
     "Damped",
+    "HeavyBall",
     "Inverse",
     "MovingAverage",
     "NoMomentum",
     "PlainAverage",
     "RootOfSum",
     "SquareRoot",
-    "Trace",
 ]
 
 
@@ -54,15 +54,15 @@ class NoMomentum:
 
 
 @record
-class Trace:
+class HeavyBall:
     r"""Heavy-ball momentum: \(v \leftarrow g + \beta v\), and v is followed.
 
     Attributes:
         decay: β.
 
     Examples:
-        >>> from lamu.departures import Trace
-        >>> Trace(0.5).follow({"w": 2.0}, {"w": 1.0}, 1)[1]
+        >>> from lamu.departures import HeavyBall
+        >>> HeavyBall(0.5).follow({"w": 2.0}, {"w": 1.0}, 1)[1]
         {'w': 2.0}
     """
 

@@ -16,13 +16,13 @@ from lamu.departures import (
     ByFanIn,
     Clipped,
     Damped,
+    HeavyBall,
     Inverse,
     MovingAverage,
     NoMomentum,
     PlainAverage,
     RootOfSum,
     SquareRoot,
-    Trace,
 )
 from lamu.operators import Diagonal
 from tests.laws.harness import Row, law, row, twin, vocabulary
@@ -93,7 +93,7 @@ def a_faithful_metric_is_the_inverse_of_a_narrow_belief(row: Row) -> None:
 
 
 none = row("departures", "NoMomentum", NoMomentum(), "momentum", weight=lambda t, s: float(t == s))
-trace = row("departures", "Trace", Trace(0.7), "momentum", weight=lambda t, s: 0.7 ** (t - s))
+trace = row("departures", "HeavyBall", HeavyBall(0.7), "momentum", weight=lambda t, s: 0.7 ** (t - s))
 average = row(
     "departures",
     "MovingAverage",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import NoMomentum, Trace
+from lamu.departures import HeavyBall, NoMomentum
 from lamu.geometry import Accumulation
 from lamu.natural_rule import Latent, NaturalRule, NetworkWeights, ZeroTemperature
 from lamu.rate import Annealed, decay, rate
@@ -59,5 +59,5 @@ def straight_through(
         geometry=Accumulation(),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),
-        momentum=Trace(decay(momentum, "momentum")) if momentum else NoMomentum(),
+        momentum=HeavyBall(decay(momentum, "momentum")) if momentum else NoMomentum(),
     )
