@@ -13,7 +13,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.data import Batch
-from lamu.departures import BiasCorrected, Inverse, SquareRoot
+from lamu.departures import BiasCorrected, Inverse, InverseSquareRoot
 from lamu.expectations import Analytic, Delta, MonteCarlo, Reparameterised
 from lamu.families import Gamma, Gaussian, MultivariateNormal, Product
 from lamu.geometry import FamilyGeometry, Retraction, Straight
@@ -172,7 +172,7 @@ def test_the_arrow_of_a_gaussian_is_its_step_and_with_a_root_that_of_adam(geomet
     assert fixed[1] is precision
     adam = gaussian_arrow(
         mean, Diagonal(jnp.zeros(2)), g, Diagonal(g**2), 0.3,
-        geometry=Straight(), metric=BiasCorrected(SquareRoot(0.0)), precision_rate=0.01, count=1,
+        geometry=Straight(), metric=BiasCorrected(InverseSquareRoot(0.0)), precision_rate=0.01, count=1,
     )  # fmt: skip
     np.testing.assert_allclose(adam[0], -0.3 * jnp.sign(g), rtol=1e-12)
     apart = {"geometry": Straight(), "metric": Inverse(), "precision_rate": 0.1}

@@ -20,14 +20,14 @@ __all__ = [
     "BiasCorrected",
     "ByFanIn",
     "Clipped",
-    "Damped",
+    "DampedInverse",
     "HeavyBall",
     "Inverse",
+    "InverseSquareRoot",
     "MovingAverage",
     "NoMomentum",
     "PlainAverage",
     "RootOfSum",
-    "SquareRoot",
 ]
 
 
@@ -164,17 +164,17 @@ class Inverse:
 
 
 @record
-class SquareRoot:
+class InverseSquareRoot:
     r"""The square root of a diagonal scale, \(g / (\sqrt{s} + \epsilon)\). What is rooted is no precision any more.
 
     Attributes:
         eps: ε, in the units of one row's gradient.
 
     Examples:
-        >>> from lamu.departures import SquareRoot
+        >>> from lamu.departures import InverseSquareRoot
         >>> from lamu.operators import Diagonal
         >>> import jax.numpy as jnp
-        >>> float(SquareRoot(0.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
+        >>> float(InverseSquareRoot(0.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
         1.0
     """
 
@@ -194,7 +194,7 @@ class SquareRoot:
 
 
 @record
-class Damped:
+class DampedInverse:
     r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), steps no longer than \(\lVert g \rVert / \gamma\).
 
     S itself is untouched, and stays a precision: the damping shortens steps, and is gone where there is none to take.
@@ -206,9 +206,9 @@ class Damped:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Damped
+        >>> from lamu.departures import DampedInverse
         >>> from lamu.operators import Diagonal
-        >>> float(Damped(1.0).direction(Diagonal(jnp.array(3.0)), jnp.array(2.0), 1, 0.1))
+        >>> float(DampedInverse(1.0).direction(Diagonal(jnp.array(3.0)), jnp.array(2.0), 1, 0.1))
         0.5
     """
 
@@ -225,7 +225,7 @@ class Damped:
 
 @record
 class RootOfSum:
-    r"""The square root of a diagonal scale, \(g / \sqrt{s + \epsilon}\): as `SquareRoot`, with ε under the root.
+    r"""The square root of a diagonal scale, \(g / \sqrt{s + \epsilon}\): as `InverseSquareRoot`, with ε under the root.
 
     Attributes:
         eps: ε, in the units of one row's squared gradient.
@@ -261,8 +261,8 @@ class BiasCorrected:
         base: the metric.
 
     Examples:
-        >>> from lamu.departures import BiasCorrected, SquareRoot
-        >>> BiasCorrected(SquareRoot(1e-8)).departure
+        >>> from lamu.departures import BiasCorrected, InverseSquareRoot
+        >>> BiasCorrected(InverseSquareRoot(1e-8)).departure
         'square root, bias correction'
     """
 

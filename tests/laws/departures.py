@@ -15,14 +15,14 @@ from lamu.departures import (
     BiasCorrected,
     ByFanIn,
     Clipped,
-    Damped,
+    DampedInverse,
     HeavyBall,
     Inverse,
+    InverseSquareRoot,
     MovingAverage,
     NoMomentum,
     PlainAverage,
     RootOfSum,
-    SquareRoot,
 )
 from lamu.operators import Diagonal
 from tests.laws.harness import Row, law, row, twin, vocabulary
@@ -103,8 +103,14 @@ average = row(
 )
 plain = row("departures", "PlainAverage", PlainAverage(0.7), "momentum", weight=lambda t, s: 0.3 * 0.7 ** (t - s))
 inverse = row("departures", "Inverse", Inverse(), "metric", formula=lambda s, g, t, r: g / s)
-root = row("departures", "SquareRoot", SquareRoot(0.1), "metric", formula=lambda s, g, t, r: g / (np.sqrt(s) + 0.1))
-damped = row("departures", "Damped", Damped(0.3), "metric", formula=lambda s, g, t, r: g / (s + 0.3))
+root = row(
+    "departures",
+    "InverseSquareRoot",
+    InverseSquareRoot(0.1),
+    "metric",
+    formula=lambda s, g, t, r: g / (np.sqrt(s) + 0.1),
+)
+damped = row("departures", "DampedInverse", DampedInverse(0.3), "metric", formula=lambda s, g, t, r: g / (s + 0.3))
 within = row("departures", "RootOfSum", RootOfSum(0.1), "metric", formula=lambda s, g, t, r: g / np.sqrt(s + 0.1))
 clipped = row(
     "departures",
@@ -125,7 +131,7 @@ by_inputs = row(
 corrected = row(
     "departures",
     "BiasCorrected",
-    BiasCorrected(SquareRoot(0.1)),
+    BiasCorrected(InverseSquareRoot(0.1)),
     "metric",
     formula=lambda s, g, t, r: g / (np.sqrt(s / (1 - (1 - r) ** t)) + 0.1),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import ByFanIn, Clipped, Damped, Inverse, MovingAverage
+from lamu.departures import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
@@ -86,7 +86,7 @@ def vogn(
     """
     if damping < 0:
         raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
-    metric = Damped(float(damping)) if damping else Inverse()
+    metric = DampedInverse(float(damping)) if damping else Inverse()
     return Rule(
         structure=structure,
         expectation=MonteCarlo(samples),
