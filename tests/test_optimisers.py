@@ -276,7 +276,7 @@ def test_a_step_out_of_the_cone_is_noticed_and_names_the_retraction() -> None:
             with pytest.raises(ValueError, match=r"left the cone .* use the geometry Retraction"):
                 algorithm.posterior(jax.random.key(0), state, problem.objective, None, None)
         if geometry is not None:
-            assert state.outside is None
+            assert state.first_invalid_step is None
             assert float(tree.ravel(state.precision.values)[0].min()) > 0
             assert algorithm.choices.departures == ("retraction",)
     assert words[False] is None

@@ -156,7 +156,7 @@ class Inverse:
     """
 
     departure = ""
-    faithful = True
+    is_precision = True
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns S⁻¹ g."""
@@ -181,7 +181,7 @@ class InverseSquareRoot:
     eps: Number
 
     departure = "square root"
-    faithful = False
+    is_precision = False
 
     def __post_init__(self) -> None:
         _require_not_negative(self.eps)
@@ -215,7 +215,7 @@ class DampedInverse:
     damping: Number
 
     departure = "damping"
-    faithful = True
+    is_precision = True
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns (S + γ I)⁻¹ g."""
@@ -241,7 +241,7 @@ class RootOfSum:
     eps: Number
 
     departure = "square root"
-    faithful = False
+    is_precision = False
 
     def __post_init__(self) -> None:
         _require_not_negative(self.eps)
@@ -268,7 +268,7 @@ class BiasCorrected:
 
     base: Any
 
-    faithful = False
+    is_precision = False
 
     @property
     def departure(self) -> str:
@@ -358,9 +358,9 @@ class Clipped:
             raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
 
     @property
-    def faithful(self) -> bool:
+    def is_precision(self) -> bool:
         """Whether the precision is meant as one, as the base says."""
-        return self.base.faithful
+        return self.base.is_precision
 
     @property
     def departure(self) -> str:

@@ -154,7 +154,7 @@ class RuleState:
         momentum: the memory of the momentum.
         rest: parameters that the belief is not about (dispersions): a point.
         network_state: the network's state.
-        outside: the step at which the precision first left the cone of positive matrices, 0 where it has not; None
+        first_invalid_step: the step at which the precision first became indefinite, 0 where it has not; None
             where it cannot.
 
     Examples:
@@ -169,7 +169,7 @@ class RuleState:
     momentum: Params
     rest: Params
     network_state: Any
-    outside: Any = None
+    first_invalid_step: Any = None
 
 
 @record
@@ -226,10 +226,10 @@ class Rule(Runnable):
     @property
     def keeps_uncertainty(self) -> bool:
         """Whether the precision is learned and meant as one; else the posterior is a point."""
-        return self.metric.faithful and not isinstance(self.curvature, NoCurvature)
+        return self.metric.is_precision and not isinstance(self.curvature, NoCurvature)
 
     @property
-    def may_leave(self) -> bool:
+    def can_become_indefinite(self) -> bool:
         """Whether a step could make an indefinite matrix of the precision: then the state keeps watch."""
         return self.keeps_uncertainty and not self.geometry.stays_positive
 
@@ -277,12 +277,12 @@ class Rule(Runnable):
             momentum=self.momentum.init(mean),
             rest=rest,
             network_state=network_state,
-            outside=jnp.zeros((), jnp.int32) if self.may_leave else None,
+            first_invalid_step=jnp.zeros((), jnp.int32) if self.can_become_indefinite else None,
         )
 
     def belief(self, state: RuleState, objective: Objective) -> Gaussian:
         """Returns q, with its precision on the scale of the data, S = κ P; with a metric that has a root, S = κ."""
-        precision = state.precision if self.metric.faithful else Scalar(1.0)
+        precision = state.precision if self.metric.is_precision else Scalar(1.0)
         return Gaussian(state.mean, precision.scale(objective.concentration))
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
@@ -317,7 +317,7 @@ class Rule(Runnable):
                 momentum=momentum,
                 rest=dispersion_step(objective, state.rest, at.rest, rate),
                 network_state=at.network_state,
-                outside=self._watch(state.outside, precision, state.mean, count),
+                first_invalid_step=self._watch(state.first_invalid_step, precision, state.mean, count),
             ),
             Info(loss=at.value, residual=jnp.sqrt(decrement)),
         )
@@ -343,7 +343,7 @@ class Rule(Runnable):
         Args:
             state: a state, on the host.
         """
-        step = 0 if state.outside is None else int(state.outside)
+        step = 0 if state.first_invalid_step is None else int(state.first_invalid_step)
         if not step:
             return None
         name = type(self.geometry).__name__
@@ -414,10 +414,10 @@ class Rule(Runnable):
         memory, followed = self.momentum.follow(memory, gradient, count)
         return memory, tree.add(followed, pull)
 
-    def _watch(self, outside: Any, precision: Any, like: Params, count: Any) -> Any:
-        if not self.may_leave:
+    def _watch(self, first_invalid_step: Any, precision: Any, like: Params, count: Any) -> Any:
+        if not self.can_become_indefinite:
             return None
-        return jnp.where((outside == 0) & ~precision.is_positive(like), count, outside)
+        return jnp.where((first_invalid_step == 0) & ~precision.is_positive(like), count, first_invalid_step)
 
 
 def _first_rows(batch: Batch) -> Batch:

@@ -89,7 +89,7 @@ def a_faithful_metric_is_the_inverse_of_a_narrow_belief(row: Row) -> None:
     """
     narrow, near = (jax.tree.map(lambda leaf, by=by: by * leaf, of) for by, of in ((1e12, SCALE), (0.1, GRADIENTS[0])))
     found = row.subject.direction(Diagonal(narrow), Diagonal(narrow).matvec(near), jnp.asarray(3, jnp.int32), 0.25)
-    assert row.subject.faithful == bool(np.allclose(flat(found), flat(near), atol=1e-12))
+    assert row.subject.is_precision == bool(np.allclose(flat(found), flat(near), atol=1e-12))
 
 
 none = row("departures", "NoMomentum", NoMomentum(), "momentum", weight=lambda t, s: float(t == s))
@@ -217,7 +217,7 @@ changed(
     within,
     "a precision in name",
     "a_faithful_metric_is_the_inverse_of_a_narrow_belief",
-    faithful=True,
+    is_precision=True,
 )
 changed(
     corrected,

@@ -113,9 +113,9 @@ class Shortened:
         _require_positive(self.epsilon)
 
     @property
-    def faithful(self) -> bool:
-        """Whether the precision is meant as one, as the base says."""
-        return self.base.faithful
+    def is_precision(self) -> bool:
+        """Whether the base metric treats the scale as a precision."""
+        return self.base.is_precision
 
     @property
     def departure(self) -> str:

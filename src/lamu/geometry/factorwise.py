@@ -85,7 +85,7 @@ class Shifted:
     damping: Number
 
     departure = "damping"
-    faithful = True
+    is_precision = True
 
     def __post_init__(self) -> None:
         if isinstance(self.damping, int | float) and self.damping < 0:
