@@ -292,11 +292,11 @@ class Rule(Runnable):
         rate, count = self.learning_rate(state.count), state.count + 1
         precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
         at, moved, target = self._measured(key, state, loss, objective, prior, precision_rate)
-        pull = None
+        prior_gradient = None
         if prior is not None:
             center, delta = prior
-            pull = delta.matvec(tree.add(state.mean, center, -1.0))
-        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
+            prior_gradient = delta.matvec(tree.add(state.mean, center, -1.0))
+        momentum, gradient = self._follow(state.momentum, at.gradient, prior_gradient, count)
         mean, precision, direction = gaussian_arrow(
             state.mean,
             moved,
@@ -401,18 +401,20 @@ class Rule(Runnable):
 
         return *jax.lax.cond(state.count % self.period == 0, moved, kept), None
 
-    def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
-        """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
+    def _follow(
+        self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Any
+    ) -> tuple[Params, Params]:
+        """Returns the momentum's memory and the direction of descent, with the prior's exact gradient added.
 
-        The pull needs no averaging. But a momentum whose weights do not sum to one would weigh the data against the
-        prior, and move the fixed point, unless the pull goes through it too.
+        The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would weigh the data
+        against the prior, and move the fixed point, unless the prior's gradient passes through it too.
         """
-        if pull is None:
+        if prior_gradient is None:
             return self.momentum.follow(memory, gradient, count)
         if not self.momentum.normalised:
-            return self.momentum.follow(memory, tree.add(gradient, pull), count)
+            return self.momentum.follow(memory, tree.add(gradient, prior_gradient), count)
         memory, followed = self.momentum.follow(memory, gradient, count)
-        return memory, tree.add(followed, pull)
+        return memory, tree.add(followed, prior_gradient)
 
     def _watch(self, first_invalid_step: Any, precision: Any, like: Params, count: Any) -> Any:
         if not self.can_become_indefinite:
