@@ -28,12 +28,12 @@ from lamu.objective.curvature.reader.layers import Layer, layers
 from lamu.operators import (
     Dense,
     Diagonal,
-    FactoredApart,
     Kronecker,
     KroneckerBlocks,
     KroneckerLeading,
     Layerwise,
     Scalar,
+    StaleFactors,
     leading,
 )
 from lamu.priors import Normal
@@ -310,7 +310,7 @@ def test_factors_move_apart_and_are_decomposed_when_it_is_time() -> None:
     like, late = {"kernel": jnp.ones((1, 1))}, move(state)
     assert not jnp.allclose(late.dense(like), late.fresh.dense(like))
     np.testing.assert_allclose(late.renewed().dense(like), late.fresh.dense(like))
-    assert isinstance(state, FactoredApart)
+    assert isinstance(state, StaleFactors)
 
 
 def test_leading_eigenvectors_are_those_of_the_factors() -> None:

@@ -23,7 +23,7 @@ from lamu.geometry import (
     Shortened,
     Straight,
 )
-from lamu.operators import Dense, Diagonal, FactoredApart, Kronecker, Layerwise, LowRank, LowRankOf, Scalar
+from lamu.operators import Dense, Diagonal, Kronecker, Layerwise, LowRank, LowRankOf, Scalar, StaleFactors
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("arrows", "arrow bounded damped factors metric positive projecting structure unforgetting")
@@ -169,7 +169,7 @@ def factors(seed: int) -> Kronecker:
 def every_factor_has_a_line_of_its_own(row: Row) -> None:
     """And so has the shift; the product of the moved factors is not the moved product."""
     precision, target = factors(1), factors(2)
-    moved = row.subject.move(FactoredApart.of(precision), target, 0.25).fresh
+    moved = row.subject.move(StaleFactors.of(precision), target, 0.25).fresh
     for found, old, new in zip(*map(jax.tree.leaves, (moved, precision, target)), strict=True):
         np.testing.assert_allclose(found, 0.75 * old + 0.25 * new, rtol=1e-12)
     straight = 0.75 * precision.dense(LIKE) + 0.25 * target.dense(LIKE)

@@ -3,7 +3,6 @@
 from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import Kronecker, KroneckerEigen
 from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
@@ -14,6 +13,7 @@ from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
 from lamu.operators.scaled import Scaled
+from lamu.operators.stale_factors import StaleFactors
 
 __all__ = [
     "BlockDiagonal",
@@ -21,7 +21,6 @@ __all__ = [
     "Dense",
     "DenseBlocks",
     "Diagonal",
-    "FactoredApart",
     "Kronecker",
     "KroneckerBlocks",
     "KroneckerEigen",
@@ -39,6 +38,7 @@ __all__ = [
     "OutputEigen",
     "Scalar",
     "Scaled",
+    "StaleFactors",
     "Structure",
     "leading",
 ]

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.kronecker import Kronecker
 from lamu.operators.kronecker_leading import leading
+from lamu.operators.stale_factors import StaleFactors
 from lamu.operators.weight_sharing import Expand, Sharing
 from lamu.record import record, static
 from lamu.typing import Params
@@ -113,13 +113,13 @@ class Layerwise:
         """
         return sum(rows**2 + columns**2 for rows, columns in layer_shapes(like)) + Diagonal.numbers_held(like)
 
-    def from_diagonal(self, diagonal: Params) -> FactoredApart:
+    def from_diagonal(self, diagonal: Params) -> StaleFactors:
         """Returns the operator without curvature: the mean of the diagonal a layer, for its shift."""
         apart = self.apart(diagonal)
         leaves, structure = jax.tree.flatten(diagonal)
         marked = structure.unflatten([_Leaf(leaf, number in apart) for number, leaf in enumerate(leaves)])
         blocks = KroneckerBlocks(jax.tree.map(_start, marked, is_leaf=_is_layer))
-        return FactoredApart.of(blocks, self.rank)
+        return StaleFactors.of(blocks, self.rank)
 
 
 class _Leaf:
