@@ -36,7 +36,7 @@ from lamu.operators import (
     Diagonal,
     Kronecker,
     Layerwise,
-    LowRankOf,
+    LowRankStructure,
     OutputBlocks,
     OutputCholesky,
     OutputEigen,
@@ -122,12 +122,15 @@ def test_kronecker_factors_are_exact_for_the_blocks_of_a_deep_linear_network(mon
     np.testing.assert_allclose(dense(case.posterior(Layerwise())), blocks_of(case.precision(), 12, 8), **CLOSE)
 
 
-STRUCTURES = (Dense, Diagonal, DenseBlocks, Layerwise(), LowRankOf(100))
+STRUCTURES = (Dense, Diagonal, DenseBlocks, Layerwise(), LowRankStructure(100))
 
 
 @pytest.mark.parametrize(
     "structure",
-    [pytest.param(each, marks=pytest.mark.stress) if isinstance(each, LowRankOf) else each for each in STRUCTURES],
+    [
+        pytest.param(each, marks=pytest.mark.stress) if isinstance(each, LowRankStructure) else each
+        for each in STRUCTURES
+    ],
     ids=str,
 )
 def test_the_tangents_covariance_is_that_of_the_dense_matrix(structure: Any) -> None:
@@ -139,7 +142,7 @@ def test_the_tangents_covariance_is_that_of_the_dense_matrix(structure: Any) -> 
     np.testing.assert_allclose(joint, expected, **CLOSE)
     marginal = LinearisedMarginal().outputs(*parts).normal(NEW, None)[1]
     np.testing.assert_allclose(marginal, np.einsum("nkk->nk", expected), **CLOSE)
-    if isinstance(structure, LowRankOf):
+    if isinstance(structure, LowRankStructure):
         np.testing.assert_allclose(dense(posterior), HIDDEN.precision(), **CLOSE)
 
 

@@ -27,7 +27,7 @@ from lamu.operators import (
     Diagonal,
     Layerwise,
     MatrixFree,
-    MatrixFreeOf,
+    MatrixFreeStructure,
 )
 from lamu.operators.lanczos import eigenpairs, lanczos
 from lamu.posterior import Posterior
@@ -75,7 +75,7 @@ def test_lanczos_finds_multiple_eigenvalues() -> None:
 @pytest.mark.stress
 def test_matrix_free_is_the_dense_matrix() -> None:
     """Solves and draws to the tolerance; determinants by as many steps as coordinates, within the probes' error."""
-    structure = MatrixFreeOf(tolerance=1e-12, probes=64)
+    structure = MatrixFreeStructure(tolerance=1e-12, probes=64)
     posterior: Any = HIDDEN.posterior(structure)
     S, q = HIDDEN.precision(), posterior.belief.factors["network"]
     assert isinstance(q.precision, MatrixFree)

@@ -25,7 +25,7 @@ from lamu.likelihoods import Gaussian as Noise
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import LowRankGradients, SquaredGradients
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix, leading_eigenvectors
-from lamu.operators import Dense, DenseBlocks, Diagonal, LowRank, LowRankEigen, LowRankOf, Scalar
+from lamu.operators import Dense, DenseBlocks, Diagonal, LowRank, LowRankEigen, LowRankStructure, Scalar
 from lamu.rate import Annealed
 from lamu.rule import Rule
 from tests import test_curvature_reader as networks
@@ -168,7 +168,7 @@ def test_curvature_is_the_leading_part_with_an_exact_diagonal(learned: bool) -> 
 
     padded = batch.padded(15)
     padded = replace(padded, x=padded.x.at[12:].set(jnp.nan))
-    found = LowRankGradients(2).evaluate(replace(loss, batch=padded), theta, belief, LowRankOf(2), None)
+    found = LowRankGradients(2).evaluate(replace(loss, batch=padded), theta, belief, LowRankStructure(2), None)
     values, vectors = np.linalg.eigh(whole)
     best = (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].T
     expected = best + np.diag(np.diagonal(whole - best))
@@ -284,7 +284,7 @@ def test_posterior_predicts_and_is_saved(algorithm: Any, tmp_path: Path) -> None
     assert np.abs(covariance - np.diag(np.diagonal(covariance))).max() > 1e-4
 
 
-@pytest.mark.parametrize("make", [lambda n: slang(rank=n), LowRankOf, LowRankGradients])
+@pytest.mark.parametrize("make", [lambda n: slang(rank=n), LowRankStructure, LowRankGradients])
 @pytest.mark.parametrize("rank", [0, -1])
 def test_rank_below_one_is_refused(make: Any, rank: Any) -> None:
     with pytest.raises(ValueError, match=f"rank={rank!r}"):

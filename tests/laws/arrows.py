@@ -23,7 +23,7 @@ from lamu.geometry import (
     Shortened,
     Straight,
 )
-from lamu.operators import Dense, Diagonal, Kronecker, Layerwise, LowRank, LowRankOf, Scalar, StaleFactors
+from lamu.operators import Dense, Diagonal, Kronecker, Layerwise, LowRank, LowRankStructure, Scalar, StaleFactors
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("arrows", "arrow bounded damped factors metric positive projecting structure unforgetting")
@@ -200,7 +200,7 @@ class Rooted:
     """A structure that takes variances for standard deviations."""
 
     def from_diagonal(self, diagonal: Any) -> Any:
-        return LowRankOf(2).from_diagonal(jax.tree.map(jnp.sqrt, diagonal))
+        return LowRankStructure(2).from_diagonal(jax.tree.map(jnp.sqrt, diagonal))
 
 
 accumulation = row("arrows", "accumulation", Arrow(Accumulation().move), "unforgetting")
@@ -222,7 +222,7 @@ twin(
 shifted = row("arrows", "shifted", Shifted(0.3), "metric damped", damping=0.3)
 twin(shifted, "damped twice", "the_damping_is_inside_the_inverse", Shifted(0.6))
 row("arrows", "layers", Layerwise(), "structure")
-low_rank = row("arrows", "low rank", LowRankOf(2), "structure")
+low_rank = row("arrows", "low rank", LowRankStructure(2), "structure")
 twin(low_rank, "a standard deviation", "a_structure_starts_at_the_diagonal", Rooted())
 straight = row("arrows", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
 retraction = row(

@@ -7,9 +7,9 @@ from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import Kronecker, KroneckerEigen
 from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
 from lamu.operators.kronecker_leading import KroneckerLeading, leading
-from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankOf
+from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankStructure
 from lamu.operators.low_rank_covariance import LowRankCovariance
-from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
+from lamu.operators.matrix_free import MatrixFree, MatrixFreeStructure
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
 from lamu.operators.scaled import Scaled
@@ -29,9 +29,9 @@ __all__ = [
     "LowRank",
     "LowRankCovariance",
     "LowRankEigen",
-    "LowRankOf",
+    "LowRankStructure",
     "MatrixFree",
-    "MatrixFreeOf",
+    "MatrixFreeStructure",
     "Operator",
     "OutputBlocks",
     "OutputCholesky",

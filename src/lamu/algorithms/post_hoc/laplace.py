@@ -20,7 +20,16 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.kronecker_factors import by_factors
-from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
+from lamu.operators import (
+    Dense,
+    DenseBlocks,
+    Diagonal,
+    Layerwise,
+    LowRankStructure,
+    MatrixFreeStructure,
+    OutputBlocks,
+    OutputEigen,
+)
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule, Probit
@@ -37,7 +46,7 @@ _LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained, which is to
 _MOST_FACTORED_OUTPUTS = 1000
 _RANK = 20
 _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
-_RECORDS = (Layerwise, LowRankOf, MatrixFreeOf)
+_RECORDS = (Layerwise, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
     GaussNewton: "Gauss-Newton for the Hessian",
     SampledGaussNewton: "Gauss-Newton by sampled labels for the Hessian",
@@ -125,7 +134,7 @@ class Laplace(Wrapper):
         weights = tree.dimension(point.mean["network"])
         first, gradient = at_first()
         if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
-            structure = LowRankOf(_RANK)
+            structure = LowRankStructure(_RANK)
             first, gradient = at_first()
         if gradient is not None:
             say_slope(first, objective, gradient)
@@ -152,7 +161,7 @@ class Laplace(Wrapper):
         logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
         most probable class nearly always what it was.
         """
-        if self.rule is not None or isinstance(self.structure, MatrixFreeOf) or not isinstance(model, Model):
+        if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
         return Probit() if model.likelihood.logits and isinstance(model.likelihood.support, Classes) else None
 
@@ -164,7 +173,7 @@ class Laplace(Wrapper):
             return Dense
         if self.beyond is not None:
             return self.beyond
-        return Layerwise() if bytes_held(Layerwise(), weights) <= memory.limit() else LowRankOf(_RANK)
+        return Layerwise() if bytes_held(Layerwise(), weights) <= memory.limit() else LowRankStructure(_RANK)
 
 
 def laplace(
@@ -191,8 +200,8 @@ def laplace(
     | | `DenseBlocks` | the same for each leaf by itself |
     | | `Layerwise()` | Kronecker factors: K backward passes in all, no Jacobian; a decomposition a factor |
     | | `Diagonal` | K backward passes, no Jacobian |
-    | | `LowRankOf(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), that many copies of the weights |
-    | | `MatrixFreeOf()` | nothing is held but the rows; every solve some dozens of passes |
+    | | `LowRankStructure(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), as many copies of weights |
+    | | `MatrixFreeStructure()` | nothing is held but the rows; every solve some dozens of passes |
     | | `OutputBlocks`, `OutputEigen` | of a last layer: a matrix an output; one basis for all outputs |
     | `curvature` | `GaussNewton()` | as above |
     | | `SampledGaussNewton(1)` | labels drawn from the model: one backward pass a draw in the place of K |
@@ -287,7 +296,7 @@ def require_structure(structure: Any) -> None:
         return
     raise TypeError(
         f"structure={structure!r} is no structure of a precision; give one of "
-        f"{', '.join(each.__name__ for each in _CLASSES)}, Layerwise(), LowRankOf(20), MatrixFreeOf()"
+        f"{', '.join(each.__name__ for each in _CLASSES)}, Layerwise(), LowRankStructure(20), MatrixFreeStructure()"
     )
 
 

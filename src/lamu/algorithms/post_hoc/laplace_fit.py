@@ -28,7 +28,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
+from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankStructure, MatrixFree, MatrixFreeStructure, Scalar
 from lamu.operators.interface import Operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
@@ -220,8 +220,8 @@ def fit_laplace(
     """Returns what one pass over the data finds at a posterior's mean.
 
     Args:
-        structure: the operator class of the precision, or a record that stands for one (`Layerwise()`, `LowRankOf(20)`,
-            `MatrixFreeOf()`).
+        structure: the operator class of the precision, or a record that stands for one (`Layerwise()`,
+            `LowRankStructure(20)`, `MatrixFreeStructure()`).
         point: a posterior whose mean is the mode.
         objective: the loss that the mode is of.
         data: the data.
@@ -268,7 +268,7 @@ def _fitted(
     _require_room(structure, params["network"])
     in_eval_mode = evaluated(objective, state)
     batches = data.batches(_rows_at_once(structure, in_eval_mode, params, data))
-    by_vectors = isinstance(structure, LowRankOf | MatrixFreeOf)
+    by_vectors = isinstance(structure, LowRankStructure | MatrixFreeStructure)
     batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
     sums = reduce(
         _added,

@@ -8,7 +8,7 @@ from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Compressed
 from lamu.objective.curvature import LowRankGradients
-from lamu.operators import LowRankOf
+from lamu.operators import LowRankStructure
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
@@ -83,7 +83,7 @@ def slang(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    structure = LowRankOf(rank)
+    structure = LowRankStructure(rank)
     return Rule(
         structure=structure,
         expectation=MonteCarlo(samples),
