@@ -30,8 +30,8 @@ from lamu.operators import (
     Diagonal,
     Kronecker,
     KroneckerBlocks,
+    KroneckerFactored,
     KroneckerLeading,
-    Layerwise,
     Scalar,
     StaleFactors,
     leading,
@@ -81,7 +81,7 @@ def case(rows: int = 5, likelihood=None, network=None, y=None) -> tuple[BatchLos
 
 
 def evaluate(curvature, loss: BatchLoss, theta: dict, structure: Any = None):
-    structure = Layerwise() if structure is None else structure
+    structure = KroneckerFactored() if structure is None else structure
     run = lambda theta, key: curvature.evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), structure, key)
     return jax.jit(run)(theta, jax.random.key(3))
 
@@ -153,7 +153,7 @@ def test_sampled_factors_are_the_exact_ones_on_average() -> None:
     """B within five standard errors of 4,000 draws of labels, 9 numbers: a false alarm with probability 5e-6."""
     loss, theta = case()
     exact = evaluate(GaussNewton(), loss, theta).curvature.blocks["layers"][0]
-    run = lambda key: SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Layerwise(), key)
+    run = lambda key: SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), KroneckerFactored(), key)
     draws = jax.jit(jax.vmap(lambda key: run(key).curvature.blocks["layers"][0]))(
         jax.random.split(jax.random.key(0), 4000)
     )
@@ -210,7 +210,7 @@ def test_the_convolutional_network_has_a_block_a_layer() -> None:
     loss = lambda theta, x: jnp.sum(jnp.sin(network.apply(theta, state, x[None], None, True)[0]))
     found = of_a_loss(loss, theta, images, jnp.ones(3))
     assert found["convolutions"][0].input_factor.shape == (10, 10)
-    structure = Layerwise().from_diagonal(theta).fresh
+    structure = KroneckerFactored().from_diagonal(theta).fresh
     assert jax.tree.map(jnp.shape, structure.blocks) == jax.tree.map(jnp.shape, found)
     assert layers(linearise(loss, theta, images), theta)[0] == Layer(kernel=1, bias=0, site=1, outputs_first=False)
 
@@ -250,9 +250,9 @@ def test_what_cannot_be_factored_is_refused() -> None:
     with pytest.raises(TypeError, match="need a Gaussian prior"):
         evaluate(SquaredGradients(), replace(loss, conjugate=False), theta)
     with pytest.raises(ValueError, match="needs a key"):
-        SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Layerwise(), None)
+        SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), KroneckerFactored(), None)
     with pytest.raises(ValueError, match="matches no leaf"):
-        evaluate(SquaredGradients(), loss, theta, Layerwise("embedding/*"))
+        evaluate(SquaredGradients(), loss, theta, KroneckerFactored("embedding/*"))
     model = lamu.Model(MLP((3,), normalise=BatchNorm()), Categorical(3))
     with pytest.raises(TypeError, match="batch statistics"):
         lamu.fit(model, (X, np.array([0, 2, 1, 1, 0])), noisy_kfac(), steps=1)
@@ -280,7 +280,7 @@ def test_weights_that_are_no_kernel_are_named_with_the_way_out() -> None:
     loss, theta = case(network=Tied())
     with pytest.raises(TypeError, match=r"'W'.*is used 2 times.*diagonal=\('W\*',\)"):
         evaluate(SquaredGradients(), loss, theta)
-    found = evaluate(SquaredGradients(), loss, theta, Layerwise("W*")).curvature.blocks
+    found = evaluate(SquaredGradients(), loss, theta, KroneckerFactored("W*")).curvature.blocks
     assert isinstance(found["W"], Diagonal)
     assert found["last"].input_factor.shape == (3, 3)
 
@@ -294,7 +294,7 @@ def test_a_prior_enters_a_layer_by_its_mean_precision() -> None:
 
 
 def test_factors_move_apart_and_are_decomposed_when_it_is_time() -> None:
-    start = Layerwise().from_diagonal({"kernel": jnp.full((1, 1), 0.5)})
+    start = KroneckerFactored().from_diagonal({"kernel": jnp.full((1, 1), 0.5)})
     target = KroneckerBlocks({"kernel": Kronecker(jnp.full((1, 1), 2.0), jnp.full((1, 1), 3.0), jnp.asarray(0.1))})
     move = jax.jit(lambda s: Factorwise(every=6).move(s, target, 0.5))
     state, used = start, []
@@ -323,7 +323,7 @@ def test_leading_eigenvectors_are_those_of_the_factors() -> None:
     np.testing.assert_allclose(found.dense(like), whole.dense(like), atol=3e-4)
     np.testing.assert_allclose(found.eigenvalues[:, 0], 0.1 ** np.arange(3.0, -1.0, -1.0) + 0.3, rtol=1e-6)
     np.testing.assert_allclose(found.diagonal(like).sum(), whole.diagonal(like).sum(), rtol=1e-10)
-    narrow: Any = Layerwise(rank=1).from_diagonal({"kernel": jnp.ones((2, 2))}).used
+    narrow: Any = KroneckerFactored(rank=1).from_diagonal({"kernel": jnp.ones((2, 2))}).used
     assert narrow.blocks["kernel"].eigenvalues.shape == (1, 1)
 
 

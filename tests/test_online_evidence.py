@@ -25,7 +25,7 @@ from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal, ScaleMixture
 from lamu.rate import Annealed
 from lamu.verification import problems, references
@@ -34,7 +34,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
 Y = X @ np.array([1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=60)
 DESIGN = np.column_stack([np.ones(60), X])
-CURVATURES = [(Dense, GaussNewton()), (Diagonal, GaussNewton()), (Layerwise(), GaussNewton())]
+CURVATURES = [(Dense, GaussNewton()), (Diagonal, GaussNewton()), (KroneckerFactored(), GaussNewton())]
 
 
 def sums_at(structure: Any, curvature: Any, objective: Objective, params: Any, x: Any, y: Any) -> Any:
@@ -186,7 +186,7 @@ def test_classes_and_batch_statistics() -> None:
     """Without a noise there is none to move."""
     labels = (Y > 0).astype(np.int32)
     for network, structure, kind in (
-        (MLP((3,), "tanh"), Layerwise(), "BlockDiagonal"),
+        (MLP((3,), "tanh"), KroneckerFactored(), "BlockDiagonal"),
         (MLP((3,), normalise=BatchNorm()), None, "Dense"),
     ):
         algorithm = online_laplace(adam(0.05), structure=structure, burn_in=1, every=1, updates=5)
@@ -263,7 +263,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     wrong: list[tuple[Any, Any, str]] = [
         (TypeError, {"scales": ScalePerLayer}, "which weights share"),
         (TypeError, {"of": 3}, "of"),
-        (ValueError, {"scales": ScalePerWeight(), "structure": Layerwise()}, "structure=Diagonal"),
+        (ValueError, {"scales": ScalePerWeight(), "structure": KroneckerFactored()}, "structure=Diagonal"),
         (ValueError, {"every": 0}, "every=0"),
         (ValueError, {"burn_in": -1}, "burn_in=-1"),
         (ValueError, {"updates": 0}, "updates=0"),

@@ -17,7 +17,7 @@ from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader import linearise
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.record import record
 from lamu.running import schedule
 from lamu.running.compiled_steps import scan_whole
@@ -105,8 +105,8 @@ def test_squares_of_outputs_are_sums_over_directions_not_squares_of_sums() -> No
 @pytest.mark.parametrize(
     ("recipe", "structure"),
     [
-        (lamu.algorithms.laplace, Layerwise()),
-        (lamu.algorithms.last_layer, Layerwise()),
+        (lamu.algorithms.laplace, KroneckerFactored()),
+        (lamu.algorithms.last_layer, KroneckerFactored()),
         (lamu.algorithms.last_layer, Diagonal),
     ],
     ids=["all weights", "head", "diagonal head"],
@@ -123,7 +123,7 @@ def test_the_curvature_and_the_energy_share_a_forward_pass(recipe: Any, structur
     assert str(laplace_fit.row_sums.trace(*asked).jaxpr).count(" tanh ") == 2
 
 
-@pytest.mark.parametrize("structure", [Dense, Diagonal, Layerwise()], ids=str)
+@pytest.mark.parametrize("structure", [Dense, Diagonal, KroneckerFactored()], ids=str)
 @pytest.mark.parametrize("recipe", [lamu.algorithms.laplace, lamu.algorithms.last_layer], ids=["all", "head"])
 def test_the_energy_at_the_mode_counts_an_offset_once(recipe: Any, structure: Any) -> None:
     generator = np.random.default_rng(0)

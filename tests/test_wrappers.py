@@ -115,7 +115,7 @@ def test_a_class_that_declares_no_more_than_it_must_has_the_defaults() -> None:
 def test_a_dense_matrix_in_an_ensemble_is_refused_before_any_step() -> None:
     model = lamu.Model(MLP((16, 16)), lamu.likelihoods.Gaussian())
     steps: list[int] = []
-    with pytest.raises(ValueError, match="may be used; give structure=Layerwise"):
+    with pytest.raises(ValueError, match="may be used; give structure=KroneckerFactored"):
         lamu.fit(
             model,
             (X, Y),

@@ -23,7 +23,16 @@ from lamu.geometry import (
     Shortened,
     Straight,
 )
-from lamu.operators import Dense, Diagonal, Kronecker, Layerwise, LowRank, LowRankStructure, Scalar, StaleFactors
+from lamu.operators import (
+    Dense,
+    Diagonal,
+    Kronecker,
+    KroneckerFactored,
+    LowRank,
+    LowRankStructure,
+    Scalar,
+    StaleFactors,
+)
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("arrows", "arrow bounded damped factors metric positive projecting structure unforgetting")
@@ -221,7 +230,7 @@ twin(
 )
 shifted = row("arrows", "shifted", Shifted(0.3), "metric damped", damping=0.3)
 twin(shifted, "damped twice", "the_damping_is_inside_the_inverse", Shifted(0.6))
-row("arrows", "layers", Layerwise(), "structure")
+row("arrows", "layers", KroneckerFactored(), "structure")
 low_rank = row("arrows", "low rank", LowRankStructure(2), "structure")
 twin(low_rank, "a standard deviation", "a_structure_starts_at_the_diagonal", Rooted())
 straight = row("arrows", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)

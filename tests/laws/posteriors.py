@@ -64,7 +64,7 @@ from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import hmc, mala, minibatch_mh, nuts, parallel_tempering, psgld, random_walk, sghmc, sgld, sgnht, ula
 from lamu.networks import MLP, BatchNorm, Dropout
-from lamu.operators import Dense, Layerwise, MatrixFreeStructure
+from lamu.operators import Dense, KroneckerFactored, MatrixFreeStructure
 from lamu.predictives import chunking, linearised, sampled
 from lamu.predictives.chunking import in_chunks
 from lamu.priors import ARD
@@ -150,7 +150,7 @@ FITS = {
     ),
     "laplace of Kronecker factors": (
         "classes long",
-        Fitted(hidden, (X, CLASSES), laplace(adam(0.05), structure=Layerwise()), steps=50),
+        Fitted(hidden, (X, CLASSES), laplace(adam(0.05), structure=KroneckerFactored()), steps=50),
     ),
     "laplace of MatrixFreeStructure": (
         "binary long",

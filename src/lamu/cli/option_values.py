@@ -74,7 +74,7 @@ def _structures() -> dict[str, Any]:
         "dense": known.Dense,
         "diagonal": known.Diagonal,
         "blocks": known.DenseBlocks,
-        "kronecker": known.Layerwise(),
+        "kronecker": known.KroneckerFactored(),
         "low_rank": known.LowRankStructure(20),
         "matrix_free": known.MatrixFreeStructure(),
         "per_class": known.OutputBlocks,

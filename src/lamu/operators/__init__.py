@@ -5,7 +5,7 @@ from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal
 from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import Kronecker, KroneckerEigen
-from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
+from lamu.operators.kronecker_blocks import KroneckerBlocks, KroneckerFactored
 from lamu.operators.kronecker_leading import KroneckerLeading, leading
 from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankStructure
 from lamu.operators.low_rank_covariance import LowRankCovariance
@@ -24,8 +24,8 @@ __all__ = [
     "Kronecker",
     "KroneckerBlocks",
     "KroneckerEigen",
+    "KroneckerFactored",
     "KroneckerLeading",
-    "Layerwise",
     "LowRank",
     "LowRankCovariance",
     "LowRankEigen",

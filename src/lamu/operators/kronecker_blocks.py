@@ -22,7 +22,7 @@ from lamu.operators.weight_sharing import Expand, Sharing
 from lamu.record import record, static
 from lamu.typing import Params
 
-__all__ = ["KroneckerBlocks", "Layerwise"]
+__all__ = ["KroneckerBlocks", "KroneckerFactored"]
 
 
 @record
@@ -60,8 +60,8 @@ class KroneckerBlocks(BlockDiagonal):
 
 
 @record
-class Layerwise:
-    """The structure of `KroneckerBlocks`, of which a few leaves may be left out: what a `Rule` takes.
+class KroneckerFactored:
+    """The structure of a Kronecker-factored precision: a `Kronecker` block a layer, a `Diagonal` for other leaves.
 
     Attributes:
         diagonal: a path pattern, or several, of leaves that get a diagonal whatever they are, for instance
@@ -74,8 +74,8 @@ class Layerwise:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.operators.kronecker_blocks import Layerwise
-        >>> S = Layerwise().from_diagonal({"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))})
+        >>> from lamu.operators.kronecker_blocks import KroneckerFactored
+        >>> S = KroneckerFactored().from_diagonal({"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))})
         >>> S.fresh.blocks.input_factor.shape
         (3, 3)
     """

@@ -188,7 +188,9 @@ class MatrixFree(Operator):
 
     def sandwich(self, delta: Any) -> Any:
         """Raises a TypeError: Δ S⁻¹ Δ is not of this structure."""
-        raise TypeError("a matrix-free precision does not move; take the structure Dense, Diagonal or Layerwise()")
+        raise TypeError(
+            "a matrix-free precision does not move; take the structure Dense, Diagonal or KroneckerFactored()"
+        )
 
     def scale(self, factor: Number) -> MatrixFree:
         """Returns factor · S."""

@@ -8,7 +8,7 @@ from lamu.departures import Clipped, MovingAverage
 from lamu.expectations import Delta
 from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.objective.curvature import SampledGaussNewton
-from lamu.operators.kronecker_blocks import Layerwise
+from lamu.operators.kronecker_blocks import KroneckerFactored
 from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
 
@@ -82,7 +82,7 @@ def kfac(
     """
     metric = Shifted(damping)
     return Rule(
-        structure=Layerwise(diagonal, rank),
+        structure=KroneckerFactored(diagonal, rank),
         expectation=Delta(),
         curvature=SampledGaussNewton(),
         geometry=Factorwise(inverse_update_period),

@@ -32,7 +32,7 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Kronecker,
-    Layerwise,
+    KroneckerFactored,
     OutputBlocks,
     OutputEigen,
     Scalar,
@@ -165,7 +165,7 @@ def batch_curvature(
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
-            "use last_layer(), or the structure Layerwise() or Diagonal"
+            "use last_layer(), or the structure KroneckerFactored() or Diagonal"
         )
     network = lambda theta: objective.model.outputs({**params, "network": theta}, {}, loss.batch.x)[0]
     f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
@@ -231,7 +231,7 @@ def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params
 
 
 def _kronecker(
-    structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
+    structure: KroneckerFactored, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
 ) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)

@@ -24,7 +24,7 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Diagonal,
-    Layerwise,
+    KroneckerFactored,
     LowRankStructure,
     MatrixFreeStructure,
     OutputBlocks,
@@ -46,7 +46,7 @@ _LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained, which is to
 _MOST_FACTORED_OUTPUTS = 1000
 _RANK = 20
 _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
-_RECORDS = (Layerwise, LowRankStructure, MatrixFreeStructure)
+_RECORDS = (KroneckerFactored, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
     GaussNewton: "Gauss-Newton for the Hessian",
     SampledGaussNewton: "Gauss-Newton by sampled labels for the Hessian",
@@ -152,7 +152,7 @@ class Laplace(Wrapper):
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
         if structure is OutputEigen and model.likelihood.outputs(data.example(1).y) > _MOST_FACTORED_OUTPUTS:
             return structure
-        return Layerwise() if structure in (Dense, OutputEigen) else structure
+        return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
     def _rule_around(self, model: Any) -> PredictiveRule | None:
         """The rule of a network that arrived trained: for logits of several classes the probit approximation.
@@ -173,7 +173,11 @@ class Laplace(Wrapper):
             return Dense
         if self.beyond is not None:
             return self.beyond
-        return Layerwise() if bytes_held(Layerwise(), weights) <= memory.limit() else LowRankStructure(_RANK)
+        return (
+            KroneckerFactored()
+            if bytes_held(KroneckerFactored(), weights) <= memory.limit()
+            else LowRankStructure(_RANK)
+        )
 
 
 def laplace(
@@ -198,7 +202,7 @@ def laplace(
     | | `LargestVariance(500)` | a pass for the diagonal of all weights |
     | `structure` | `Dense` | one Jacobian a row in chunks, \(N K D^2\) operations, \(2 D^2\) numbers |
     | | `DenseBlocks` | the same for each leaf by itself |
-    | | `Layerwise()` | Kronecker factors: K backward passes in all, no Jacobian; a decomposition a factor |
+    | | `KroneckerFactored()` | Kronecker factors: K backward passes in all, no Jacobian; a decomposition a factor |
     | | `Diagonal` | K backward passes, no Jacobian |
     | | `LowRankStructure(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), as many copies of weights |
     | | `MatrixFreeStructure()` | nothing is held but the rows; every solve some dozens of passes |
@@ -296,7 +300,8 @@ def require_structure(structure: Any) -> None:
         return
     raise TypeError(
         f"structure={structure!r} is no structure of a precision; give one of "
-        f"{', '.join(each.__name__ for each in _CLASSES)}, Layerwise(), LowRankStructure(20), MatrixFreeStructure()"
+        f"{', '.join(each.__name__ for each in _CLASSES)}, KroneckerFactored(), LowRankStructure(20), "
+        "MatrixFreeStructure()"
     )
 
 

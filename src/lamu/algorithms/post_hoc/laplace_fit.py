@@ -220,7 +220,7 @@ def fit_laplace(
     """Returns what one pass over the data finds at a posterior's mean.
 
     Args:
-        structure: the operator class of the precision, or a record that stands for one (`Layerwise()`,
+        structure: the operator class of the precision, or a record that stands for one (`KroneckerFactored()`,
             `LowRankStructure(20)`, `MatrixFreeStructure()`).
         point: a posterior whose mean is the mode.
         objective: the loss that the mode is of.
@@ -417,11 +417,13 @@ def _require_room(structure: Any, weights: Params) -> None:
     size, itemsize = tree.dimension(weights), jnp.dtype(jnp.result_type(float)).itemsize
     if structure is Dense:
         what = f"a dense precision of {size:,} weights, with its factor,"
-        memory.demand(2 * size**2 * itemsize, what, "take structure=Layerwise(), or Diagonal")
+        memory.demand(2 * size**2 * itemsize, what, "take structure=KroneckerFactored(), or Diagonal")
     if structure is DenseBlocks:
         largest = sum(leaf.size**2 for leaf in jax.tree.leaves(weights))
         memory.demand(
-            2 * largest * itemsize, "a dense matrix a leaf, with its factor,", "take structure=Layerwise(), or Diagonal"
+            2 * largest * itemsize,
+            "a dense matrix a leaf, with its factor,",
+            "take structure=KroneckerFactored(), or Diagonal",
         )
 
 

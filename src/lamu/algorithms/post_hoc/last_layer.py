@@ -33,7 +33,7 @@ def last_layer(
     | structure | operations | numbers held |
     |---|---|---|
     | `Dense` | \(N F^2 K^2\), and \((F K)^3 / 3\) for the factor | \(F^2 K^2\) |
-    | `Layerwise()`, Kronecker | \(N (F^2 + K^2)\), and \(F^3 + K^3\) | \(F^2 + K^2 + F K\) |
+    | `KroneckerFactored()`, Kronecker | \(N (F^2 + K^2)\), and \(F^3 + K^3\) | \(F^2 + K^2 + F K\) |
     | `OutputBlocks`, a matrix an output | \(N F^2 K\), and \(K F^3 / 3\) | \(F^2 K\) |
     | `OutputEigen`, \(\sum \phi\phi^\top \otimes \mathrm{diag} \sum \Lambda\) | \(N (F^2 + F K)\) | \(F^2 + F K\) |
     | `Diagonal` | \(N F K\) | \(F K\) |

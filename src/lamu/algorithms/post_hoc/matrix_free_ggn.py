@@ -45,7 +45,7 @@ def by_products(
     if not isinstance(curvature, GaussNewton):
         raise TypeError(
             f"{type(curvature).__name__}() has no products with vectors here; take GaussNewton(), or one of the "
-            "structures Dense, Diagonal and Layerwise()"
+            "structures Dense, Diagonal and KroneckerFactored()"
         )
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
     whole = OverData(objective, params, stacked)

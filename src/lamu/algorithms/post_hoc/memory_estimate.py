@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
 from lamu.model import Model
-from lamu.operators import Dense, Diagonal, Layerwise, LowRankStructure, OutputEigen
+from lamu.operators import Dense, Diagonal, KroneckerFactored, LowRankStructure, OutputEigen
 from lamu.target import Target
 from lamu.typing import Params
 
@@ -70,7 +70,7 @@ def bytes_held(structure: Any, weights: Params) -> int:
 def _nearest(model: Target, weights: Params, chosen: Params) -> str:
     head = _matching(weights, (model.network.head if isinstance(model, Model) else "*",))
     candidates = (
-        ("structure=Layerwise()", Layerwise(), chosen),
+        ("structure=KroneckerFactored()", KroneckerFactored(), chosen),
         ("structure=LowRankStructure(20)", LowRankStructure(20), chosen),
         ("weights=HeadWeights()", Dense, head),
         ("weights=HeadWeights() with structure=OutputEigen", OutputEigen, head),

@@ -22,7 +22,7 @@ from lamu.likelihoods.fixed_dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.kronecker_factors import by_factors
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
@@ -220,7 +220,7 @@ class OnlineLaplace(Wrapper):
         if tree.dimension(weights) <= _LARGEST_DENSE:
             return Dense
         apart = isinstance(self.scales, ScalePerWeight) or bool(jax.tree.leaves(network_state))
-        return Diagonal if apart else Layerwise()
+        return Diagonal if apart else KroneckerFactored()
 
     def _curvature(self) -> Any:
         return GaussNewton() if self.curvature is None else self.curvature
@@ -321,7 +321,7 @@ def online_laplace(
     Args:
         of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
         scales: which weights share a scale: `ScalePerLayer()` where none is given, `OneScale()`, or `ScalePerWeight()`.
-        structure: of the curvature: `Dense`, `Layerwise()` (Kronecker factors) or `Diagonal`. Where none is given
+        structure: of the curvature: `Dense`, `KroneckerFactored()` or `Diagonal`. Where none is given
             dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
             statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions asked
             for narrower priors than the full matrix.

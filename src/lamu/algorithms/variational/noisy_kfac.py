@@ -8,7 +8,7 @@ from lamu.departures import Clipped, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.objective.curvature import SampledGaussNewton
-from lamu.operators.kronecker_blocks import Layerwise
+from lamu.operators.kronecker_blocks import KroneckerFactored
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
 
@@ -87,7 +87,7 @@ def noisy_kfac(
     """
     metric = Shifted(damping)
     return Rule(
-        structure=Layerwise(diagonal, rank),
+        structure=KroneckerFactored(diagonal, rank),
         expectation=MonteCarlo(samples),
         curvature=SampledGaussNewton(),
         geometry=Factorwise(inverse_update_period),
