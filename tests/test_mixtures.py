@@ -13,7 +13,7 @@ from lamu.algorithms.mixtures.mixture_rule import MixtureRule, MixtureState, Wit
 from lamu.algorithms.mixtures.mixture_vi import mixture_vi
 from lamu.algorithms.mixtures.multimodal import multimodal
 from lamu.data import Batch
-from lamu.density import Density, Flat, LogDensity, nothing
+from lamu.density import Density, FlatPrior, LogDensity, nothing
 from lamu.expectations import Delta, MonteCarlo
 from lamu.families import Gaussian, Mixture
 from lamu.geometry import Straight
@@ -245,7 +245,7 @@ def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="no data, and was given 7 rows"):
         lamu.fit(density, (np.zeros((7, 1)), np.zeros(7)), lamu.algorithms.map_estimate(), steps=1)
     with pytest.raises(TypeError, match="no prior"):
-        Flat().sample(jax.random.key(0), {})
+        FlatPrior().sample(jax.random.key(0), {})
     with pytest.raises(TypeError, match="no targets"):
         lamu.fit(density, None, lamu.algorithms.map_estimate(), steps=1).posterior.predict(np.zeros((1, 1)))
     with pytest.raises(ValueError, match="components=0"):

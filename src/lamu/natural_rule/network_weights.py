@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.density import Flat
+from lamu.density import FlatPrior
 from lamu.families import Binary, Gaussian
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.subject import Subject
@@ -192,7 +192,7 @@ class NetworkWeights(Subject):
 
 def _gaussian_prior(prior: Any, belief: Gaussian, share: Any) -> Any:
     """Returns the natural parameters of a Gaussian prior to a power, in the structure of the belief."""
-    if isinstance(prior, Flat):
+    if isinstance(prior, FlatPrior):
         return tree.zeros_like(belief.to_natural())
     gaussian = gaussian_belief(prior, belief.mean)
     if gaussian is None:
