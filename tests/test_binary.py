@@ -18,13 +18,13 @@ from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Binary, PartialBelief, Point
 from lamu.geometry import Accumulation, Straight
 from lamu.natural_rule import (
-    Latent,
+    LatentStart,
     NaturalRule,
     NaturalState,
     NetworkWeights,
     ParameterSubset,
     Points,
-    Signs,
+    SignStart,
     SubsetLoss,
     ZeroTemperature,
     natural_gradient,
@@ -78,7 +78,7 @@ def optimum(temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rule(expectation, rate: float, **changes) -> NaturalRule:
-    made = NaturalRule(NetworkWeights(Signs(0.5)), expectation, Constant(rate), rest_rate=Constant(0.1))
+    made = NaturalRule(NetworkWeights(SignStart(0.5)), expectation, Constant(rate), rest_rate=Constant(0.1))
     return replace(made, **changes)
 
 
@@ -242,7 +242,7 @@ def test_straight_through_and_bayesbinn_differ_by_the_choices_that_the_table_nam
     assert one.choices.departures == ("delta at zero temperature", "no forgetting")
     assert isinstance(one.expectation, Points)
     assert isinstance(other.expectation, Points)
-    assert isinstance(one.subject.begin, Latent)
+    assert isinstance(one.subject.begin, LatentStart)
 
 
 @pytest.mark.parametrize("changes", [{"geometry": Accumulation()}, {"expectation": ZeroTemperature()}], ids=str)

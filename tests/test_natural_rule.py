@@ -17,7 +17,7 @@ from lamu.departures import BiasCorrected, Inverse, InverseSquareRoot
 from lamu.expectations import Analytic, Delta, MonteCarlo, Reparameterised
 from lamu.families import Gamma, Gaussian, MultivariateNormal, Product
 from lamu.geometry import FamilyGeometry, Retraction, Straight
-from lamu.natural_rule import Around, NaturalRule, NetworkWeights, Start, Subject
+from lamu.natural_rule import GaussianStart, NaturalRule, NetworkWeights, Start, Subject
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
@@ -206,7 +206,7 @@ def log_joint(w: Any) -> Any:
 
 
 def potential_rule(expectation: Any, geometry: Any = None) -> NaturalRule:
-    return NaturalRule(NetworkWeights(Around(1.0)), expectation, Constant(0.5), geometry or Straight())
+    return NaturalRule(NetworkWeights(GaussianStart(1.0)), expectation, Constant(0.5), geometry or Straight())
 
 
 @pytest.fixture(scope="module")

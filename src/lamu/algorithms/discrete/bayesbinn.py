@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.departures import MovingAverage, NoMomentum
 from lamu.expectations import Relaxed
-from lamu.natural_rule import NaturalRule, NetworkWeights, Signs
+from lamu.natural_rule import NaturalRule, NetworkWeights, SignStart
 from lamu.rate import Annealed, decay, rate
 
 __all__ = ["bayesbinn"]
@@ -69,7 +69,7 @@ def bayesbinn(
         True
     """
     return NaturalRule(
-        subject=NetworkWeights(Signs(initial), tuple(leaves)),
+        subject=NetworkWeights(SignStart(initial), tuple(leaves)),
         expectation=Relaxed(temperature, samples, floor),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),

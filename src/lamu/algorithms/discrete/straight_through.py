@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.departures import HeavyBall, NoMomentum
 from lamu.geometry import Accumulation
-from lamu.natural_rule import Latent, NaturalRule, NetworkWeights, ZeroTemperature
+from lamu.natural_rule import LatentStart, NaturalRule, NetworkWeights, ZeroTemperature
 from lamu.rate import Annealed, decay, rate
 
 __all__ = ["straight_through"]
@@ -54,7 +54,7 @@ def straight_through(
         True
     """
     return NaturalRule(
-        subject=NetworkWeights(Latent(), tuple(leaves)),
+        subject=NetworkWeights(LatentStart(), tuple(leaves)),
         expectation=ZeroTemperature(),
         geometry=Accumulation(),
         learning_rate=rate(learning_rate),
