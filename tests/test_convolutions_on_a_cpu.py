@@ -81,7 +81,7 @@ def test_members_one_after_the_other_are_members_at_once(apart: bool, monkeypatc
     assert convolutions == 2 * at_once, "one convolution for all members at once, one for each where they are apart"
     assert_close(unrolled, mapped, 1e-5)
     assert_close(info, other, 1e-5)
-    alone = jax.jit(ENSEMBLE.of.step)
+    alone = jax.jit(ENSEMBLE.base.step)
     for k, own in enumerate(jax.random.split(jax.random.clone(key))):
         here = lambda leaf: leaf[k]  # noqa: B023  (used at once)
         member, _ = alone(own, jax.tree.map(here, state), jax.tree.map(here, batch) if apart else batch, objective)

@@ -40,7 +40,7 @@ def test_the_width_is_where_the_evidence_at_the_given_mode_is_greatest() -> None
     """The mode is found under the first guess and held, so the evidence is that of a Gaussian around it, by hand."""
     problem: Any = problems.regression()
     model = Model(problem.objective.model.network, problem.objective.model.likelihood, LearnedNormal(0.8))
-    algorithm = laplace(of=map_estimate(optax.lbfgs()), structure=Dense)
+    algorithm = laplace(optimizer=map_estimate(optax.lbfgs()), structure=Dense)
     posterior: Any = fit(model, (problem.x, problem.y), algorithm, steps=60, batch_size=30).posterior
     mode, _, _ = references.linear_regression(problem.design, problem.y, problem.scale, 0.8**-2)
     gram = problem.design.T @ problem.design / problem.scale**2

@@ -45,7 +45,7 @@ def mean_field(steps: int) -> tuple[Rule, int]:
 ROADS = {
     "dense": lambda quick: (von(0.5, Dense, Quadrature(60), hess_init=0.25), 150),
     "mean field": lambda quick: mean_field(1500 if quick else 6000),
-    "laplace": lambda quick: (laplace(of=map_estimate(optax.lbfgs()), structure=Dense), 100),
+    "laplace": lambda quick: (laplace(optimizer=map_estimate(optax.lbfgs()), structure=Dense), 100),
 }
 
 

@@ -262,7 +262,7 @@ def test_held_dispersions_are_those_of_the_base() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     wrong: list[tuple[Any, Any, str]] = [
         (TypeError, {"scales": ScalePerLayer}, "which weights share"),
-        (TypeError, {"of": 3}, "of"),
+        (TypeError, {"optimizer": 3}, "optimizer"),
         (ValueError, {"scales": ScalePerWeight(), "structure": KroneckerFactored()}, "structure=Diagonal"),
         (ValueError, {"every": 0}, "every=0"),
         (ValueError, {"burn_in": -1}, "burn_in=-1"),

@@ -89,7 +89,7 @@ def convergence_of(
         members = [
             convergence_of(
                 Posterior(posterior.model, belief.member(i), _member(posterior.network_state, i), posterior.rule, key),
-                algorithm.of if isinstance(algorithm, Wrapper) else algorithm,
+                algorithm.base if isinstance(algorithm, Wrapper) else algorithm,
                 objective,
                 rows,
                 jax.random.fold_in(key, i),

@@ -59,7 +59,7 @@ class Laplace(Wrapper):
     """The algorithm that `laplace` makes.
 
     Attributes:
-        of: what finds the mode.
+        base: the algorithm that finds the mode.
         weights: which weights the belief is about.
         structure: the operator class of the precision, a record that stands for one, or None where the number of
             weights decides.
@@ -74,7 +74,7 @@ class Laplace(Wrapper):
         'GaussNewton'
     """
 
-    of: Algorithm
+    base: Algorithm
     weights: WeightsChoice = AllWeights()
     structure: Any = static(default=None)
     curvature: Any = GaussNewton()
@@ -85,7 +85,7 @@ class Laplace(Wrapper):
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the scale of the prior by itself."""
-        return replace(self.of.traits, chooses_prior_scale=True, looks_again=True)
+        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -106,7 +106,7 @@ class Laplace(Wrapper):
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian at the mode, which is found to its end before."""
         _require_concave(self.curvature, objective)
-        point = self.of.posterior(key, state, objective, data, trace)
+        point = self.base.posterior(key, state, objective, data, trace)
         kept = as_it_came(objective.model, point, data)
         model, point = self.weights.select(objective.model, point, objective, data)
         structure = self._structure_of(point.mean["network"])
@@ -181,7 +181,7 @@ class Laplace(Wrapper):
 
 
 def laplace(
-    of: Algorithm | None = None,
+    optimizer: Algorithm | None = None,
     weights: Any = None,
     structure: Any = None,
     curvature: Any = None,
@@ -246,7 +246,7 @@ def laplace(
     canonical likelihoods); it is computed at the mode alone; learned dispersions are a point.
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         weights: which weights the belief is about, all others being held; all where none is given.
         structure: the operator class of the precision, or a record that stands for one. Where none is given dense up
             to 4,096 weights (1,024 where the network arrived trained) if that fits the memory, then Kronecker factors,
@@ -261,7 +261,7 @@ def laplace(
         The algorithm.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, or a part that is none of those.
+        TypeError: for an `optimizer` that is no algorithm, or a part that is none of those.
         ValueError: (when it runs) for a structure that does not fit into memory, and for a Hessian that is indefinite,
             or of a likelihood that is not log-concave. The error's attribute `fit` holds the point.
 
@@ -287,7 +287,7 @@ def laplace(
     curvature = GaussNewton() if curvature is None else curvature
     if isinstance(curvature, type) or not isinstance(curvature, Curvature):
         raise TypeError(f"curvature={curvature!r} is no curvature; give for instance GaussNewton() or Hessian()")
-    return Laplace(of=mode_finder(of), weights=weights, structure=structure, curvature=curvature, rule=rule)
+    return Laplace(base=mode_finder(optimizer), weights=weights, structure=structure, curvature=curvature, rule=rule)
 
 
 def require_structure(structure: Any) -> None:
@@ -305,17 +305,17 @@ def require_structure(structure: Any) -> None:
     )
 
 
-def mode_finder(of: Algorithm | None) -> Algorithm:
+def mode_finder(optimizer: Algorithm | None) -> Algorithm:
     """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given.
 
     Raises:
         TypeError: for something that is no algorithm.
     """
-    if of is None:
+    if optimizer is None:
         from lamu.algorithms.optimisers.adam import adam
 
         return adam(Annealed(1e-2))
-    return require_part(of)
+    return require_part(optimizer, "optimizer")
 
 
 def _mostly_layers(curvature: Any, weights: int) -> bool:

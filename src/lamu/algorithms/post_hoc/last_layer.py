@@ -17,7 +17,7 @@ _LARGEST_DENSE = 20_000
 
 
 def last_layer(
-    of: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
+    optimizer: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
 ) -> Laplace:
     r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
 
@@ -46,7 +46,7 @@ def last_layer(
     Departures from the rule: the features are a point, and the belief is computed at the mode alone.
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above. Of a network
             that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
         curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given.
@@ -57,7 +57,7 @@ def last_layer(
         The algorithm. Its posterior's model has every weight frozen but the head's.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, or a structure that is none.
+        TypeError: for an `optimizer` that is no algorithm, or a structure that is none.
 
     Source: Snoek et al. (2015); Kristiadi, Hein & Hennig (2020).
 
@@ -71,7 +71,7 @@ def last_layer(
     """
     require_structure(structure)
     return Laplace(
-        of=mode_finder(of),
+        base=mode_finder(optimizer),
         weights=HeadWeights(),
         structure=structure,
         curvature=GaussNewton() if curvature is None else curvature,

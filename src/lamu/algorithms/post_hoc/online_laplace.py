@@ -72,7 +72,7 @@ class OnlineLaplace(Wrapper):
     """The algorithm that `online_laplace` makes.
 
     Attributes:
-        of: what finds the mode.
+        base: the algorithm that finds the mode.
         scales: which weights share a scale of the prior.
         structure: the structure of the curvature; None where the number of weights decides.
         curvature: the choice of curvature; None for the Gauss–Newton matrix.
@@ -87,7 +87,7 @@ class OnlineLaplace(Wrapper):
         'GaussNewton'
     """
 
-    of: Algorithm
+    base: Algorithm
     scales: PriorScales
     structure: Any = static(default=None)
     curvature: Any = None
@@ -99,7 +99,7 @@ class OnlineLaplace(Wrapper):
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the scales of the prior by itself."""
-        return replace(self.of.traits, chooses_prior_scale=True, looks_again=True)
+        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -134,7 +134,7 @@ class OnlineLaplace(Wrapper):
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         dtype = sums.rows.dtype
         return OnlineState(
-            inner=self.of.init(jax.random.clone(key), under, batch),
+            inner=self.base.init(jax.random.clone(key), under, batch),
             log_precision=log_precision,
             dispersion=dispersion,
             memory=self._adam().init((log_precision, self._no_factor(sums, dispersion))),
@@ -148,7 +148,7 @@ class OnlineLaplace(Wrapper):
         """Returns the state after a step of what finds the mode, and after an update where a period ends."""
         step_key, curvature_key = jax.random.split(key)
         under = self._under(objective, state.log_precision, state.dispersion)
-        inner, info = self.of.step(step_key, state.inner, batch, under)
+        inner, info = self.base.step(step_key, state.inner, batch, under)
         epoch = jnp.asarray(objective.data_size, state.rows.dtype)
         point = self._point(step_key, state.inner, under)
 
@@ -239,7 +239,7 @@ class OnlineLaplace(Wrapper):
         return row_sums(structure, self._curvature(), evaluated(objective, network_state), params, batch, key)
 
     def _point(self, key: RandomKey, inner: Any, objective: Objective) -> Posterior:
-        return self.of.posterior(key, inner, objective, None, None)
+        return self.base.posterior(key, inner, objective, None, None)
 
     def _noise(self, state: OnlineState, point: Posterior) -> Params:
         return {"likelihood": state.dispersion or point.mean["likelihood"]}
@@ -285,7 +285,7 @@ class OnlineLaplace(Wrapper):
 
 
 def online_laplace(
-    of: Algorithm | None = None,
+    optimizer: Algorithm | None = None,
     scales: PriorScales | None = None,
     structure: Any = None,
     curvature: Any = None,
@@ -319,7 +319,7 @@ def online_laplace(
     the Gaussian are learned with the mode. Logarithms of precisions stay within ±13.8 (scales from 0.001 to 1,000).
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         scales: which weights share a scale: `ScalePerLayer()` where none is given, `OneScale()`, or `ScalePerWeight()`.
         structure: of the curvature: `Dense`, `KroneckerFactored()` or `Diagonal`. Where none is given
             dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
@@ -336,8 +336,8 @@ def online_laplace(
         The algorithm. Its posterior is the Gaussian, with `evidence`.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, `scales` that are none, and, when it runs, a prior that is not
-            normal.
+        TypeError: for an `optimizer` that is no algorithm, `scales` that are none, and, when it runs, a prior that is
+            not normal.
         ValueError: for a scale a weight under Kronecker factors, which hold one a layer, and for numbers that make no
             schedule.
 
@@ -364,4 +364,6 @@ def online_laplace(
             raise ValueError(f"{name}={value!r} makes no schedule; give at least {least}")
     if isinstance(rate, int | float) and not rate > 0:
         raise ValueError(f"rate={rate!r} would move nothing, or the wrong way; give a positive number")
-    return OnlineLaplace(mode_finder(of), scales, structure, curvature, float(burn_in), float(every), updates, rate)
+    return OnlineLaplace(
+        mode_finder(optimizer), scales, structure, curvature, float(burn_in), float(every), updates, rate
+    )
