@@ -136,7 +136,7 @@ class Spread:
     Without its word the compiler may gather what a step returns, and every device then does everybody's work.
 
     Attributes:
-        of: the algorithm's handle.
+        base: the algorithm's handle.
         mesh: the devices.
 
     Examples:
@@ -146,21 +146,21 @@ class Spread:
         2
     """
 
-    of: Any
+    base: Any
     mesh: Mesh = static()
 
     @property
     def traits(self) -> Traits:
         """Those of the algorithm."""
-        return opened(self.of).traits
+        return opened(self.base).traits
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns the first state, which is never whole on one device."""
-        return self._kept(opened(self.of).init(key, objective, batch))
+        return self._kept(opened(self.base).init(key, objective, batch))
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns the next state, and what there is to see."""
-        state, info = opened(self.of).step(key, state, self._cut(batch), objective)
+        state, info = opened(self.base).step(key, state, self._cut(batch), objective)
         return self._kept(state), info
 
     def _kept(self, state: Any) -> Any:
@@ -176,8 +176,8 @@ class Spread:
 class _Dealt(Stream):
     """Batches that are laid on the devices one after the other."""
 
-    def __init__(self, of: Stream, devices: Devices) -> None:
-        super().__init__(of)
+    def __init__(self, base: Stream, devices: Devices) -> None:
+        super().__init__(base)
         self._devices = devices
 
     def __iter__(self) -> Iterator[Batch]:

@@ -252,7 +252,7 @@ def _kronecker(
     sums = []
     for index, block in zip(alone, flat, strict=True):
         reordered = isinstance(block, LayerOrder)
-        product = block.of if reordered else block
+        product = block.base if reordered else block
         if isinstance(product, Kronecker):
             first, second, outputs_first = product.input_factor, product.output_factor, of_kernel[index].outputs_first
             inputs, outputs = (second, first) if outputs_first and not reordered else (first, second)

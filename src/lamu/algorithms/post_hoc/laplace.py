@@ -332,7 +332,7 @@ def _named(structure: Any) -> str:
 
 
 def _require_concave(curvature: Any, objective: Objective) -> None:
-    exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.of, Hessian))
+    exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.base, Hessian))
     if not exact or not isinstance(objective.model, Model):
         return
     likelihood = objective.model.likelihood

@@ -112,7 +112,7 @@ def scale_search(
     if held_out is not None:
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
             return None  # one's own rule need not be compiled
-        marginal = isinstance(getattr(rule, "of", rule), LinearisedMarginal)
+        marginal = isinstance(getattr(rule, "base", rule), LinearisedMarginal)
         batches = in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
     leaves, structure = jax.tree.flatten(objective)
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
