@@ -36,18 +36,18 @@ class DescentState:
     Attributes:
         count: steps taken.
         params: what descends: "mean" m, "raw" ρ, and "rest", the dispersions.
-        optimiser: the optax state.
+        optimizer: the optax state.
         network_state: the network's state.
 
     Examples:
         >>> from lamu.algorithms.descent import DescentState
-        >>> DescentState(count=0, params={}, optimiser=(), network_state={}).count
+        >>> DescentState(count=0, params={}, optimizer=(), network_state={}).count
         0
     """
 
     count: Any
     params: dict[str, Params]
-    optimiser: Any
+    optimizer: Any
     network_state: Any
 
 
@@ -56,7 +56,7 @@ class BeliefDescent(Runnable):
     r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser.
 
     Attributes:
-        optimiser: an optax gradient transformation.
+        optimizer: an optax gradient transformation.
         estimator: how the rows are drawn.
         divergence: D.
         base_distribution: the law of z in \(\theta = m + s(\rho) z\).
@@ -72,7 +72,7 @@ class BeliefDescent(Runnable):
         'Global'
     """
 
-    optimiser: Any = static()
+    optimizer: Any = static()
     estimator: Estimator
     divergence: Divergence
     base_distribution: Shape
@@ -111,7 +111,7 @@ class BeliefDescent(Runnable):
         mean, rest = NetworkParameters().split(params)
         raw = jax.tree.map(lambda leaf: self.scale_transform.inverse(jnp.full_like(leaf, self.init_scale)), mean)
         moving = {"mean": mean, "raw": raw, "rest": rest}
-        return DescentState(jnp.zeros((), jnp.int32), moving, self.optimiser.init(moving), network_state)
+        return DescentState(jnp.zeros((), jnp.int32), moving, self.optimizer.init(moving), network_state)
 
     def belief(self, params: dict[str, Params]) -> LocationScale:
         """Returns q from what descends."""
@@ -125,12 +125,12 @@ class BeliefDescent(Runnable):
         value, loss, gradient, network_state = estimate(state.params)
         # Line searches evaluate what descends themselves, under the same draws.
         again = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)[0]
-        params, optimiser = optax_step(
-            self.optimiser, gradient, state.optimiser, state.params, value, again, self.factor(state.count)
+        params, optimizer = optax_step(
+            self.optimizer, gradient, state.optimizer, state.params, value, again, self.factor(state.count)
         )
         scaled = jax.tree.map(lambda s, g: s * g, self.belief(state.params).scale, gradient["mean"])
         residual = objective.concentration * jnp.sqrt(tree.dot(scaled, scaled))
-        return DescentState(state.count + 1, params, optimiser, network_state), Info(loss, residual)
+        return DescentState(state.count + 1, params, optimizer, network_state), Info(loss, residual)
 
     def estimate(
         self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: Any

@@ -30,7 +30,7 @@ class InvariantMap(Runnable):
     r"""The algorithm that `invariant_map` makes.
 
     Attributes:
-        optimiser: an optax gradient transformation.
+        optimizer: an optax gradient transformation.
 
     Examples:
         >>> from lamu.algorithms.optimisers.invariant_map import invariant_map
@@ -38,7 +38,7 @@ class InvariantMap(Runnable):
         'full'
     """
 
-    optimiser: Any = static()
+    optimizer: Any = static()
 
     @property
     def traits(self) -> Traits:
@@ -54,7 +54,7 @@ class InvariantMap(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
         """Returns the network's initial parameters and the optimiser's first state."""
         params, network_state = objective.model.init(key, batch)
-        return MapState(params, self.optimiser.init(params), network_state)
+        return MapState(params, self.optimizer.init(params), network_state)
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
@@ -67,9 +67,9 @@ class InvariantMap(Runnable):
 
         (value, network_state), gradient = jax.value_and_grad(criterion, has_aux=True)(state.params)
         again = lambda params: criterion(params)[0]
-        params, optimiser = optax_step(self.optimiser, gradient, state.optimiser, state.params, value, again)
+        params, optimizer = optax_step(self.optimizer, gradient, state.optimizer, state.params, value, again)
         norm = jnp.sqrt(tree.dot(gradient, gradient))
-        return MapState(params, optimiser, network_state), Info(value, norm)
+        return MapState(params, optimizer, network_state), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point."""
@@ -119,7 +119,7 @@ def log_volume(objective: Objective, batch: Batch, network_state: Any, params: P
     return found
 
 
-def invariant_map(optimiser: Any = None) -> InvariantMap:
+def invariant_map(optimizer: Any = None) -> InvariantMap:
     r"""The most probable parameters by a density that does not depend on how the model is written.
 
     \[ \hat\theta = \arg\max_\theta\; \log p(\theta \mid D) - \tfrac12 \log\det F(\theta) \]
@@ -134,7 +134,7 @@ def invariant_map(optimiser: Any = None) -> InvariantMap:
     Departures from the rule: the volume of the Fisher information, and whatever the optimiser adds to gradient descent.
 
     Args:
-        optimiser: an optax gradient transformation; `optax.lbfgs()` where none is given.
+        optimizer: an optax gradient transformation; `optax.lbfgs()` where none is given.
 
     Returns:
         The algorithm. Its posterior is the point θ. Every step sees all the data.
@@ -153,5 +153,5 @@ def invariant_map(optimiser: Any = None) -> InvariantMap:
         >>> lamu.scores.accuracy(fit.posterior.predict(x[:, :4]), y) > 0.85
         True
     """
-    optimiser = optimiser_or(optimiser, "lbfgs")
-    return InvariantMap(optimiser=optimiser)
+    optimizer = optimiser_or(optimizer, "lbfgs")
+    return InvariantMap(optimizer=optimizer)

@@ -16,7 +16,7 @@ __all__ = ["bayes_by_backprop"]
 
 
 def bayes_by_backprop(
-    optimiser: Any = None,
+    optimizer: Any = None,
     estimator: Any = None,
     divergence: Any = None,
     samples: int = 1,
@@ -40,7 +40,7 @@ def bayes_by_backprop(
     adds; a divergence other than the evidence bound's, where asked.
 
     Args:
-        optimiser: an optax gradient transformation; `optax.adam(0.01)` where none is given.
+        optimizer: an optax gradient transformation; `optax.adam(0.01)` where none is given.
         estimator: how rows are drawn, of `lamu.algorithms.descent`: `Global()` where none is given,
             `LocalReparameterisation()` or `Flipout()`.
         divergence: of `lamu.divergences`: `ReverseKL()`, the evidence bound, where none is given, `Renyi(alpha)` or
@@ -74,7 +74,7 @@ def bayes_by_backprop(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    optimiser = optimiser_or(optimiser, "adam", 0.01)
+    optimizer = optimiser_or(optimizer, "adam", 0.01)
     estimator = _part("estimator", estimator, Global(), Estimator, "Flipout()")
     divergence = _part("divergence", divergence, ReverseKL(), Divergence, "Renyi(0.5)")
     base_distribution = _part("base_distribution", base_distribution, StandardNormal(), Shape, "StandardLogistic()")
@@ -91,7 +91,7 @@ def bayes_by_backprop(
             "estimator Global()"
         )
     return BeliefDescent(
-        optimiser=optimiser,
+        optimizer=optimizer,
         estimator=estimator,
         divergence=divergence,
         base_distribution=base_distribution,
