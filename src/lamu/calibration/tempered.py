@@ -39,8 +39,8 @@ class TemperedClasses(Predictive):
         >>> import jax.numpy as jnp
         >>> from lamu.calibration import TemperedClasses
         >>> from lamu.likelihoods import Bernoulli
-        >>> from lamu.predictives import Mixture
-        >>> pred = Mixture.equal(Bernoulli(), {}, jnp.log(jnp.full((1, 1, 1), 9.0)))
+        >>> from lamu.predictives import MixturePredictive
+        >>> pred = MixturePredictive.equal(Bernoulli(), {}, jnp.log(jnp.full((1, 1, 1), 9.0)))
         >>> round(float(TemperedClasses(pred, 2.0).mean[0]), 6)
         0.75
     """

@@ -37,9 +37,9 @@ class OfTrials(Predictive):
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Binomial
-        >>> from lamu.predictives import Mixture
+        >>> from lamu.predictives import MixturePredictive
         >>> from lamu.predictives.trials import OfTrials
-        >>> pred = OfTrials(Mixture.equal(Binomial(), {}, jnp.zeros((1, 2, 1))), jnp.array([1.0, 10.0]))
+        >>> pred = OfTrials(MixturePredictive.equal(Binomial(), {}, jnp.zeros((1, 2, 1))), jnp.array([1.0, 10.0]))
         >>> pred.mean.tolist(), pred.interval(0.9)[1].tolist()
         ([0.5, 5.0], [1.0, 7.0])
     """
