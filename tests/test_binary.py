@@ -11,7 +11,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plug_in import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import PlugInMean, PlugInMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
@@ -272,7 +272,7 @@ def test_a_network_of_both_kinds_of_weights_has_one_belief() -> None:
     draws = found.sample(jax.random.key(3), 3)["network"]
     assert set(np.abs(np.asarray(draws["layers"][1]["kernel"])).ravel()) == {1.0}
     assert np.all(np.asarray(draws["norms"][0]["scale"]) == np.asarray(state.rest["network"]["norms"][0]["scale"]))
-    mean, mode = found.with_rule(AtMean()).predict(batch.x), found.with_rule(AtMode()).predict(batch.x)
+    mean, mode = found.with_rule(PlugInMean()).predict(batch.x), found.with_rule(PlugInMode()).predict(batch.x)
     signs = jax.tree.map(jnp.sign, belief.mean["layers"][0]["kernel"])
     assert mode.f.shape == (1, 15, 1)
     at = {"network": {**belief.mean, "layers": {
@@ -281,7 +281,7 @@ def test_a_network_of_both_kinds_of_weights_has_one_belief() -> None:
     assert set(np.abs(signs).ravel()) == {1.0}
     np.testing.assert_allclose(mode.f[0], model.outputs(at, found.network_state, batch.x)[0], rtol=1e-10)
     assert not np.allclose(mean.f, mode.f)
-    point = replace(found, belief=Point({"network": belief.mean, "likelihood": {}})).with_rule(AtMode())
+    point = replace(found, belief=Point({"network": belief.mean, "likelihood": {}})).with_rule(PlugInMode())
     assert np.array_equal(point.predict(batch.x).f, mean.f)
 
 

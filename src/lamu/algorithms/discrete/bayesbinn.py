@@ -50,7 +50,7 @@ def bayesbinn(
 
     Returns:
         The algorithm. Its posterior is the Bernoulli belief beside a point for the other weights: predictions average
-        over sampled binary networks. `posterior.with_rule(AtMode())` predicts by the most probable one.
+        over sampled binary networks. `posterior.with_rule(PlugInMode())` predicts by the most probable one.
 
     Raises:
         ValueError: for a rate or τ that is not positive, a negative floor, a momentum outside [0, 1), fewer than one
