@@ -4,7 +4,7 @@ from lamu.expectations.analytic import Analytic
 from lamu.expectations.controls import Constant, Control, LeaveOneOut, MovingAverage, Regression
 from lamu.expectations.delta import Delta
 from lamu.expectations.enumeration import Enumeration
-from lamu.expectations.estimate import Estimate, Estimator
+from lamu.expectations.estimate import GradientEstimator, ValueAndGradient
 from lamu.expectations.gauss_hermite import GaussHermite
 from lamu.expectations.interface import Expectation
 from lamu.expectations.latin_hypercube import LatinHypercube
@@ -24,12 +24,11 @@ __all__ = [
     "Control",
     "Delta",
     "Enumeration",
-    "Estimate",
-    "Estimator",
     "Exact",
     "Expectation",
     "FenchelRelaxation",
     "GaussHermite",
+    "GradientEstimator",
     "Independent",
     "LatinHypercube",
     "LeaveOneOut",
@@ -42,5 +41,6 @@ __all__ = [
     "Reparameterised",
     "Sampler",
     "ScoreFunction",
+    "ValueAndGradient",
     "WorstCase",
 ]

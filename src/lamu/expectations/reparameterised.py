@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.expectations import bonnet_price
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.samplers import Independent, Sampler
 from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, NaturalParameters
@@ -69,7 +69,7 @@ class Reparameterised:
         require_draws(self.samples)
         self.sampler.require(self.samples)
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over the draws."""
         slope = jax.value_and_grad(loss)
         if isinstance(belief, Gaussian):
@@ -100,7 +100,7 @@ class Reparameterised:
             return value, pull(gradient)[0]
 
         value, in_natural = average(at_implicit, self.samples)
-        return Estimate(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
+        return ValueAndGradient(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
 
 
 def require_draws(samples: Any) -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.expectations import bonnet_price
 from lamu.expectations.controls import Constant, Control
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.reparameterised import require_draws
 from lamu.expectations.samplers import Independent, Sampler
@@ -69,7 +69,7 @@ class ScoreFunction:
                 f"draws and not for those of {type(self.sampler).__name__}(); take Constant() or MovingAverage()"
             )
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the average loss, and the sum of natural scores weighed by what the control leaves."""
         at_draw, finished = _gaussian_scores(belief) if isinstance(belief, Gaussian) else _scores(belief)
         factored = Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
@@ -86,7 +86,7 @@ class ScoreFunction:
 
         weights = self.control.weights(losses, kernel)
         weigh = lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1)
-        return Estimate(jnp.mean(losses), finished(jax.tree.map(weigh, natural_scores)))
+        return ValueAndGradient(jnp.mean(losses), finished(jax.tree.map(weigh, natural_scores)))
 
 
 def _scores(belief: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -66,7 +66,7 @@ class NaturalRule(Runnable):
 
     Attributes:
         subject: what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own.
-        expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.Estimator`.
+        expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.GradientEstimator`.
         learning_rate: ρ.
         geometry: how λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
         rest_rate: the rate of the rest; ρ where it is None.
