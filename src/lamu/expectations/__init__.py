@@ -13,7 +13,7 @@ from lamu.expectations.monte_carlo import MonteCarlo
 from lamu.expectations.quasi_monte_carlo import QuasiMonteCarlo
 from lamu.expectations.relaxed import Relaxed
 from lamu.expectations.reparameterised import Reparameterised
-from lamu.expectations.samplers import Antithetic, Independent, Sampler
+from lamu.expectations.samplers import Antithetic, IndependentSamples, Sampler
 from lamu.expectations.score_function import ScoreFunction
 from lamu.expectations.worst_case import FenchelRelaxation, WorstCase
 
@@ -29,7 +29,7 @@ __all__ = [
     "FenchelRelaxation",
     "GaussHermite",
     "GradientEstimator",
-    "Independent",
+    "IndependentSamples",
     "LatinHypercube",
     "LeaveOneOut",
     "MonteCarlo",

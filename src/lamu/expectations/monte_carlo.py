@@ -14,7 +14,7 @@ from lamu.expectations import bonnet_price
 from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.interface import Expectation
 from lamu.expectations.reparameterised import average, require_draws
-from lamu.expectations.samplers import Independent, Sampler, layer_key, require_gaussian
+from lamu.expectations.samplers import IndependentSamples, Sampler, layer_key, require_gaussian
 from lamu.families import Gaussian, MultivariateNormal
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
@@ -50,7 +50,7 @@ class MonteCarlo(Expectation):
     """
 
     samples: int = static(default=1)
-    sampler: Sampler = Independent()
+    sampler: Sampler = IndependentSamples()
 
     def __post_init__(self) -> None:
         require_draws(self.samples)

@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.expectations import bonnet_price
 from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
-from lamu.expectations.samplers import Independent, Sampler
+from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, NaturalParameters
 from lamu.record import record, static
 from lamu.typing import RandomKey
@@ -61,7 +61,7 @@ class Reparameterised:
     """
 
     samples: int = static(default=1)
-    sampler: Sampler = Independent()
+    sampler: Sampler = IndependentSamples()
 
     departure = ""
 

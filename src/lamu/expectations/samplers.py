@@ -17,7 +17,7 @@ from lamu.families import Gaussian
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Antithetic", "Independent", "Sampler"]
+__all__ = ["Antithetic", "IndependentSamples", "Sampler"]
 
 
 @runtime_checkable
@@ -41,13 +41,13 @@ class Sampler(Protocol):
 
 
 @record
-class Independent:
+class IndependentSamples:
     r"""Independent draws of any belief: the variance of an average is that of one draw, divided by S.
 
     Examples:
-        >>> from lamu.expectations import Independent
-        >>> Independent()
-        Independent()
+        >>> from lamu.expectations import IndependentSamples
+        >>> IndependentSamples()
+        IndependentSamples()
     """
 
     def require(self, count: int) -> None:

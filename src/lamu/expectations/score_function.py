@@ -14,7 +14,7 @@ from lamu.expectations.controls import Constant, Control
 from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.reparameterised import require_draws
-from lamu.expectations.samplers import Independent, Sampler
+from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
@@ -54,7 +54,7 @@ class ScoreFunction:
 
     samples: int = static(default=16)
     control: Control = Constant()
-    sampler: Sampler = Independent()
+    sampler: Sampler = IndependentSamples()
 
     departure = ""
 
@@ -63,7 +63,7 @@ class ScoreFunction:
         self.control.require(self.samples)
         self.sampler.require(self.samples)
         fitted = not hasattr(self.control, "average") and not isinstance(self.control, Constant)
-        if fitted and not isinstance(self.sampler, Independent):
+        if fitted and not isinstance(self.sampler, IndependentSamples):
             raise ValueError(
                 f"{type(self.control).__name__}() takes off what other draws say, which is unbiased for independent "
                 f"draws and not for those of {type(self.sampler).__name__}(); take Constant() or MovingAverage()"
