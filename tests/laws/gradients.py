@@ -21,14 +21,14 @@ from jax.flatten_util import ravel_pytree
 
 from lamu.expectations import (
     Analytic,
-    Constant,
+    ConstantBaseline,
     Delta,
     Enumeration,
     GaussHermite,
     GradientEstimator,
     LeaveOneOut,
     MonteCarlo,
-    MovingAverage,
+    MovingAverageBaseline,
     Regression,
     Relaxed,
     Reparameterised,
@@ -379,7 +379,7 @@ row(
 plain = row(
     "gradients",
     "ScoreFunction",
-    ScoreFunction(4, Constant()),
+    ScoreFunction(4, ConstantBaseline()),
     "sampled root",
     problems=("scalar", "gamma", "binary"),
     make=ScoreFunction,
@@ -392,7 +392,7 @@ row(
     problems=("dense", "diagonal", "beta", "dirichlet", "inverse gamma", "wait", "bernoulli", "categories"),
     make=ScoreFunction,
 )
-AVERAGE = MovingAverage(0.9).updated(2.0).updated(3.0)
+AVERAGE = MovingAverageBaseline(0.9).updated(2.0).updated(3.0)
 left_out = row(
     "gradients",
     "ScoreFunction with LeaveOneOut",
@@ -403,7 +403,7 @@ left_out = row(
 )
 averaged = row(
     "gradients",
-    "ScoreFunction with MovingAverage",
+    "ScoreFunction with MovingAverageBaseline",
     ScoreFunction(4, AVERAGE),
     "sampled controlled",
     problems=("binary",),

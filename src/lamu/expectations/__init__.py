@@ -1,7 +1,7 @@
 """Choices of expectation: how the gradient of E_q[ℓ] in the expectation parameters is taken."""
 
 from lamu.expectations.analytic import Analytic
-from lamu.expectations.controls import Constant, Control, LeaveOneOut, MovingAverage, Regression
+from lamu.expectations.controls import ConstantBaseline, Control, LeaveOneOut, MovingAverageBaseline, Regression
 from lamu.expectations.delta import Delta
 from lamu.expectations.enumeration import Enumeration
 from lamu.expectations.estimate import GradientEstimator, ValueAndGradient
@@ -20,7 +20,7 @@ from lamu.expectations.worst_case import FenchelRelaxation, WorstCase
 __all__ = [
     "Analytic",
     "Antithetic",
-    "Constant",
+    "ConstantBaseline",
     "Control",
     "Delta",
     "Enumeration",
@@ -33,7 +33,7 @@ __all__ = [
     "LatinHypercube",
     "LeaveOneOut",
     "MonteCarlo",
-    "MovingAverage",
+    "MovingAverageBaseline",
     "Quadrature",
     "QuasiMonteCarlo",
     "Regression",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.expectations import bonnet_price
-from lamu.expectations.controls import Constant, Control
+from lamu.expectations.controls import ConstantBaseline, Control
 from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.reparameterised import require_draws
@@ -33,7 +33,8 @@ class ScoreFunction:
 
     Attributes:
         samples: S.
-        control: what is taken off the losses: `Constant`, `LeaveOneOut`, `MovingAverage` or `Regression`.
+        control: what is subtracted from the losses: `ConstantBaseline`, `LeaveOneOut`, `MovingAverageBaseline` or
+            `Regression`.
         sampler: how the draws of a Gaussian are spread; `LeaveOneOut` and `Regression` are unbiased for independent
             draws alone.
 
@@ -53,7 +54,7 @@ class ScoreFunction:
     """
 
     samples: int = static(default=16)
-    control: Control = Constant()
+    control: Control = ConstantBaseline()
     sampler: Sampler = IndependentSamples()
 
     departure = ""
@@ -62,11 +63,12 @@ class ScoreFunction:
         require_draws(self.samples)
         self.control.require(self.samples)
         self.sampler.require(self.samples)
-        fitted = not hasattr(self.control, "average") and not isinstance(self.control, Constant)
+        fitted = not hasattr(self.control, "average") and not isinstance(self.control, ConstantBaseline)
         if fitted and not isinstance(self.sampler, IndependentSamples):
             raise ValueError(
                 f"{type(self.control).__name__}() takes off what other draws say, which is unbiased for independent "
-                f"draws and not for those of {type(self.sampler).__name__}(); take Constant() or MovingAverage()"
+                f"draws and not for those of {type(self.sampler).__name__}(); take ConstantBaseline() or "
+                "MovingAverageBaseline()"
             )
 
     def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
