@@ -22,14 +22,14 @@ from lamu.predictives.batchnorm_samples import OwnStatistics, settled_state
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Frozen", "Recomputed", "RecomputedPerDraw", "Statistics", "require_choice"]
+__all__ = ["BatchStatistics", "Frozen", "Recomputed", "RecomputedPerDraw", "require_choice"]
 
 _ROWS = 1024
 
 
 @runtime_checkable
-class Statistics(Protocol):
-    """What becomes of a network's state in a posterior."""
+class BatchStatistics(Protocol):
+    """Treatment of a network's batch statistics in a posterior."""
 
     def of(self, posterior: Posterior, data: Any) -> Posterior:
         """Returns the posterior with its state.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu.algorithms.ensembles.iterates import Collected, Covariance, EverySteps, LastPart, LowRankDeviations
-from lamu.batch_statistics import Recomputed, Statistics
+from lamu.batch_statistics import BatchStatistics, Recomputed
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
@@ -62,7 +62,7 @@ class Swag(Wrapper):
     base: Algorithm
     covariance: Covariance
     collect: LastPart | EverySteps
-    statistics: Statistics
+    statistics: BatchStatistics
 
     @property
     def traits(self) -> Traits:
@@ -132,7 +132,7 @@ def swag(
     base: Algorithm | None = None,
     covariance: Covariance = LowRankDeviations(),  # noqa: B008  (a record never changes)
     collect: LastPart | EverySteps = LastPart(),  # noqa: B008  (the same)
-    statistics: Statistics = Recomputed(),  # noqa: B008  (the same)
+    statistics: BatchStatistics = Recomputed(),  # noqa: B008  (the same)
 ) -> Swag:
     r"""SWAG: the Gaussian with mean and covariance of the iterates of an optimiser that keeps moving.
 
