@@ -11,12 +11,12 @@ import pytest
 
 from lamu import tree
 from lamu.algorithms import von
-from lamu.departures import Clipped, Inverse
 from lamu.families import Gaussian
 from lamu.geometry import Bounded, Geometry, Retraction, Shortened, Straight
 from lamu.geometry.bounded import largest_share
 from lamu.objective.curvature import Price
 from lamu.operators import Dense, Diagonal, Kronecker
+from lamu.update_rules import Clipped, Inverse
 from lamu.verification import problems
 
 LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}

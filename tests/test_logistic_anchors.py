@@ -15,13 +15,13 @@ import pytest
 from benchmarks.anchors import a1a, australian, model_of, negative_elbo
 
 from lamu.algorithms import laplace, map_estimate, von
-from lamu.departures import HeavyBall
 from lamu.expectations import Quadrature
 from lamu.loop import fit
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense, Diagonal
 from lamu.rate import rate
 from lamu.rule import Rule
+from lamu.update_rules import HeavyBall
 
 FOLDER = Path(os.environ.get("LAMU_DATA", "no data"))
 pytestmark = pytest.mark.skipif(not (FOLDER / "tabular").is_dir(), reason="LAMU_DATA names no folder of data sets")

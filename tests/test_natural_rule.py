@@ -13,7 +13,6 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.data import Batch
-from lamu.departures import BiasCorrected, Inverse, InverseSquareRoot
 from lamu.expectations import Analytic, Delta, MonteCarlo, Reparameterised
 from lamu.families import Gamma, Gaussian, MultivariateNormal, Product
 from lamu.geometry import FamilyGeometry, Retraction, Straight
@@ -26,6 +25,7 @@ from lamu.priors import Belief, Normal
 from lamu.rate import Constant
 from lamu.record import record
 from lamu.rule import Rule, gaussian_arrow, gaussian_step, natural_step
+from lamu.update_rules import BiasCorrected, Inverse, InverseSquareRoot
 
 rng = np.random.default_rng(5)
 Y = 1.5 + 0.6 * rng.normal(size=20)

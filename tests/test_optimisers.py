@@ -25,7 +25,6 @@ from lamu.algorithms.variational.lie_group import LieGroupState, lie_group
 from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.von import von
 from lamu.data import Batch
-from lamu.departures import ByFanIn
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian
 from lamu.geometry import (
@@ -47,6 +46,7 @@ from lamu.operators import Dense
 from lamu.priors import Normal
 from lamu.rate import Annealed
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn
 from lamu.verification import problems, references
 
 PAIRS = {

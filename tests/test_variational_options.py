@@ -15,13 +15,13 @@ import lamu
 from lamu import tree
 from lamu.algorithms import ivon, vogn
 from lamu.data import Batch
-from lamu.departures import PlainAverage
 from lamu.likelihoods import Bernoulli
 from lamu.networks import Linear
 from lamu.objective import Objective
 from lamu.objective.curvature import SquaredGradient
 from lamu.operators import Dense, DenseBlocks
 from lamu.priors import Normal
+from lamu.update_rules import PlainAverage
 
 N, WIDTH, STEPS = 8, 2.0, 20
 rng = np.random.default_rng(1)

@@ -31,7 +31,6 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.departures import Inverse, NoMomentum
 from lamu.expectations import Delta, Expectation
 from lamu.families import Gaussian, Point, Product
 from lamu.families.exponential import values_of, with_values
@@ -46,6 +45,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Number, Params, RandomKey
+from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
 
@@ -127,7 +127,7 @@ def gaussian_arrow(
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Inverse
+        >>> from lamu.update_rules import Inverse
         >>> from lamu.geometry import Straight
         >>> from lamu.operators import Scalar
         >>> from lamu.rule import gaussian_arrow

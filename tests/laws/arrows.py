@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.departures import Inverse
 from lamu.families import Gaussian
 from lamu.geometry import (
     Accumulation,
@@ -33,6 +32,7 @@ from lamu.operators import (
     Scalar,
     StaleFactors,
 )
+from lamu.update_rules import Inverse
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("arrows", "arrow bounded damped factors metric positive projecting structure unforgetting")

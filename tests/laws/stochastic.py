@@ -67,7 +67,6 @@ from lamu.algorithms import (
 from lamu.algorithms.descent import Flipout, LocalReparameterisation
 from lamu.algorithms.ensembles.iterates import DiagonalDeviations, LastPart
 from lamu.data import Batch
-from lamu.departures import Clipped
 from lamu.expectations import MonteCarlo
 from lamu.families import Gamma, Mixture
 from lamu.geometry import Affine, FullAffine
@@ -81,6 +80,7 @@ from lamu.priors import ARD, HalfCauchyScale, InverseGammaVariance, Normal
 from lamu.programs import NumpyroProgram
 from lamu.rate import Annealed, Scheduled, over
 from lamu.record import record, static
+from lamu.update_rules import Clipped
 from tests.laws.harness import ROWS, Row, law, row, twin, vocabulary
 
 vocabulary("stochastic", "belief closed common dead dense prior")

@@ -98,7 +98,7 @@ class Shortened:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Inverse
+        >>> from lamu.update_rules import Inverse
         >>> from lamu.geometry.bounded import Shortened
         >>> from lamu.operators import Scalar
         >>> d = Shortened(Inverse(), 0.125).direction(Scalar(4.0), {"w": jnp.asarray(8.0)}, 1, 0.1)["w"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import MovingAverage, NoMomentum
 from lamu.expectations import Relaxed
 from lamu.natural_rule import NaturalRule, NetworkWeights, SignStart
 from lamu.rate import Annealed, decay, rate
+from lamu.update_rules import MovingAverage, NoMomentum
 
 __all__ = ["bayesbinn"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import HeavyBall, NoMomentum
 from lamu.geometry import Accumulation
 from lamu.natural_rule import LatentStart, NaturalRule, NetworkWeights, ZeroTemperature
 from lamu.rate import Annealed, decay, rate
+from lamu.update_rules import HeavyBall, NoMomentum
 
 __all__ = ["straight_through"]
 

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.departures import Inverse
 from lamu.expectations import Expectation
 from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.geometry import Geometry, Retraction, Straight
@@ -37,6 +36,7 @@ from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
 from lamu.typing import Array, Number, Params, RandomKey
+from lamu.update_rules import Inverse
 
 __all__ = ["MixtureRule", "MixtureState", "WithEntropy"]
 

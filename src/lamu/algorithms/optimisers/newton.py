@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.algorithms.optimisers.line_search import MadePositive, Searched
-from lamu.departures import DampedInverse
 from lamu.expectations import Delta
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense
 from lamu.rate import rate
+from lamu.update_rules import DampedInverse
 
 __all__ = ["newton"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import HeavyBall, NoMomentum
 from lamu.expectations.worst_case import WorstCase
 from lamu.objective.curvature import NoCurvature
 from lamu.operators import Scalar
 from lamu.rate import decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import HeavyBall, NoMomentum
 
 __all__ = ["sam"]
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.departures import NoMomentum, PlainAverage
 from lamu.families import Point, Product
 from lamu.geometry import ClippedAffine, Group
 from lamu.objective import BatchLoss, NetworkParameters, Objective
@@ -20,6 +19,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
+from lamu.update_rules import NoMomentum, PlainAverage
 
 __all__ = ["LieGroup", "LieGroupState", "lie_group"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.objective.curvature import SampledGaussNewton
 from lamu.operators.kronecker_blocks import KroneckerFactored
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import Clipped, MovingAverage
 
 __all__ = ["noisy_kfac"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Compressed
 from lamu.objective.curvature import LowRankGradients
 from lamu.operators import LowRankStructure
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 
 __all__ = ["slang"]
 
@@ -60,7 +60,7 @@ def slang(
         directions: how many directions are kept of a batch's gradients; the rank where it is None.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
-        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
             which is smaller in kernels of many inputs; None where steps are not clipped.
         period: every how many steps the curvature is taken, and moved as far as that many would; 1 is the paper's.
 

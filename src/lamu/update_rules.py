@@ -1,7 +1,8 @@
-r"""What practical algorithms add to the rule: momentum, bias correction, square roots. Each is named where it is used.
+r"""Update rules of practical algorithms: momentum, bias correction, square-root scaling and clipping.
 
-A *momentum* turns the sequence of gradients into the sequence that is followed. A *metric* turns the precision and a
-gradient into a direction; the rule's own is S⁻¹. A momentum is `normalised` where it gives a constant gradient back.
+A *momentum* turns the sequence of gradients into the one that is followed; it is `normalised` if it returns a constant
+gradient unchanged. A *metric* turns the precision and a gradient into a direction; that of the natural-gradient rule is
+\(S^{-1}\). Each names its departure from the rule, which the table of algorithms shows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class NoMomentum:
     """The gradient itself.
 
     Examples:
-        >>> from lamu.departures import NoMomentum
+        >>> from lamu.update_rules import NoMomentum
         >>> NoMomentum().follow({}, {"w": 1.0}, 1)
         ({}, {'w': 1.0})
     """
@@ -61,7 +62,7 @@ class HeavyBall:
         decay: β.
 
     Examples:
-        >>> from lamu.departures import HeavyBall
+        >>> from lamu.update_rules import HeavyBall
         >>> HeavyBall(0.5).follow({"w": 2.0}, {"w": 1.0}, 1)[1]
         {'w': 2.0}
     """
@@ -92,7 +93,7 @@ class MovingAverage:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import MovingAverage
+        >>> from lamu.update_rules import MovingAverage
         >>> _, followed = MovingAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
         >>> followed["w"].tolist()
         [1.0, 1.0]
@@ -123,7 +124,7 @@ class PlainAverage:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import PlainAverage
+        >>> from lamu.update_rules import PlainAverage
         >>> _, followed = PlainAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
         >>> followed["w"].tolist()
         [0.5, 0.5]
@@ -149,7 +150,7 @@ class Inverse:
     r"""The rule's own metric, \(S^{-1} g\).
 
     Examples:
-        >>> from lamu.departures import Inverse
+        >>> from lamu.update_rules import Inverse
         >>> from lamu.operators import Scalar
         >>> Inverse().direction(Scalar(4.0), {"w": 2.0}, 1, 0.1)
         {'w': 0.5}
@@ -171,7 +172,7 @@ class InverseSquareRoot:
         eps: ε, in the units of one row's gradient.
 
     Examples:
-        >>> from lamu.departures import InverseSquareRoot
+        >>> from lamu.update_rules import InverseSquareRoot
         >>> from lamu.operators import Diagonal
         >>> import jax.numpy as jnp
         >>> float(InverseSquareRoot(0.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
@@ -206,7 +207,7 @@ class DampedInverse:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import DampedInverse
+        >>> from lamu.update_rules import DampedInverse
         >>> from lamu.operators import Diagonal
         >>> float(DampedInverse(1.0).direction(Diagonal(jnp.array(3.0)), jnp.array(2.0), 1, 0.1))
         0.5
@@ -231,7 +232,7 @@ class RootOfSum:
         eps: ε, in the units of one row's squared gradient.
 
     Examples:
-        >>> from lamu.departures import RootOfSum
+        >>> from lamu.update_rules import RootOfSum
         >>> from lamu.operators import Diagonal
         >>> import jax.numpy as jnp
         >>> float(RootOfSum(12.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
@@ -261,7 +262,7 @@ class BiasCorrected:
         base: the metric.
 
     Examples:
-        >>> from lamu.departures import BiasCorrected, InverseSquareRoot
+        >>> from lamu.update_rules import BiasCorrected, InverseSquareRoot
         >>> BiasCorrected(InverseSquareRoot(1e-8)).departure
         'square root, bias correction'
     """
@@ -307,7 +308,7 @@ class ByFanIn:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import ByFanIn
+        >>> from lamu.update_rules import ByFanIn
         >>> [ByFanIn(0.02).of(jnp.zeros(shape)) for shape in ((10,), (64, 10), (5, 5, 8, 10))]
         [0.02, 0.02, 0.0064]
     """
@@ -344,7 +345,7 @@ class Clipped:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Clipped, Inverse
+        >>> from lamu.update_rules import Clipped, Inverse
         >>> from lamu.operators import Scalar
         >>> float(Clipped(Inverse(), 0.05).direction(Scalar(4.0), {"w": jnp.asarray(2.0)}, 1, 0.1)["w"]) < 0.0501
         True
