@@ -41,12 +41,12 @@ from lamu.families import Draws
 from lamu.mcmc.collect import drawn
 from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
-from lamu.mcmc.cycles import Cyclical, StepSize
-from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.init import started
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import FrozenAfterWarmup, NoPreconditioner
+from lamu.mcmc.step_sizes import Cyclical, StepSize
+from lamu.mcmc.step_sizes import step_size as checked
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -282,7 +282,7 @@ def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> 
     """Returns the sampler of some parts, after a look at what was asked.
 
     Args:
-        step_size: ε, as `lamu.mcmc.cycles.step_size` takes it, `CurvatureStepSize`, or None for that.
+        step_size: ε, as `lamu.mcmc.step_sizes.step_size` takes it, `CurvatureStepSize`, or None for that.
         parts: the other parts by name.
         lengths: chains, warmup, draws, thinning, same_batches.
 

@@ -172,7 +172,7 @@ def step_size(value: Any) -> StepSize:
         TypeError: for anything else.
 
     Examples:
-        >>> from lamu.mcmc.cycles import step_size
+        >>> from lamu.mcmc.step_sizes import step_size
         >>> step_size(0.1)
         Constant(value=0.1)
     """
