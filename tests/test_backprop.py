@@ -30,8 +30,15 @@ from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.data import Batch
 from lamu.divergences import InclusiveKL, Renyi, ReverseKL
 from lamu.families import Gaussian, Product
+from lamu.families.base_distributions import (
+    BaseDistribution,
+    Quantile,
+    Radial,
+    StandardLaplace,
+    StandardLogistic,
+    StandardNormal,
+)
 from lamu.families.location_scale import LocationScale
-from lamu.families.shapes import Quantile, Radial, Shape, StandardLaplace, StandardLogistic, StandardNormal
 from lamu.networks import MLP, BatchNorm, ConvNet, Dropout, Linear
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.priors import Normal, ScaleMixture
@@ -52,7 +59,7 @@ KEYS = lambda count: jax.random.split(jax.random.key(1), count)
         (Radial(), stats.norm),  # of one coordinate
     ],
 )
-def test_shapes_are_scipys(shape: Shape, known: Any) -> None:
+def test_shapes_are_scipys(shape: BaseDistribution, known: Any) -> None:
     """Density, entropy and mean; and 4000 draws by Kolmogorov and Smirnov (a false alarm with probability 1e-4)."""
     z = jnp.asarray([[-2.0], [-0.3], [0.1], [1.7]])
     np.testing.assert_allclose(jax.vmap(shape.log_prob)(z), known.logpdf(z[:, 0]), rtol=1e-7)

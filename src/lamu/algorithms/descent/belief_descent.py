@@ -14,8 +14,8 @@ from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
+from lamu.families.base_distributions import BaseDistribution, StandardNormal
 from lamu.families.location_scale import LocationScale
-from lamu.families.shapes import Shape, StandardNormal
 from lamu.objective import BatchLoss, NetworkParameters, NonGaussian, Objective
 from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
@@ -75,7 +75,7 @@ class BeliefDescent(Runnable):
     optimizer: Any = static()
     estimator: Estimator
     divergence: Divergence
-    base_distribution: Shape
+    base_distribution: BaseDistribution
     scale_transform: Positive
     factor: Rate
     init_scale: Number
