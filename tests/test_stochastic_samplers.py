@@ -29,7 +29,7 @@ from lamu.mcmc import (
     sgld,
     sgnht,
 )
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.dynamics import Dynamics
 from lamu.mcmc.gradients import Minibatch, mean_loss
 from lamu.mcmc.momenta import Friction
@@ -331,7 +331,7 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
         one, other = (tree.ravel(step(jax.random.key(seed), state, batch, objective)[0].position)[0] for seed in (1, 2))
         assert np.array_equal(one, other) == (t % 10 < 6), t
         state, _ = step(jax.random.key(3 + t), state, batch, objective)
-    assert isinstance(drawn(jax.random.key(0), objective, {}, {"w": jnp.zeros((3, 1, 2))}).belief, Draws)
+    assert isinstance(posterior_from_draws(jax.random.key(0), objective, {}, {"w": jnp.zeros((3, 1, 2))}).belief, Draws)
 
 
 @pytest.mark.parametrize(

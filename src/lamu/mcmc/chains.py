@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.init import started
 from lamu.mcmc.kernel import TransitionInfo
 from lamu.mcmc.log_target import LogTarget
@@ -127,7 +127,7 @@ class Chains(Runnable):
 
     def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`."""
-        return drawn(key, objective, state.network_state, trace)
+        return posterior_from_draws(key, objective, state.network_state, trace)
 
     def complaint(self, state: ChainsState) -> str:
         """Returns what it means that the loss is not finite.

@@ -1,4 +1,4 @@
-"""The posterior that a sampler's draws are, with a word of warning where they should not be trusted."""
+"""The posterior of a sampler's draws, with warnings where the chains have not converged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.typing import RandomKey
 
-__all__ = ["drawn"]
+__all__ = ["posterior_from_draws"]
 
 
-def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) -> Posterior:
+def posterior_from_draws(key: RandomKey, objective: Objective, network_state: Any, trace: Any) -> Posterior:
     """Returns collected draws as a belief, leaves `[chains, draws, ...]`.
 
     Draws of a density with constraints come back constrained.
@@ -40,10 +40,10 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.mcmc.collect import drawn
+        >>> from lamu.mcmc.collect import posterior_from_draws
         >>> objective = lamu.objective.Objective(lamu.LogDensity(lambda theta: -(theta**2), 0.0), 1)
         >>> trace = {"network": jnp.zeros((20, 4)), "likelihood": {}}
-        >>> drawn(jax.random.key(0), objective, {}, trace).samples["network"].shape
+        >>> posterior_from_draws(jax.random.key(0), objective, {}, trace).samples["network"].shape
         (4, 20)
     """
     if trace is None:

@@ -38,7 +38,7 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Draws
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
@@ -210,7 +210,7 @@ class Dynamics(Runnable):
             return Posterior(
                 objective.model, Draws(samples), state.network_state, Sampled(), key, temperature=objective.temperature
             )
-        return drawn(key, objective, state.network_state, trace)
+        return posterior_from_draws(key, objective, state.network_state, trace)
 
     def complaint(self, state: DynamicsState) -> str:
         """Returns what to do where the loss is not finite.
