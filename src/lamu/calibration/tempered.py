@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from lamu.predictives import Predictive
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey
@@ -103,7 +103,7 @@ class TemperedClasses(Predictive):
         def draw(key: RandomKey) -> Array:
             return jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
 
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     @property
     def deferred(self) -> bool:

@@ -11,7 +11,7 @@ from jax.scipy.special import logsumexp
 
 from lamu.bisection import Ends
 from lamu.likelihoods import Likelihood
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record, static
 from lamu.supports import Support
@@ -110,7 +110,7 @@ class MixturePredictive(Predictive):
             one = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
             return jax.vmap(one)(row_keys(key, self.f.shape[1], first), self.f[s])
 
-        return drawn(draw, jax.random.split(target_key, n), components)
+        return draw_in_chunks(draw, jax.random.split(target_key, n), components)
 
     def _quantile(self, probability: Any) -> Array:
         return _quantile(self, probability)
