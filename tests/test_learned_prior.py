@@ -16,7 +16,7 @@ import lamu
 from lamu.algorithms import adam, laplace, map_estimate
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound, spread_rows
-from lamu.algorithms.post_hoc.marginal_likelihood import settled
+from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.data import Arrays
 from lamu.families import Point
@@ -142,11 +142,11 @@ def test_what_is_known_stays(likelihood: Any) -> None:
     mode = fit_laplace(Dense, point(model, params), objective, rows)
     find = lambda mode, objective, rounds=1: Polished(mode, 0.0, 4)
     for held_out in (None, rows):
-        same, objective_after, _ = settled(mode, objective, jax.random.key(0), held_out, find)
+        same, objective_after, _ = empirical_bayes(mode, objective, jax.random.key(0), held_out, find)
         assert same.mode is mode
         assert objective_after is objective
     unknown = replace(objective, model=replace(model, prior=LearnedNormal(0.7)))
-    other, after, _ = settled(mode, unknown, jax.random.key(0), None, find)
+    other, after, _ = empirical_bayes(mode, unknown, jax.random.key(0), None, find)
     assert isinstance(after.model.prior, Normal)
     assert (other.mode is mode) == isinstance(likelihood, HeteroscedasticGaussian)
 

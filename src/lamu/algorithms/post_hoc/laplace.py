@@ -11,7 +11,7 @@ import jax
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
-from lamu.algorithms.post_hoc.marginal_likelihood import settled
+from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
@@ -142,7 +142,7 @@ class Laplace(Wrapper):
         held_out = getattr(data, "held_out", None)
         rule = self._rule_around(objective.model) if kept else self.rule
         around, own = data if kept else None, rule is not self.rule
-        found, under, rule = settled(first, objective, key, held_out, find, rule, around, tempered=own)
+        found, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=own)
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)
