@@ -189,7 +189,7 @@ def walked(rule: Rule, steps: int) -> list[Any]:
 
 def at_the_mean(**options: Any) -> Rule:
     """SLANG without draws, which depend on the root of the covariance that a structure has."""
-    return replace(slang(0.3, b2=0.7, hess_init=0.3, period=1, **options), expectation=Delta())
+    return replace(slang(0.3, b2=0.7, hess_init=0.3, curvature_update_period=1, **options), expectation=Delta())
 
 
 def test_full_rank_is_the_dense_rule() -> None:
@@ -250,7 +250,7 @@ def test_average_of_stacked_operators_is_their_mean() -> None:
     np.testing.assert_allclose(mean.dense(like), (pair[0].dense(like) + pair[1].dense(like)) / 2, rtol=1e-12)
 
     objective, batch = Objective(logistic, 12), Batch.of(X, LABELS)
-    rule = slang(rank=2, samples=2, period=1)
+    rule = slang(rank=2, samples=2, curvature_update_period=1)
     state = rule.init(KEY, objective, batch)
     belief, loss = (
         rule.belief(state, objective),
@@ -267,7 +267,7 @@ def test_average_of_stacked_operators_is_their_mean() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param(slang(0.1, rank=3, samples=2, period=1), id="low rank", marks=pytest.mark.stress),
+        pytest.param(slang(0.1, rank=3, samples=2, curvature_update_period=1), id="low rank", marks=pytest.mark.stress),
         pytest.param(von(0.1, DenseBlocks, geometry=Retraction()), id="a matrix a leaf"),
     ],
 )
@@ -305,7 +305,7 @@ def test_bound_grows_with_the_rank() -> None:
     x, y, delta = australian()
     model, scores = model_of(delta), []
     for rank in (1, 5, 10):
-        algorithm = slang(Annealed(0.1), rank=rank, b2=0.99, hess_init=0.25, max_step=None, period=1)
+        algorithm = slang(Annealed(0.1), rank=rank, b2=0.99, hess_init=0.25, max_step=None, curvature_update_period=1)
         run = lamu.fit(model, (x, y), algorithm, steps=3_000, batch_size=len(x))
         scores.append(negative_elbo(model, x, y, run.posterior.belief.factors["network"]))
     print(f"negative bound in nats at ranks 1, 5, 10: {', '.join(f'{score:.2f}' for score in scores)}")

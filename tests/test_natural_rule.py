@@ -184,7 +184,7 @@ def test_a_precision_that_moves_every_third_step_moves_as_far_as_three_steps() -
     x, y = jnp.asarray(np.random.default_rng(1).normal(size=(6, 2))), jnp.arange(6.0)
     model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=1.0), Normal(1.0))
     rates = {"learning_rate": Constant(1e-9), "precision_rate": Constant(0.1)}
-    rule = Rule(structure=Diagonal, expectation=Delta(), curvature=GaussNewton(), period=3, **rates)
+    rule = Rule(structure=Diagonal, expectation=Delta(), curvature=GaussNewton(), curvature_update_period=3, **rates)
     objective, batch = Objective(model, 6), Batch.of(x, y)
     state = rule.init(jax.random.key(0), objective, batch)
     start, target = tree.ravel(state.precision)[0], jnp.mean(x**2, axis=0) + 1 / 6

@@ -125,7 +125,7 @@ def best_of_the_closed_form() -> tuple[float, float]:
 
 
 def test_training_finds_the_precision_and_the_noise_of_the_greatest_evidence() -> None:
-    algorithm = online_laplace(adam(Annealed(0.05)), OneScale(), burn_in=10, every=1)
+    algorithm = online_laplace(adam(Annealed(0.05)), OneScale(), burn_in=10, evidence_update_period=1)
     model = Model(Linear(), Gaussian(), Normal(0.2))
     found = fit(model, (X, Y), algorithm, steps=400, batch_size=60)
     expected = best_of_the_closed_form()
@@ -142,7 +142,7 @@ def test_training_finds_the_precision_and_the_noise_of_the_greatest_evidence() -
 @pytest.mark.stress
 def test_minibatches_find_much_the_same() -> None:
     """Curvature and misfit are sums over the epoch's batches; the weights jitter while they are taken."""
-    algorithm = online_laplace(adam(Annealed(0.02)), OneScale(), Diagonal, burn_in=5, every=2)
+    algorithm = online_laplace(adam(Annealed(0.02)), OneScale(), Diagonal, burn_in=5, evidence_update_period=2)
     found = fit(Model(Linear(), Gaussian(), Normal(0.2)), (X, Y), algorithm, epochs=150, batch_size=25)
     expected = best_of_the_closed_form()
     prior: Any = found.posterior.model.prior
@@ -153,7 +153,7 @@ def test_minibatches_find_much_the_same() -> None:
 @pytest.mark.stress
 def test_a_width_a_weight_switches_off_what_the_target_does_not_need() -> None:
     x = np.column_stack([X, rng.normal(size=(60, 2))])
-    algorithm = online_laplace(adam(Annealed(0.05)), ScalePerWeight(), burn_in=10, every=1, rate=0.3)
+    algorithm = online_laplace(adam(Annealed(0.05)), ScalePerWeight(), burn_in=10, evidence_update_period=1, rate=0.3)
     posterior: Any = fit(Model(Linear(), Gaussian()), (x, Y), algorithm, steps=200, batch_size=60).posterior
     widths = np.asarray(posterior.model.prior.scale["layers"][0]["kernel"])[:, 0]
     assert np.all(widths[:3] > 0.2)
@@ -163,7 +163,7 @@ def test_a_width_a_weight_switches_off_what_the_target_does_not_need() -> None:
 def test_prior_and_noise_move_at_the_end_of_a_period_alone() -> None:
     objective, _ = small()
     batch = Batch.of(X[:30], Y[:30])  # half an epoch
-    algorithm = online_laplace(map_estimate(optax.sgd(0.01)), burn_in=1, every=2, updates=3)
+    algorithm = online_laplace(map_estimate(optax.sgd(0.01)), burn_in=1, evidence_update_period=2, updates=3)
     state, step, seen = algorithm.init(jax.random.key(0), objective, batch), jax.jit(algorithm.step), []
     for t in range(8):
         new, _ = step(jax.random.key(t), state, batch, objective)
@@ -189,7 +189,7 @@ def test_classes_and_batch_statistics() -> None:
         (MLP((3,), "tanh"), KroneckerFactored(), "BlockDiagonal"),
         (MLP((3,), normalise=BatchNorm()), None, "Dense"),
     ):
-        algorithm = online_laplace(adam(0.05), structure=structure, burn_in=1, every=1, updates=5)
+        algorithm = online_laplace(adam(0.05), structure=structure, burn_in=1, evidence_update_period=1, updates=5)
         posterior: Any = fit(Model(network, Bernoulli()), (X, labels), algorithm, epochs=4, batch_size=60).posterior
         assert type(posterior.belief.factors["network"].precision).__name__ == kind
         assert np.isfinite(posterior.evidence)
@@ -213,7 +213,7 @@ def test_the_structure_is_the_richest_that_many_weights_can_have() -> None:
 def test_the_end_of_a_run_without_data_has_the_period_s_curvature() -> None:
     objective, _ = small()
     batch = Batch.of(X, Y)
-    algorithm = online_laplace(adam(0.01), burn_in=0, every=2, updates=2)
+    algorithm = online_laplace(adam(0.01), burn_in=0, evidence_update_period=2, updates=2)
     state = algorithm.init(jax.random.key(0), objective, batch)
     with pytest.raises(ValueError, match="give the data"):
         algorithm.posterior(jax.random.key(1), state, objective, None, None)
@@ -264,7 +264,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         (TypeError, {"scales": ScalePerLayer}, "which weights share"),
         (TypeError, {"optimizer": 3}, "optimizer"),
         (ValueError, {"scales": ScalePerWeight(), "structure": KroneckerFactored()}, "structure=Diagonal"),
-        (ValueError, {"every": 0}, "every=0"),
+        (ValueError, {"evidence_update_period": 0}, "evidence_update_period=0"),
         (ValueError, {"burn_in": -1}, "burn_in=-1"),
         (ValueError, {"updates": 0}, "updates=0"),
         (ValueError, {"rate": 0.0}, "rate=0.0"),

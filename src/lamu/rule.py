@@ -199,7 +199,7 @@ class Rule(Runnable):
         metric: how P and a gradient make a direction.
         hess_init: the curvature a row at the start, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of
             the Fisher information of the example batch at the network's initial weights.
-        period: every how many steps the curvature is taken and P moved, then at the rate of that many steps,
+        curvature_update_period: the steps k between updates of the curvature and of P, at the rate of k steps,
             \(1 - (1 - \rho_P)^k\); the steps between cost a gradient.
 
     Examples:
@@ -217,11 +217,13 @@ class Rule(Runnable):
     momentum: Any = NoMomentum()
     metric: Any = Inverse()
     hess_init: Number | None = 1.0
-    period: int = static(default=1)
+    curvature_update_period: int = static(default=1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.period, int) or self.period < 1:
-            raise ValueError(f"a period of {self.period!r} steps is none; give a positive integer")
+        if not isinstance(self.curvature_update_period, int) or self.curvature_update_period < 1:
+            raise ValueError(
+                f"curvature_update_period={self.curvature_update_period!r} is no period; give a positive integer"
+            )
 
     @property
     def keeps_uncertainty(self) -> bool:
@@ -250,8 +252,8 @@ class Rule(Runnable):
         departures = [part.departure for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
             departures.append("two rates")
-        if self.period > 1:
-            departures.append(f"curvature every {self.period} steps")
+        if self.curvature_update_period > 1:
+            departures.append(f"curvature every {self.curvature_update_period} steps")
         departures += [part.departure for part in (self.geometry, self.curvature)]
         return Choices(
             family="Gaussian, fixed covariance" if fixed else f"Gaussian, {_name_of(self.structure)} precision",
@@ -387,19 +389,19 @@ class Rule(Runnable):
             target = at.curvature if prior is None else _plus(at.curvature, prior[1], state.mean)
             return replace(at, curvature=None), target
 
-        if self.period == 1:
+        if self.curvature_update_period == 1:
             at, target = measured(key, self.curvature)
             return at, state.precision, target
 
         def moved() -> tuple[Evaluation, Any]:
             at, target = measured(key, self.curvature)
-            return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.period)
+            return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.curvature_update_period)
 
         def kept() -> tuple[Evaluation, Any]:
             at, _ = measured(jax.random.clone(key), NoCurvature())  # one of the two branches is run
             return at, state.precision
 
-        return *jax.lax.cond(state.count % self.period == 0, moved, kept), None
+        return *jax.lax.cond(state.count % self.curvature_update_period == 0, moved, kept), None
 
     def _follow(
         self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Any

@@ -1,4 +1,4 @@
-"""Evidence while training: the mode under a prior and a noise that the evidence moves every few epochs."""
+"""Online Laplace: training with prior scales and noise that the log evidence updates every few epochs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OnlineLaplace(Wrapper):
         structure: the structure of the curvature; None where the number of weights decides.
         curvature: the choice of curvature; None for the Gauss–Newton matrix.
         burn_in: epochs before the first period.
-        every: epochs a period.
+        evidence_update_period: epochs between updates by the evidence.
         updates: Adam steps on the evidence at the end of a period.
         rate: Adam's learning rate on the logarithms of precisions and noise.
 
@@ -92,7 +92,7 @@ class OnlineLaplace(Wrapper):
     structure: Any = static(default=None)
     curvature: Any = None
     burn_in: Number = 5.0
-    every: Number = 5.0
+    evidence_update_period: Number = 5.0
     updates: int = static(default=20)
     rate: Number = 0.1
 
@@ -138,7 +138,7 @@ class OnlineLaplace(Wrapper):
             log_precision=log_precision,
             dispersion=dispersion,
             memory=self._adam().init((log_precision, self._no_factor(sums, dispersion))),
-            rows=jnp.asarray((self.every - 1 - self.burn_in) * objective.data_size, dtype),
+            rows=jnp.asarray((self.evidence_update_period - 1 - self.burn_in) * objective.data_size, dtype),
             sums=sums,
             closed=jnp.ones((), bool),
             updates=jnp.zeros((), jnp.int32),
@@ -158,17 +158,17 @@ class OnlineLaplace(Wrapper):
             return before.add(measured), jnp.zeros_like(state.closed)
 
         # Only the last epoch of a period is looked at: it costs as much as a few steps, and old curvature is stale.
-        last = state.rows >= (self.every - 1) * epoch
+        last = state.rows >= (self.evidence_update_period - 1) * epoch
         sums, closed = jax.lax.cond(last, looked_at, lambda: (state.sums, state.closed))
         rows = state.rows + batch.count.astype(state.rows.dtype)
         params = self._point(step_key, inner, under).mean
-        ended = rows >= self.every * epoch
+        ended = rows >= self.evidence_update_period * epoch
         moved = jax.lax.cond(
             ended,
             lambda: self._updated(state, sums, params, objective),
             lambda: (state.log_precision, state.dispersion, state.memory),
         )
-        rows = jnp.where(ended, rows - self.every * epoch, rows)
+        rows = jnp.where(ended, rows - self.evidence_update_period * epoch, rows)
         new = OnlineState(
             inner=inner,
             log_precision=moved[0],
@@ -199,7 +199,7 @@ class OnlineLaplace(Wrapper):
         if not int(state.updates):
             LOG.warning(
                 "online_laplace: the run ended before its first update, after %s epochs; the prior is the model's own. "
-                "Train longer, or give a smaller burn_in and every",
+                "Train longer, or give a smaller burn_in and evidence_update_period",
                 float(self.burn_in + 1),
             )
         point = self.preview(key, state, objective)
@@ -290,7 +290,7 @@ def online_laplace(
     structure: Any = None,
     curvature: Any = None,
     burn_in: Number = 5.0,
-    every: Number = 5.0,
+    evidence_update_period: Number = 5.0,
     updates: int = 20,
     rate: Number = 0.1,
 ) -> OnlineLaplace:
@@ -328,7 +328,7 @@ def online_laplace(
         curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()` where none is given;
             `SampledGaussNewton()` is for many classes.
         burn_in: epochs under the model's own prior, before the first period's last epoch.
-        every: epochs a period, one or more.
+        evidence_update_period: epochs between updates by the evidence, one or more.
         updates: steps on the evidence at the end of a period.
         rate: their learning rate.
 
@@ -359,11 +359,22 @@ def online_laplace(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
             "give structure=Diagonal, or scales=ScalePerLayer()"
         )
-    for name, value, least in (("burn_in", burn_in, 0), ("every", every, 1), ("updates", updates, 1)):
+    for name, value, least in (
+        ("burn_in", burn_in, 0),
+        ("evidence_update_period", evidence_update_period, 1),
+        ("updates", updates, 1),
+    ):
         if isinstance(value, int | float) and not value >= least:
             raise ValueError(f"{name}={value!r} makes no schedule; give at least {least}")
     if isinstance(rate, int | float) and not rate > 0:
         raise ValueError(f"rate={rate!r} would move nothing, or the wrong way; give a positive number")
     return OnlineLaplace(
-        mode_finder(optimizer), scales, structure, curvature, float(burn_in), float(every), updates, rate
+        mode_finder(optimizer),
+        scales,
+        structure,
+        curvature,
+        float(burn_in),
+        float(evidence_update_period),
+        updates,
+        rate,
     )

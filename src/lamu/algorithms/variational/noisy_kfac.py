@@ -96,5 +96,5 @@ def noisy_kfac(
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if max_step is None else Clipped(metric, max_step),
         hess_init=hess_init,
-        period=factor_update_period,
+        curvature_update_period=factor_update_period,
     )
