@@ -204,7 +204,7 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
     target, batches = network_problem()
     batches = batches[:20]
     algorithm = (
-        bayesbinn(0.005, temperature=0.7, floor=0.05, initial=1.5, rest_rate=0.2)
+        bayesbinn(0.005, temperature=0.7, floor=0.05, init_half_logit=1.5, rest_rate=0.2)
         if relaxed
         else straight_through(0.05, rest_rate=0.2)
     )

@@ -284,7 +284,7 @@ def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> 
     Args:
         step_size: ε, as `lamu.mcmc.step_sizes.step_size` takes it, `CurvatureStepSize`, or None for that.
         parts: the other parts by name.
-        lengths: chains, warmup, draws, thinning, same_batches.
+        lengths: chains, warmup, draws, thinning, shared_batches.
 
     Raises:
         ValueError: for a step size that is not positive, or lengths that make no draw.

@@ -17,7 +17,7 @@ def bayesbinn(
     temperature: float = 0.5,
     floor: float = 0.1,
     samples: int = 1,
-    initial: float = 3.0,
+    init_half_logit: float = 3.0,
     rest_rate: Any = Annealed(0.1),
     momentum: float = 0.0,
     leaves: tuple[str, ...] = ("*kernel",),
@@ -43,7 +43,7 @@ def bayesbinn(
         floor: \(\epsilon_s\), without which rare draws of weights that are nearly certain outweigh all others; the
             authors' program has 1e-10.
         samples: how many relaxed draws a step.
-        initial: |λ| at the start, with the signs of the network's initial weights.
+        init_half_logit: |λ| at the start, with the signs of the network's initial weights.
         rest_rate: the rate of the weights that are not binary, and of dispersions.
         momentum: β in [0, 1), the decay of averaged gradients; zero for none.
         leaves: path patterns of the binary weights.
@@ -69,7 +69,7 @@ def bayesbinn(
         True
     """
     return NaturalRule(
-        subject=NetworkWeights(SignStart(initial), tuple(leaves)),
+        subject=NetworkWeights(SignStart(init_half_logit), tuple(leaves)),
         expectation=Relaxed(temperature, samples, floor),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),
