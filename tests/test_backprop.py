@@ -19,12 +19,12 @@ from lamu.algorithms.descent import (
     BeliefDescent,
     DescentState,
     Estimator,
-    Exponential,
+    ExpTransform,
     Flipout,
     Global,
     LocalReparameterisation,
-    Positive,
-    Softplus,
+    PositiveTransform,
+    SoftplusTransform,
 )
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.data import Batch
@@ -119,8 +119,8 @@ def test_a_scale_mixture_is_its_density() -> None:
 
 
 def test_positive_functions_are_inverted() -> None:
-    for positive in (Softplus(), Exponential()):
-        assert isinstance(positive, Positive)
+    for positive in (SoftplusTransform(), ExpTransform()):
+        assert isinstance(positive, PositiveTransform)
         scale = jnp.array([1e-6, 0.02, 1.0, 40.0])
         np.testing.assert_allclose(positive(positive.inverse(scale)), scale, rtol=1e-9)
 
@@ -153,7 +153,7 @@ def test_the_closest_mean_field_belief_is_where_the_gradient_vanishes(estimator:
     Scales too large by a fifth are seen, and so would be the prior counted once a row, or a temperature forgotten.
     """
     problem = problems.regression(temperature=0.4)
-    algorithm, exact = bayes_by_backprop(estimator=estimator, scale_transform=Exponential()), exact_belief(problem)
+    algorithm, exact = bayes_by_backprop(estimator=estimator, scale_transform=ExpTransform()), exact_belief(problem)
     ratios = []
     for raw in (exact["raw"], jax.tree.map(lambda leaf: leaf + np.log(1.2), exact["raw"])):
         found = gradients(algorithm, {**exact, "raw": raw}, problem, 4000)
@@ -174,7 +174,7 @@ def test_divergences_vanish_where_they_should() -> None:
         target = Gaussian(exact["mean"], lamu.operators.Dense(jnp.asarray(precision)))
         closest = divergence.mean_field(target)
         raw = jax.tree.map(lambda p: -0.5 * jnp.log(p), closest.precision.values)
-        algorithm = bayes_by_backprop(divergence=divergence, samples=20_000, scale_transform=Exponential())
+        algorithm = bayes_by_backprop(divergence=divergence, samples=20_000, scale_transform=ExpTransform())
         at = jax.jit(
             lambda params, a=algorithm: a.estimate(
                 jax.random.key(2), params, Batch.of(problem.x, problem.y), problem.objective, {}

@@ -2,16 +2,16 @@
 
 from lamu.algorithms.descent.belief_descent import BeliefDescent, DescentState
 from lamu.algorithms.descent.estimators import Estimator, Flipout, Global, LocalReparameterisation
-from lamu.algorithms.descent.positive_transforms import Exponential, Positive, Softplus
+from lamu.algorithms.descent.positive_transforms import ExpTransform, PositiveTransform, SoftplusTransform
 
 __all__ = [
     "BeliefDescent",
     "DescentState",
     "Estimator",
-    "Exponential",
+    "ExpTransform",
     "Flipout",
     "Global",
     "LocalReparameterisation",
-    "Positive",
-    "Softplus",
+    "PositiveTransform",
+    "SoftplusTransform",
 ]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator
-from lamu.algorithms.descent.positive_transforms import Positive
+from lamu.algorithms.descent.positive_transforms import PositiveTransform
 from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
@@ -76,7 +76,7 @@ class BeliefDescent(Runnable):
     estimator: Estimator
     divergence: Divergence
     base_distribution: BaseDistribution
-    scale_transform: Positive
+    scale_transform: PositiveTransform
     factor: Rate
     init_scale: Number
     samples: int = static(default=1)

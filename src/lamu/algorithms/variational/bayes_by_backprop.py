@@ -6,7 +6,7 @@ from typing import Any
 
 from lamu.algorithms.descent.belief_descent import BeliefDescent
 from lamu.algorithms.descent.estimators import Estimator, Global
-from lamu.algorithms.descent.positive_transforms import Positive, Softplus
+from lamu.algorithms.descent.positive_transforms import PositiveTransform, SoftplusTransform
 from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families.base_distributions import BaseDistribution, StandardNormal
@@ -49,7 +49,7 @@ def bayes_by_backprop(
         base_distribution: the law of z, of `lamu.families.base_distributions`: `StandardNormal()` where none is given,
             `StandardLogistic()`, `StandardLaplace()`, `Radial()`, or `Quantile(function)` of any inverse
             distribution function.
-        scale_transform: s(ρ), of `lamu.algorithms.descent`: `Softplus()` where none is given, or `Exponential()`.
+        scale_transform: s(ρ), of `lamu.algorithms.descent`: `SoftplusTransform()` where None, or `ExpTransform()`.
         init_scale: s at the start, in the units of the weights.
         factor: \(f_t\), what every update is multiplied with: a number, a schedule of steps, or `Annealed`.
 
@@ -80,7 +80,9 @@ def bayes_by_backprop(
     base_distribution = _part(
         "base_distribution", base_distribution, StandardNormal(), BaseDistribution, "StandardLogistic()"
     )
-    scale_transform = _part("scale_transform", scale_transform, Softplus(), Positive, "Exponential()")
+    scale_transform = _part(
+        "scale_transform", scale_transform, SoftplusTransform(), PositiveTransform, "ExpTransform()"
+    )
     estimator.require(base_distribution)
     if not isinstance(init_scale, int | float) or not init_scale > 0:
         raise ValueError(f"init_scale={init_scale!r} is no scale of a belief; give a positive number")
