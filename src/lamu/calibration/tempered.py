@@ -1,4 +1,4 @@
-"""Predictives made sharper or flatter: what a fitted temperature turns a prediction into."""
+"""Predictives with a fitted temperature: tempered class probabilities, and densities widened about their mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Control variates of the score function: what is taken off a loss before it weighs a score.
+r"""Control variates of the score-function estimator: baselines subtracted from the losses that weight the scores.
 
 With \(s_i = T(\theta_i) - \mu\) the score and \(\psi_i = F^{-1} s_i\) the natural one, every estimate here is a
 weighted sum \(\sum_i c_i\, \psi_i\): a control turns the S losses into the S weights \(c_i\). Scores are zero on

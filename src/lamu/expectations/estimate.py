@@ -1,4 +1,4 @@
-"""What an estimate of the gradient in μ is, for any loss of θ and any exponential family."""
+"""The interface of gradient estimators in μ, for any loss of θ and any exponential family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Samplers: how the S draws of one Monte Carlo average are spread, each of them from q whatever the choice.
+r"""Samplers of a Monte Carlo average: independent, antithetic and quasi-Monte Carlo draws, each with the law q.
 
 A draw depends on the key, on its index and on the count, and on nothing else, so that draws are made one after the
 other and memory does not grow with S. Every draw has the law q by itself, which keeps any average unbiased; draws of

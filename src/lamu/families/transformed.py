@@ -1,4 +1,4 @@
-"""A belief about real coordinates as one about the constrained parameters that they stand for."""
+"""The belief about constrained parameters that a belief about their unconstrained coordinates implies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The latents of a row leave, one local after the other, before the row is a loss."""
+r"""Elimination of a row's latents, one local after the other, before the row's loss is evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""How the latents of a row leave, before the row is a loss.
+r"""Elimination of a row's latent variables: exactly, by coordinate ascent, or by a network.
 
 For given statistics of what all rows share, the best belief about a latent z is conjugate,
 

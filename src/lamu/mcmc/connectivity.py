@@ -1,4 +1,4 @@
-r"""Whether chains sit in one basin of the loss or in several: the barrier on a path from one to another.
+r"""Mode connectivity of chains: the loss barrier on a path from a draw of one chain to a draw of another.
 
 With \(\bar\ell = \ell/N\) and a path \(\varphi\) from a draw \(\varphi(0)\) to a draw \(\varphi(1)\), its barrier is
 

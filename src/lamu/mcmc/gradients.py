@@ -1,4 +1,4 @@
-r"""Gradients for stochastic-gradient samplers: a minibatch's, with control variates where asked, and their variance.
+r"""Gradient estimates of stochastic-gradient samplers: minibatch gradients, control variates, and their variance.
 
 A gradient object sees what a step of the protocol sees, a batch and the objective, and has a memory in the sampler's
 state. What needs all the data takes them in a pass: the batches of one epoch, during which the chain may have to rest.

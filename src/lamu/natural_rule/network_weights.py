@@ -1,4 +1,4 @@
-r"""Some of a network's weights as what a belief is about, and where a belief about binary weights starts."""
+r"""A subset of a network's weights as the subject of a belief, and the initial beliefs about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A Kronecker product a layer: the structure of K-FAC, as a precision that moves.
+r"""Kronecker-factored precisions, one Kronecker product a layer, as in K-FAC.
 
 Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
 the last axis stands for the outputs. All else is diagonal.

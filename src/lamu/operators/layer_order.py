@@ -1,7 +1,7 @@
-r"""An operator of a layer whose weights are stored in another order than inputs before outputs.
+r"""An operator of a layer whose kernel is stored as `[out, in]`, as PyTorch and Equinox store it.
 
 Operators of a layer (`Kronecker`, `OutputEigen`) take its weights as a matrix `[in, out]`, row by row, with the bias
-for its first input. PyTorch and Equinox store a kernel `[out, in]` beside its bias, an order that is no product.
+as the first input. In the order of a kernel `[out, in]` and a separate bias, such an operator is no Kronecker product.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A predictive of classes in closed form: their probabilities, and how much of the doubt is about the parameters."""
+"""A predictive of classes in closed form: their probabilities, and the epistemic part of their entropy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws of the parameters that are ready to predict, whatever else was drawn with them."""
+"""Predictions from draws of the parameters, with the network states and dispersions drawn with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes after the steps: the posterior, its distance from the fixed point, and whether a run may end with it."""
+"""The end of a run: the posterior, its distance from the fixed point, and the test of convergence."""
 
 from __future__ import annotations
 

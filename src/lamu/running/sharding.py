@@ -1,8 +1,8 @@
-"""A run over many devices: which axis of which array lies along which axis of a mesh, said here alone.
+"""Sharding of a run over the devices of a mesh.
 
-Two axes have a meaning. Along "runs" lie the runs that an algorithm makes side by side, chains or members: nothing but
-the mean of their losses is exchanged. Along "data" lie the rows of a batch: gradients are summed over it. The compiler
-divides the work by where the arrays are (its automatic axes), so that no algorithm knows of it.
+Two mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
+exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
+The compiler partitions the work from the arrays' shardings, so that algorithms need no code for it.
 """
 
 from __future__ import annotations

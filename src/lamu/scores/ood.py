@@ -1,7 +1,7 @@
-r"""How strange a row is: scores by which inputs of another kind may be told.
+r"""Out-of-distribution scores of rows.
 
-All of them rise with strangeness, so that `auroc(score of known rows, score of unknown rows)` is above one half where a
-score can tell them apart.
+All of them are higher for rows that are further from the training distribution, so that `auroc(score of known rows,
+score of unknown rows)` is above one half where a score separates the two.
 
 | score | of | high where |
 |---|---|---|

@@ -1,7 +1,7 @@
-r"""How \(E_q[-\log p(D|\theta)]\) is estimated by one draw: with weights for all rows, or for each row its own.
+r"""Single-sample estimators of \(E_q[-\log p(D|\theta)]\), with one sample of the weights per batch or per example.
 
-All three have the same expectation. Where every row has its own draw, the rows' gradients are independent, and their
-average over a batch has the variance of one divided by B; with one draw for all of them it stays.
+All three have the same expectation. With a sample per example, the examples' gradients are independent and the variance
+of their average falls as 1/B; with one sample per batch it does not fall with B.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network's rows, each under its own draw of the weights, by drawing what comes out where weights meet data."""
+"""Forward passes with an independent sample of the weights for each example, by sampling the layers' outputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-r"""What one batch adds to the curvature at a mode, in the structure that the precision will have.
+r"""The generalised Gauss–Newton matrix of one batch at a mode, in the structure of the precision.
 
-Every structure takes what it holds by its own way: a dense matrix and its diagonal blocks by the rows' Jacobians, a
-diagonal and Kronecker factors by a reader of the backward pass, which forms none, and a last layer by its features.
+A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
+captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features.
 Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
 """
 

@@ -1,4 +1,4 @@
-r"""Laplace's approximation at a mode: what one pass over the data finds, and the evidence and the Gaussian of it.
+r"""Laplace's approximation at a mode: one pass over the data for the curvature, then the evidence and the Gaussian.
 
 \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
    \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]

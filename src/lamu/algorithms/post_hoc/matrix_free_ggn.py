@@ -1,4 +1,4 @@
-r"""Structures that know the curvature by its products with vectors alone: its leading directions, or nothing more."""
+r"""The Gauss–Newton matrix by matrix-vector products alone: low rank by Lanczos's method, or matrix-free."""
 
 from __future__ import annotations
 

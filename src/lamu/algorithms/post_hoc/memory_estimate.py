@@ -1,4 +1,4 @@
-"""What a precision will take in memory, told before anything runs, and what fits where it does not."""
+"""Memory estimates of a precision before a fit, and the structures that fit where it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""What a prior's scale is judged by around a mode that stays, as a function of the scale that is cheap to ask again.
+r"""The objective of a prior's scale at a fixed mode, evaluated cheaply for many scales.
 
 The curvature is decomposed once: with \(N H = U \Lambda U^\top\) and a prior of one scale s,
 

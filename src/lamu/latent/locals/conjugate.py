@@ -1,4 +1,4 @@
-"""A network that speaks to a latent as a conjugate factor would."""
+"""A recognition network whose outputs are conjugate messages to a latent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curvature with something added to its diagonal."""
+"""Damped curvature: a multiple of the identity added to another curvature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of a single row, for what needs each row's own gradient."""
+"""The loss of a single row, for per-example gradients."""
 
 from __future__ import annotations
 
