@@ -19,7 +19,7 @@ from benchmarks.splits import folder
 from lamu.data import Batch
 from lamu.expectations import MonteCarlo, Quadrature
 from lamu.families import Gaussian
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense, Diagonal
 from lamu.rate import Annealed
@@ -51,9 +51,9 @@ def model_of(delta: float) -> lamu.Model:
 def negative_elbo(model: lamu.Model, x: np.ndarray, y: np.ndarray, belief: Gaussian) -> float:
     """Returns the exact bound of a Gaussian belief about the weights, in nats."""
     objective = Objective(model, float(len(x)))
-    mean, precision = Weights().conjugate_prior(objective, belief.mean)
+    mean, precision = NetworkParameters().conjugate_prior(objective, belief.mean)
     prior = Gaussian(mean, precision.scale(objective.data_size))
-    loss = BatchLoss(objective, Batch.of(x, y), {}, Weights(), {}, conjugate=True)
+    loss = BatchLoss(objective, Batch.of(x, y), {}, NetworkParameters(), {}, conjugate=True)
     expected = Quadrature(60).evaluate(jax.random.key(0), belief, loss, Hessian(), Diagonal).value
     return float(len(x) * expected + belief.kl(prior))
 

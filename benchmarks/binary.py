@@ -21,7 +21,7 @@ import numpy as np
 
 import lamu
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plug_in import AtMode
+from lamu.algorithms.discrete.plug_in import PlugInMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.rate import Annealed
 
@@ -89,7 +89,7 @@ def main(seeds: int = 2) -> None:
         score("straight_through", fit(straight_through(Annealed(rate)), seed))
         posterior = fit(bayesbinn(Annealed(binary_rate)), seed, temperature)
         score("bayesbinn", posterior)
-        score("bayesbinn, one network", posterior.with_rule(AtMode()))
+        score("bayesbinn, one network", posterior.with_rule(PlugInMode()))
 
     print(f"{name}, {len(x)} rows, 256-256 binary units, {epochs} epochs, means over {seeds} seeds")
     print(f"{'':24s}{'accuracy':>10s}{'NLL':>9s}{'ECE':>9s}")

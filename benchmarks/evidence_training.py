@@ -32,7 +32,7 @@ FOLDS = 5
 
 def by_evidence(x: np.ndarray, y: np.ndarray, to: np.ndarray, at: np.ndarray, seed: int) -> float:
     """Returns the mean log density of the test rows of one run of online training."""
-    algorithm = A.online_laplace(burn_in=10, every=15)
+    algorithm = A.online_laplace(burn_in=10, evidence_update_period=15)
     fit = lamu.fit(model_of(x, y, Normal(0.5)), (x, y), algorithm, epochs=epochs(len(x)), seed=seed)
     return float(np.mean(np.asarray(fit.posterior.predict(to).log_prob(at))))
 

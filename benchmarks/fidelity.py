@@ -34,7 +34,7 @@ import optax
 
 import lamu
 from benchmarks.splits import folder
-from lamu.mcmc import Cyclical, Held, RootMeanSquare
+from lamu.mcmc import Cyclical, FrozenAfterWarmup, RootMeanSquare
 from lamu.priors import Normal
 from lamu.scores.agreements import agreement_of_rows
 
@@ -109,14 +109,14 @@ def methods(problem: Problem, factor: float = 1.0) -> dict[str, Callable[[], Any
     cycles = {"chains": 2, "warmup": 0, "draws": kept, "thinning": max(steps // 5 // kept, 1)}
     longer = {**cycles, "draws": 4 * kept, "thinning": max(5 * steps // 2 // (4 * kept), 1)}
     patient = {**falling, "warmup": steps, "draws": 4 * kept, "thinning": max(4 * steps // (4 * kept), 1)}
-    held = Held(RootMeanSquare(damping=1e-2))
+    frozen = FrozenAfterWarmup(RootMeanSquare(damping=1e-2))
     return {
         "mfvi": lambda: A.bayes_by_backprop(optax.adam(step["mfvi"])),
         "sgld": lambda: M.sgld(step["sgld"], **falling),
         "sghmc": lambda: M.sghmc(step["sghmc"], friction=0.1, **falling),
         "sghmc_clr": lambda: M.sghmc(Cyclical(step["sghmc_clr"], cycles=5, exploration=0.8), friction=0.1, **cycles),
         "sghmc_clr_prec": lambda: M.sghmc(
-            Cyclical(step["sghmc_clr_prec"], cycles=5, exploration=0.8), friction=0.1, preconditioner=held, **cycles
+            Cyclical(step["sghmc_clr_prec"], cycles=5, exploration=0.8), friction=0.1, preconditioner=frozen, **cycles
         ),
         "sghmc_10x": lambda: M.sghmc(step["sghmc"], friction=0.1, **patient),
         "sghmc_clr_10x": lambda: M.sghmc(Cyclical(0.03, cycles=10, exploration=0.5), friction=0.1, **longer),

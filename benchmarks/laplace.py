@@ -30,7 +30,7 @@ from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights
 from lamu.data.arrays import Arrays
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.predictives import Probit
 from lamu.record import record
 
@@ -64,11 +64,11 @@ def timed(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
 def cases(name: str) -> list[tuple[str, Any, Any, Any]]:
     """The name, weights, structure and curvature of each row of the table."""
     rows: list[tuple[str, Any, Any, Any]] = [
-        (f"{name} kron", AllWeights(), Layerwise(), GaussNewton()),
-        (f"{name} kron, sampled labels", AllWeights(), Layerwise(), SampledGaussNewton()),
+        (f"{name} kron", AllWeights(), KroneckerFactored(), GaussNewton()),
+        (f"{name} kron, sampled labels", AllWeights(), KroneckerFactored(), SampledGaussNewton()),
         (f"{name} diagonal", AllWeights(), Diagonal, GaussNewton()),
         (f"{name} diagonal, sampled labels", AllWeights(), Diagonal, SampledGaussNewton()),
-        (f"{name} last layer", HeadWeights(), Layerwise(), GaussNewton()),
+        (f"{name} last layer", HeadWeights(), KroneckerFactored(), GaussNewton()),
         (f"{name} last layer, dense", HeadWeights(), Dense, GaussNewton()),
     ]
     return rows
@@ -203,7 +203,7 @@ def beyond_the_fit() -> float:
     """Returns by how many MiB the process's peak rises from the fit's to the first prediction's, as theirs is taken."""
     posterior, x, y = trained_convnet()
     objective, data = Objective(posterior.model, 10_000), Arrays.of((x[:10_000], y[:10_000]))
-    made = fit_laplace(Layerwise(), posterior, objective, data).posterior(objective, jax.random.key(0))
+    made = fit_laplace(KroneckerFactored(), posterior, objective, data).posterior(objective, jax.random.key(0))
     jax.block_until_ready(made.belief)
     after_fit = peak()
     jax.block_until_ready(made.with_rule(Probit()).predict(x[10_000:]).mean)

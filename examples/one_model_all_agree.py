@@ -60,7 +60,7 @@ def compare(rows, temperature, scaled):
     roads = {
         "conjugate": (algorithms.conjugate(), {"batch_size": 64}),
         "laplace": (
-            algorithms.laplace(of=algorithms.gradient_descent(0.05), structure=structures.Dense),
+            algorithms.laplace(optimizer=algorithms.gradient_descent(0.05), structure=structures.Dense),
             {"steps": 20_000},
         ),
         "von": (algorithms.von(0.5, structures.Dense, lamu.expectations.Exact()), {"steps": 60}),

@@ -28,7 +28,7 @@ from lamu.rate import Annealed
 SPLITS, ADDED, GONE = (0, 1, 2), 40, 0.02
 LINE, HIDDEN = Linear(), MLP((32,))
 finder = adam(Annealed(0.05))
-EVIDENCE = online_laplace(finder, ScalePerWeight(), burn_in=20, every=20, updates=30, rate=0.3)
+EVIDENCE = online_laplace(finder, ScalePerWeight(), burn_in=20, evidence_update_period=20, updates=30, rate=0.3)
 METHODS = {
     "most probable weights, scale 1": (finder, Normal(1.0)),
     "evidence, one scale": (laplace(finder), LearnedNormal(1.0)),

@@ -34,7 +34,7 @@ from lamu import tree
 from lamu.data import Batch
 from lamu.expectations import Quadrature
 from lamu.families import Gaussian
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Hessian
 from lamu.operators import Diagonal
 
@@ -85,9 +85,9 @@ class Problem:
 
     def negative_elbo(self, belief):
         """The bound of a Gaussian belief, in nats."""
-        mean, precision = Weights().conjugate_prior(self.objective, belief.mean)
+        mean, precision = NetworkParameters().conjugate_prior(self.objective, belief.mean)
         prior = Gaussian(mean, precision.scale(self.objective.data_size))
-        loss = BatchLoss(self.objective, self.whole, {}, Weights(), {}, conjugate=True)
+        loss = BatchLoss(self.objective, self.whole, {}, NetworkParameters(), {}, conjugate=True)
         expected = Quadrature(40).evaluate(jax.random.key(0), belief, loss, Hessian(), Diagonal).value
         return self.count * expected + belief.kl(prior)
 

@@ -12,7 +12,6 @@ import jax
 
 import lamu
 from lamu import tree
-from lamu.departures import Clipped, Inverse, MovingAverage
 from lamu.expectations import Expectation
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Price
@@ -20,6 +19,7 @@ from lamu.operators import Diagonal
 from lamu.rate import Annealed, Constant
 from lamu.record import record
 from lamu.rule import Rule
+from lamu.update_rules import Clipped, Inverse, MovingAverage
 
 # --- thirty lines ---------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from lamu.calibration import (
 from lamu.data import Batch
 from lamu.families import Draws
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled
+from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(5)
@@ -65,7 +65,7 @@ def test_a_binary_target_is_two_classes() -> None:
 
 @pytest.mark.parametrize("T", [0.5, 2.0])
 def test_of_a_point_it_is_the_scaling_of_logits(T: float) -> None:
-    pred = Temperature(T, Classes(4))(Mixture.equal(Categorical(4), {}, F[:1]))
+    pred = Temperature(T, Classes(4))(MixturePredictive.equal(Categorical(4), {}, F[:1]))
     np.testing.assert_allclose(pred.mean, jax.nn.softmax(F[0] / T), rtol=1e-12)
     expected = jax.nn.log_softmax(F[0] / T)[jnp.arange(6), LABELS]
     np.testing.assert_allclose(pred.log_prob(LABELS), expected, rtol=1e-12)
@@ -76,7 +76,7 @@ def test_of_a_point_it_is_the_scaling_of_logits(T: float) -> None:
 
 
 def test_tempered_classes_keep_the_share_that_is_epistemic() -> None:
-    before = Mixture.equal(Categorical(4), {}, F, drawn=True)
+    before = MixturePredictive.equal(Categorical(4), {}, F, drawn=True)
     after = TemperedClasses(before, 3.0)
     np.testing.assert_allclose(after.epistemic / after.total, before.epistemic / before.total, rtol=1e-9)
     drawn = after.sample(jax.random.key(0), 4000)
@@ -88,16 +88,16 @@ def test_tempered_classes_keep_the_share_that_is_epistemic() -> None:
 
 @pytest.mark.parametrize("calibrate", [Temperature(0.4, Classes(4)), Temperature(2.5, Classes(4))])
 def test_a_draw_is_left_out_before_the_temperature_acts(calibrate: Temperature) -> None:
-    whole = calibrate(Mixture.equal(Categorical(4), {}, F, drawn=True))
+    whole = calibrate(MixturePredictive.equal(Categorical(4), {}, F, drawn=True))
     (found,) = whole.left_out(LABELS)
     for s in range(3):
-        without = calibrate(Mixture.equal(Categorical(4), {}, F[jnp.array([t for t in range(3) if t != s])]))
+        without = calibrate(MixturePredictive.equal(Categorical(4), {}, F[jnp.array([t for t in range(3) if t != s])]))
         np.testing.assert_allclose(found[s], without.log_prob(LABELS), rtol=1e-9)
     assert whole.monte_carlo_error(LABELS) > 0
 
 
 def test_a_probability_of_zero_stays_finite() -> None:
-    pred = Mixture.equal(Bernoulli(), {}, jnp.full((1, 1, 1), -800.0))
+    pred = MixturePredictive.equal(Bernoulli(), {}, jnp.full((1, 1, 1), -800.0))
     assert float(pred.mean[0]) == 0.0
     assert -1000 < float(TemperedClasses(pred, 1.0).log_prob(jnp.array([1]))[0]) < -600
     assert float(TemperedClasses(pred, 1.0).total[0]) == pytest.approx(0.0, abs=1e-12)

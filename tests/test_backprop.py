@@ -19,21 +19,28 @@ from lamu.algorithms.descent import (
     BeliefDescent,
     DescentState,
     Estimator,
-    Exponential,
+    ExpTransform,
     Flipout,
     Global,
     LocalReparameterisation,
-    Positive,
-    Softplus,
+    PositiveTransform,
+    SoftplusTransform,
 )
 from lamu.algorithms.variational.bayes_by_backprop import bayes_by_backprop
 from lamu.data import Batch
 from lamu.divergences import InclusiveKL, Renyi, ReverseKL
 from lamu.families import Gaussian, Product
+from lamu.families.base_distributions import (
+    BaseDistribution,
+    Quantile,
+    Radial,
+    StandardLaplace,
+    StandardLogistic,
+    StandardNormal,
+)
 from lamu.families.location_scale import LocationScale
-from lamu.families.shapes import Quantile, Radial, Shape, StandardLaplace, StandardLogistic, StandardNormal
 from lamu.networks import MLP, BatchNorm, ConvNet, Dropout, Linear
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.priors import Normal, ScaleMixture
 from lamu.record import record, static
 from lamu.verification import problems, references
@@ -52,7 +59,7 @@ KEYS = lambda count: jax.random.split(jax.random.key(1), count)
         (Radial(), stats.norm),  # of one coordinate
     ],
 )
-def test_shapes_are_scipys(shape: Shape, known: Any) -> None:
+def test_shapes_are_scipys(shape: BaseDistribution, known: Any) -> None:
     """Density, entropy and mean; and 4000 draws by Kolmogorov and Smirnov (a false alarm with probability 1e-4)."""
     z = jnp.asarray([[-2.0], [-0.3], [0.1], [1.7]])
     np.testing.assert_allclose(jax.vmap(shape.log_prob)(z), known.logpdf(z[:, 0]), rtol=1e-7)
@@ -112,8 +119,8 @@ def test_a_scale_mixture_is_its_density() -> None:
 
 
 def test_positive_functions_are_inverted() -> None:
-    for positive in (Softplus(), Exponential()):
-        assert isinstance(positive, Positive)
+    for positive in (SoftplusTransform(), ExpTransform()):
+        assert isinstance(positive, PositiveTransform)
         scale = jnp.array([1e-6, 0.02, 1.0, 40.0])
         np.testing.assert_allclose(positive(positive.inverse(scale)), scale, rtol=1e-9)
 
@@ -146,7 +153,7 @@ def test_the_closest_mean_field_belief_is_where_the_gradient_vanishes(estimator:
     Scales too large by a fifth are seen, and so would be the prior counted once a row, or a temperature forgotten.
     """
     problem = problems.regression(temperature=0.4)
-    algorithm, exact = bayes_by_backprop(estimator=estimator, scale_transform=Exponential()), exact_belief(problem)
+    algorithm, exact = bayes_by_backprop(estimator=estimator, scale_transform=ExpTransform()), exact_belief(problem)
     ratios = []
     for raw in (exact["raw"], jax.tree.map(lambda leaf: leaf + np.log(1.2), exact["raw"])):
         found = gradients(algorithm, {**exact, "raw": raw}, problem, 4000)
@@ -167,7 +174,7 @@ def test_divergences_vanish_where_they_should() -> None:
         target = Gaussian(exact["mean"], lamu.operators.Dense(jnp.asarray(precision)))
         closest = divergence.mean_field(target)
         raw = jax.tree.map(lambda p: -0.5 * jnp.log(p), closest.precision.values)
-        algorithm = bayes_by_backprop(divergence=divergence, samples=20_000, scale_transform=Exponential())
+        algorithm = bayes_by_backprop(divergence=divergence, samples=20_000, scale_transform=ExpTransform())
         at = jax.jit(
             lambda params, a=algorithm: a.estimate(
                 jax.random.key(2), params, Batch.of(problem.x, problem.y), problem.objective, {}
@@ -211,7 +218,7 @@ def loss_of(network: Any, x: Any, y: Any, classes: int = 3) -> tuple[BatchLoss, 
     model = lamu.Model(network, lamu.likelihoods.Categorical(classes), Normal(1.0))
     batch = Batch.of(x, y)
     params, state = model.init(jax.random.key(0), batch)
-    return BatchLoss(Objective(model, len(y)), batch, state, Weights(), {}, conjugate=True), params["network"]
+    return BatchLoss(Objective(model, len(y)), batch, state, NetworkParameters(), {}, conjugate=True), params["network"]
 
 
 def slopes(estimator: Estimator, loss: BatchLoss, weights: Any, count: int) -> np.ndarray:
@@ -350,7 +357,7 @@ def test_posteriors_are_saved_and_line_searches_run(tmp_path: Any) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     for words, options in (
-        ("no optax optimiser", {"optimiser": 3}),
+        ("no optax optimiser", {"optimizer": 3}),
         ("estimator=3", {"estimator": 3}),
         ("divergence=0.5", {"divergence": 0.5}),
         ("base_distribution=", {"base_distribution": StandardNormal}),

@@ -11,20 +11,20 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
-from lamu.algorithms.discrete.plug_in import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import PlugInMean, PlugInMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Binary, PartialBelief, Point
 from lamu.geometry import Accumulation, Straight
 from lamu.natural_rule import (
-    Latent,
+    LatentStart,
     NaturalRule,
     NaturalState,
     NetworkWeights,
     ParameterSubset,
     Points,
-    Signs,
+    SignStart,
     SubsetLoss,
     ZeroTemperature,
     natural_gradient,
@@ -78,7 +78,7 @@ def optimum(temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rule(expectation, rate: float, **changes) -> NaturalRule:
-    made = NaturalRule(NetworkWeights(Signs(0.5)), expectation, Constant(rate), rest_rate=Constant(0.1))
+    made = NaturalRule(NetworkWeights(SignStart(0.5)), expectation, Constant(rate), rest_rate=Constant(0.1))
     return replace(made, **changes)
 
 
@@ -204,7 +204,7 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
     target, batches = network_problem()
     batches = batches[:20]
     algorithm = (
-        bayesbinn(0.005, temperature=0.7, floor=0.05, initial=1.5, rest_rate=0.2)
+        bayesbinn(0.005, temperature=0.7, floor=0.05, init_half_logit=1.5, rest_rate=0.2)
         if relaxed
         else straight_through(0.05, rest_rate=0.2)
     )
@@ -242,7 +242,7 @@ def test_straight_through_and_bayesbinn_differ_by_the_choices_that_the_table_nam
     assert one.choices.departures == ("delta at zero temperature", "no forgetting")
     assert isinstance(one.expectation, Points)
     assert isinstance(other.expectation, Points)
-    assert isinstance(one.subject.begin, Latent)
+    assert isinstance(one.subject.begin, LatentStart)
 
 
 @pytest.mark.parametrize("changes", [{"geometry": Accumulation()}, {"expectation": ZeroTemperature()}], ids=str)
@@ -272,7 +272,7 @@ def test_a_network_of_both_kinds_of_weights_has_one_belief() -> None:
     draws = found.sample(jax.random.key(3), 3)["network"]
     assert set(np.abs(np.asarray(draws["layers"][1]["kernel"])).ravel()) == {1.0}
     assert np.all(np.asarray(draws["norms"][0]["scale"]) == np.asarray(state.rest["network"]["norms"][0]["scale"]))
-    mean, mode = found.with_rule(AtMean()).predict(batch.x), found.with_rule(AtMode()).predict(batch.x)
+    mean, mode = found.with_rule(PlugInMean()).predict(batch.x), found.with_rule(PlugInMode()).predict(batch.x)
     signs = jax.tree.map(jnp.sign, belief.mean["layers"][0]["kernel"])
     assert mode.f.shape == (1, 15, 1)
     at = {"network": {**belief.mean, "layers": {
@@ -281,7 +281,7 @@ def test_a_network_of_both_kinds_of_weights_has_one_belief() -> None:
     assert set(np.abs(signs).ravel()) == {1.0}
     np.testing.assert_allclose(mode.f[0], model.outputs(at, found.network_state, batch.x)[0], rtol=1e-10)
     assert not np.allclose(mean.f, mode.f)
-    point = replace(found, belief=Point({"network": belief.mean, "likelihood": {}})).with_rule(AtMode())
+    point = replace(found, belief=Point({"network": belief.mean, "likelihood": {}})).with_rule(PlugInMode())
     assert np.array_equal(point.predict(batch.x).f, mean.f)
 
 

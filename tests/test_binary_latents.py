@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 import lamu
 from lamu import graphs, latent
-from lamu.expectations import MovingAverage, Relaxed, ScoreFunction
+from lamu.expectations import MovingAverageBaseline, Relaxed, ScoreFunction
 from lamu.graphs.expressions import Environment
 from lamu.graphs.queries import row_log_weights
 from lamu.latent import AmortisedBernoulli, AutoregressiveBernoulli, Baseline, models
@@ -165,7 +165,7 @@ def test_what_cannot_be_a_binary_latent() -> None:
     with pytest.raises(TypeError, match=r"give ScoreFunction\(draws, control\) or Relaxed"):
         AmortisedBernoulli(Linear(), 3)
     with pytest.raises(TypeError, match=r"give latent\.Baseline\(\), a number that follows the average signal"):
-        AmortisedBernoulli(Linear(), ScoreFunction(1, MovingAverage()))
+        AmortisedBernoulli(Linear(), ScoreFunction(1, MovingAverageBaseline()))
     with pytest.raises(ValueError, match=r"the floor 0\.1"):
         AmortisedBernoulli(Linear(), Relaxed(0.5, floor=0.1))
     with pytest.raises(TypeError, match=r"take LeaveOneOut\(\)"):

@@ -11,12 +11,12 @@ import pytest
 
 from lamu import tree
 from lamu.algorithms import von
-from lamu.departures import Clipped, Inverse
 from lamu.families import Gaussian
 from lamu.geometry import Bounded, Geometry, Retraction, Shortened, Straight
 from lamu.geometry.bounded import largest_share
 from lamu.objective.curvature import Price
 from lamu.operators import Dense, Diagonal, Kronecker
+from lamu.update_rules import Clipped, Inverse
 from lamu.verification import problems
 
 LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
@@ -36,7 +36,7 @@ def test_a_shortened_direction_keeps_its_direction_and_meets_the_bound() -> None
             np.testing.assert_allclose(length, epsilon, rtol=1e-12)
         else:
             np.testing.assert_array_equal(found, whole)
-    assert metric.faithful
+    assert metric.is_precision
     assert metric.departure == "shortened steps"
     assert Shortened(Clipped(Inverse(), 1.0), 0.1).departure == "clipped steps, shortened steps"
     narrow = lambda a: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), a)
@@ -75,7 +75,7 @@ def test_the_rule_stays_in_the_cone_within_the_bound() -> None:
         curvature=Price(),
         metric=Shortened(Inverse(), row),
     )
-    assert not algorithm.may_leave
+    assert not algorithm.can_become_indefinite
     state = algorithm.init(jax.random.key(0), problem.objective, batch)
     step, kappa, spreads, lengths = jax.jit(algorithm.step), float(problem.objective.concentration), [], []
     for t in range(12):

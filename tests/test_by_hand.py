@@ -20,7 +20,7 @@ from lamu.mcmc.subsampling import _Tally
 from lamu.objective import Objective
 from lamu.operators import BlockDiagonal, Dense
 from lamu.posterior import Posterior
-from lamu.predictives import GaussianPredictive, Linearised, Mixture, Weighted
+from lamu.predictives import GaussianPredictive, Linearised, MixturePredictive, Weighted
 from lamu.scores.distances import wasserstein_of_rows
 
 rng = np.random.default_rng(6)
@@ -49,7 +49,7 @@ def test_the_variance_of_a_mixture_weighs_its_members() -> None:
     variance = w @ (s[:, None] ** 2 + m**2) - mean**2
     epistemic = w @ m**2 - mean**2
     likelihood = lamu.likelihoods.Gaussian()
-    drawn = Mixture(likelihood, {"log_scale": jnp.log(s)[:, None]}, jnp.asarray(m)[:, :, None], jnp.log(w))
+    drawn = MixturePredictive(likelihood, {"log_scale": jnp.log(s)[:, None]}, jnp.asarray(m)[:, :, None], jnp.log(w))
     parts = [
         GaussianPredictive(jnp.asarray(a), jnp.full((1, 1, 1), b**2), jnp.full(1, b**2))
         for a, b in zip(m, s, strict=True)

@@ -187,7 +187,7 @@ def test_the_picture_is_a_picture(fitted, task):
 
 
 def test_the_monte_carlo_error_is_kept_where_the_prediction_knows_it(lamu, tmp_path, monkeypatch):
-    monkeypatch.setattr("lamu.predictives.Mixture.monte_carlo_error", lambda pred, y: 0.0625)
+    monkeypatch.setattr("lamu.predictives.MixturePredictive.monte_carlo_error", lambda pred, y: 0.0625)
     ran = lamu("fit", "iris", "--out", "run", *QUICK)
     assert "would move nll by about 0.06; --samples takes more" in ran.out
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["monte_carlo_errors"] == {"nll": 0.0625}

@@ -21,7 +21,7 @@ from lamu.data import Batch
 from lamu.families import Point
 from lamu.likelihoods import Categorical, Gaussian, LogNormalDispersion
 from lamu.posterior import Posterior
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled, Weighted
+from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled, Weighted
 
 RANDOM = np.random.default_rng(2)
 X, Y = RANDOM.normal(size=(40, 2)), RANDOM.normal(size=40)
@@ -42,7 +42,7 @@ def linear(shift: float = 0.0, scale: float = 1.0, evidence: Any = None) -> Post
 
 def test_with_equal_weights_it_is_the_plain_average() -> None:
     f = jnp.asarray(RANDOM.normal(size=(2, 3, 5, 3)))
-    parts = tuple(Mixture.equal(Categorical(3), {}, each, drawn=True) for each in f)
+    parts = tuple(MixturePredictive.equal(Categorical(3), {}, each, drawn=True) for each in f)
     pred, y = Weighted.equal(parts), jnp.array([0, 1, 2, 0, 1])
     mean = np.mean([part.mean for part in parts], axis=0)
     np.testing.assert_allclose(pred.mean, mean, rtol=1e-12)
@@ -50,7 +50,7 @@ def test_with_equal_weights_it_is_the_plain_average() -> None:
     np.testing.assert_allclose(pred.aleatoric, np.mean([part.aleatoric for part in parts], axis=0), rtol=1e-12)
     np.testing.assert_allclose(pred.total, -np.sum(mean * np.log(mean), axis=1), rtol=1e-12)
     np.testing.assert_allclose(pred.log_prob(y), np.log(mean[np.arange(5), y]), rtol=1e-12)
-    whole = Mixture.equal(Categorical(3), {}, f.reshape(6, 5, 3), drawn=True)  # of as many draws of each
+    whole = MixturePredictive.equal(Categorical(3), {}, f.reshape(6, 5, 3), drawn=True)  # of as many draws of each
     np.testing.assert_allclose(pred.log_prob(y), whole.log_prob(y), rtol=1e-12)
     assert [group.shape for group in pred.left_out(y)] == [(3, 5), (3, 5)]
     assert pred.task == "classes"
@@ -60,7 +60,7 @@ def test_parts_of_different_kinds_mix() -> None:
     """A normal in closed form and a mixture over draws, three to one."""
     y, w = jnp.asarray(RANDOM.normal(size=4)), np.array([0.75, 0.25])
     one = normal(RANDOM.normal(size=4), RANDOM.uniform(0.5, 1.5, 4))
-    other = Mixture.equal(Gaussian(scale=0.5), {}, jnp.asarray(RANDOM.normal(size=(3, 4, 1))))
+    other = MixturePredictive.equal(Gaussian(scale=0.5), {}, jnp.asarray(RANDOM.normal(size=(3, 4, 1))))
     pred = Weighted((one, other), jnp.log(jnp.asarray(w)))
     densities = np.stack([np.exp(np.asarray(part.log_prob(y))) for part in (one, other)])
     np.testing.assert_allclose(pred.log_prob(y), np.log(w @ densities), rtol=1e-12)
@@ -90,7 +90,7 @@ def test_deferred_parts_are_asked_in_chunks() -> None:
 
 def test_only_predictions_of_the_same_thing_mix() -> None:
     logs = jnp.log(jnp.full(2, 0.5))
-    classes = Mixture.equal(Categorical(3), {}, jnp.zeros((1, 4, 3)))
+    classes = MixturePredictive.equal(Categorical(3), {}, jnp.zeros((1, 4, 3)))
     with pytest.raises(ValueError, match="only predictions of one task and the same rows mix"):
         Weighted((classes, normal(np.zeros(4), np.ones(4))), logs)
     with pytest.raises(ValueError, match="the same rows mix"):

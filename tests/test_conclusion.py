@@ -30,13 +30,13 @@ class Later(Wrapper):
 
     @property
     def traits(self) -> Any:
-        return replace(self.of.traits, looks_again=True)
+        return replace(self.base.traits, looks_again=True)
 
     def preview(self, key: Any, state: Any, objective: Any) -> Posterior:
         """Fails where the later stage does."""
         if self.fails:
             raise RuntimeError("the preview fails as well")
-        return self.of.posterior(key, state, objective, None, None)
+        return self.base.posterior(key, state, objective, None, None)
 
     def posterior(self, key: Any, state: Any, objective: Any, data: Any, trace: Any) -> Posterior:
         """Warns of each posterior by its number, or fails."""
@@ -44,7 +44,7 @@ class Later(Wrapper):
             raise ArithmeticError("the later stage fails")
         MADE.append(len(MADE))
         warnings.warn(f"posterior number {len(MADE)}", UserWarning, stacklevel=2)
-        found = self.of.posterior(key, state, objective, data, trace)
+        found = self.base.posterior(key, state, objective, data, trace)
         residual = 0.0 if len(MADE) >= self.enough_after else 100.0
         return replace(found, convergence=Convergence(residual=residual, dimension=1))
 

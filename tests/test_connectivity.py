@@ -13,7 +13,7 @@ import pytest
 
 import lamu
 from lamu.families import Draws, Ensemble, Point
-from lamu.mcmc import Connectivity, Curved, Straight, barriers, connectivity
+from lamu.mcmc import BezierCurve, Connectivity, StraightLine, barriers, connectivity
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 
@@ -117,14 +117,14 @@ def test_a_curve_goes_round() -> None:
     angle = 2.0
     ends = RADIUS * np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
     posterior = drawn(RING, np.broadcast_to(ends[:, None], (2, 2, 2)))
-    straight, curved = barriers(posterior, path=Straight()), barriers(posterior, path=Curved(steps=300))
+    straight, curved = barriers(posterior, path=StraightLine()), barriers(posterior, path=BezierCurve(steps=300))
     height = 0.5 * (RADIUS * (1 - np.cos(angle / 2)) / WIDTH) ** 2
     np.testing.assert_allclose(straight.between, height, rtol=1e-9)
     assert not straight.connected
-    assert "path=Curved()" in straight.verdict
+    assert "path=BezierCurve()" in straight.verdict
     assert curved.between.max() < 0.15 * height
     np.testing.assert_allclose(curved.profiles[..., [0, -1]], 0.0, atol=1e-12)
-    again = barriers(posterior, path=Curved(steps=300))
+    again = barriers(posterior, path=BezierCurve(steps=300))
     np.testing.assert_array_equal(curved.profiles, again.profiles)
 
 
@@ -206,7 +206,7 @@ def test_mistakes_say_what_to_do() -> None:
         ("one draw a chain", lambda: barriers(drawn(MODES, np.zeros((2, 1))))),
         ("give them: barriers", lambda: barriers(replace(posterior, model=model))),
         ("batch statistics belong", lambda: barriers(stated)),
-        ("steps=0 bends no path", lambda: Curved(steps=0)),
+        ("steps=0 bends no path", lambda: BezierCurve(steps=0)),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import lamu
-from lamu.constraints import Constraints, Image
+from lamu.constraints import Constraints, TransformedBelief
 from lamu.density import nothing, total
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Gaussian
@@ -129,9 +129,9 @@ def test_gaussian_beliefs_are_about_the_real_numbers_and_come_back_as_images(alg
     """In log sigma the mode is log 2 and the curvature 4, since the Jacobian counts: sigma is log-normal there."""
     posterior = lamu.fit(DENSITY, None, algorithm, **options).posterior
     belief = posterior.belief.factors["network"]
-    assert isinstance(belief, Image)
-    np.testing.assert_allclose(belief.of.mean["sigma"], np.log(2.0), atol=1e-5)
-    precision = belief.of.precision.dense(belief.of.mean)
+    assert isinstance(belief, TransformedBelief)
+    np.testing.assert_allclose(belief.base.mean["sigma"], np.log(2.0), atol=1e-5)
+    precision = belief.base.precision.dense(belief.base.mean)
     np.testing.assert_allclose(precision, np.diag([1.0, 4.0]), atol=1e-4)
     mean = posterior.mean["network"]
     assert float(mean["mu"]) == pytest.approx(1.0, abs=1e-5)  # exactly, and not by draws
@@ -144,7 +144,7 @@ def test_an_image_has_the_density_of_its_draws() -> None:
     from scipy import stats
 
     real = Gaussian({"sigma": jnp.array(0.3)}, Scalar(4.0))
-    image = Image(real, Constraints.of(POSITIVE, {"sigma": jnp.array(1.0)}))
+    image = TransformedBelief(real, Constraints.of(POSITIVE, {"sigma": jnp.array(1.0)}))
     expected = stats.lognorm(s=0.5, scale=np.exp(0.3)).logpdf(1.7)
     assert float(image.log_prob({"sigma": jnp.array(1.7)})) == pytest.approx(expected)
     assert image.draws(jax.random.key(0), 5)["sigma"].shape == (5,)

@@ -14,7 +14,7 @@ from lamu.convergence import Convergence, Unconverged
 from lamu.data import Arrays, Batch
 from lamu.expectations import Exact
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, fisher_diagonal
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
@@ -274,7 +274,9 @@ def test_random_signs_give_the_fisher_information(power):
     batch = Batch.of(jnp.asarray(x), jnp.asarray(y)).padded(15)
     batch = replace(batch, weight=batch.weight.at[0].set(3.0))
     params, state = model.init(KEY, batch)
-    loss = BatchLoss(Objective(model, 40, likelihood_power=power), batch, state, Weights(), {}, conjugate=True)
+    loss = BatchLoss(
+        Objective(model, 40, likelihood_power=power), batch, state, NetworkParameters(), {}, conjugate=True
+    )
     theta = params["network"]
     belief = Gaussian(theta, Diagonal(jax.tree.map(jnp.ones_like, theta)))
     exact = GaussNewton().evaluate(loss, theta, belief, Diagonal, None).curvature.diagonal(theta)

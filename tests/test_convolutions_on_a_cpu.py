@@ -81,7 +81,7 @@ def test_members_one_after_the_other_are_members_at_once(apart: bool, monkeypatc
     assert convolutions == 2 * at_once, "one convolution for all members at once, one for each where they are apart"
     assert_close(unrolled, mapped, 1e-5)
     assert_close(info, other, 1e-5)
-    alone = jax.jit(ENSEMBLE.of.step)
+    alone = jax.jit(ENSEMBLE.base.step)
     for k, own in enumerate(jax.random.split(jax.random.clone(key))):
         here = lambda leaf: leaf[k]  # noqa: B023  (used at once)
         member, _ = alone(own, jax.tree.map(here, state), jax.tree.map(here, batch) if apart else batch, objective)
@@ -133,12 +133,12 @@ import lamu
 from lamu.algorithms.descent import LocalReparameterisation
 from lamu.data import Batch
 from lamu.families.location_scale import LocationScale
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, Objective, NetworkParameters
 rng = np.random.default_rng(0)
 model = lamu.Model(lamu.networks.ConvNet((3,), (5,), kernel=3), lamu.likelihoods.Categorical(3))
 batch = Batch(jnp.asarray(rng.normal(size=(4, 6, 6))), jnp.asarray([0, 2, 1, 1]), jnp.ones(4), jnp.ones(4))
 params, _ = model.init(jax.random.key(0), batch)
-loss = BatchLoss(Objective(model, 10.0), batch, {}, Weights(), params["likelihood"], conjugate=True)
+loss = BatchLoss(Objective(model, 10.0), batch, {}, NetworkParameters(), params["likelihood"], conjugate=True)
 scale = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.1), params["network"])
 value = lambda m, key: LocalReparameterisation().value(key, LocationScale(m, scale), loss)[0]
 slope = lambda key: jax.grad(value)(params["network"], key)

@@ -16,7 +16,7 @@ from lamu import likelihoods, networks, tree
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.model import Model
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
     GaussNewton,
     SampledGaussNewton,
@@ -44,8 +44,10 @@ def case(network: Any, likelihood: Any, x: Any = X, space: Any = None) -> tuple[
     bumps = iter(jax.random.split(jax.random.key(1), 99))
     params = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(next(bumps), leaf.shape), params)
     batch = replace(batch, x=batch.x.at[5:].set(jnp.nan))
-    theta, rest = (space or Weights()).split(params)
-    loss = BatchLoss(Objective(model, 50, likelihood_power=0.7), batch, state, space or Weights(), rest, space is None)
+    theta, rest = (space or NetworkParameters()).split(params)
+    loss = BatchLoss(
+        Objective(model, 50, likelihood_power=0.7), batch, state, space or NetworkParameters(), rest, space is None
+    )
     return loss, theta
 
 
@@ -66,7 +68,7 @@ MLP = networks.MLP((3,), "tanh")
 CASES = {
     "classes": case(MLP, likelihoods.Categorical(3)),
     "regression": case(MLP, likelihoods.Gaussian()),
-    "everything": case(MLP, likelihoods.Gaussian(), space=Everything()),
+    "everything": case(MLP, likelihoods.Gaussian(), space=AllParameters()),
     "images": case(networks.ConvNet((2,), (3,), 3, "tanh"), likelihoods.Bernoulli(), IMAGES),
     "convolution": case(Filter((3,)), likelihoods.Categorical(3), IMAGES),
     "batch statistics": case(networks.MLP((3,), normalise=networks.BatchNorm()), likelihoods.Categorical(3)),

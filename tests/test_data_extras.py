@@ -15,7 +15,7 @@ from lamu.data import Arrays, Batch, Stream
 from lamu.data.batch import with_offset
 from lamu.expectations import Quadrature
 from lamu.families import Gaussian, Point, Product
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, Hessian, SquaredGradients
 from lamu.operators import Dense
 
@@ -40,7 +40,7 @@ def weights(bias: Any, kernel: Any) -> Any:
 def loss_of(model: Any, batch: Batch) -> tuple[BatchLoss, Any]:
     params, state = model.init(jax.random.key(1), batch)
     theta = jax.tree.map(lambda leaf: leaf + 0.3, params["network"])
-    return BatchLoss(Objective(model, 30.0), batch, state, Weights(), {}, conjugate=True), theta
+    return BatchLoss(Objective(model, 30.0), batch, state, NetworkParameters(), {}, conjugate=True), theta
 
 
 def newton(offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from lamu.data import Batch
 from lamu.families import Draws, Point
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.posterior import Posterior
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled
+from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled
 from lamu.supports import Classes, Real
 
 RANDOM = np.random.default_rng(11)
@@ -51,7 +51,7 @@ def test_expectations_over_classes_are_exact() -> None:
 
 
 def test_the_best_action_is_what_a_prediction_decides() -> None:
-    pred = Mixture.equal(Categorical(3), {}, jnp.asarray(RANDOM.normal(size=(2, 5, 3))))
+    pred = MixturePredictive.equal(Categorical(3), {}, jnp.asarray(RANDOM.normal(size=(2, 5, 3))))
     assert scores.least_expected_loss(pred, -U).tolist() == pred.decide(U).tolist()
 
 
@@ -111,7 +111,7 @@ def test_strangeness_of_a_prediction_is_a_formula_of_its_probabilities() -> None
     np.testing.assert_allclose(scores.entropy(classes(P)), stats.entropy(P, axis=1), rtol=1e-12)
     np.testing.assert_allclose(scores.least_confidence(classes(P)), 1 - P.max(1))
     f = RANDOM.normal(size=(5, 8, 3))
-    pred = Mixture.equal(Categorical(3), {}, jnp.asarray(f))
+    pred = MixturePredictive.equal(Categorical(3), {}, jnp.asarray(f))
     p = np.exp(f) / np.exp(f).sum(-1, keepdims=True)
     by_hand = stats.entropy(p.mean(0), axis=1) - stats.entropy(p, axis=2).mean(0)
     np.testing.assert_allclose(scores.mutual_information(pred), by_hand, rtol=1e-9)
@@ -191,7 +191,8 @@ def test_no_drift_is_found_as_often_as_allowed() -> None:
 def test_drift_is_found_in_what_is_predicted() -> None:
     f = RANDOM.normal(size=(4, 300, 3))
     old, same, flat = (
-        Mixture.equal(Categorical(3), {}, jnp.asarray(part)) for part in (f[:, :150], f[:, 150:], 0.3 * f[:, 150:])
+        MixturePredictive.equal(Categorical(3), {}, jnp.asarray(part))
+        for part in (f[:, :150], f[:, 150:], 0.3 * f[:, 150:])
     )
     found = scores.drift(old, flat)
     assert isinstance(found, scores.Drift)

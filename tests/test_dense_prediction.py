@@ -13,7 +13,7 @@ import pytest
 import lamu
 from lamu.likelihoods import Categorical, Gaussian, PerPosition
 from lamu.networks import BatchNorm, UNet, WideResNet
-from lamu.predictives import Mixture
+from lamu.predictives import MixturePredictive
 
 rng = np.random.default_rng(0)
 IMAGES = jnp.asarray(rng.normal(size=(3, 8, 4, 2)))
@@ -133,8 +133,8 @@ def test_one_noise_is_shared_by_all_positions() -> None:
 def test_uncertainty_is_a_map() -> None:
     """Each pixel's is that of the pixel alone; the density of a row is that of all pixels under one draw."""
     f, y = jnp.asarray(rng.normal(size=(6, 2, 12))), np.asarray(rng.integers(0, 3, (2, 2, 2)))
-    whole = Mixture.equal(PIXELS, {}, f)
-    alone = Mixture.equal(Categorical(3), {}, f.reshape(6, 8, 3))
+    whole = MixturePredictive.equal(PIXELS, {}, f)
+    alone = MixturePredictive.equal(Categorical(3), {}, f.reshape(6, 8, 3))
     for name in ("total", "aleatoric", "epistemic"):
         np.testing.assert_allclose(getattr(whole, name).ravel(), getattr(alone, name), atol=1e-12)
     np.testing.assert_allclose(lamu.scores.entropy(whole), whole.total, rtol=1e-10)

@@ -135,7 +135,7 @@ def test_a_mixture_of_laplaces_is_weighed_by_their_evidence(structure) -> None:
     belief = posterior.belief.factors["network"]
     assert isinstance(belief, Mixture)
     runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(2)]
-    alone = [algorithm.of.posterior(jax.random.key(2), run, OBJECTIVE, data, None) for run in runs]
+    alone = [algorithm.base.posterior(jax.random.key(2), run, OBJECTIVE, data, None) for run in runs]
     evidence = np.array([float(posterior.evidence) for posterior in alone])
     np.testing.assert_allclose(belief.weights, np.exp(evidence - np.logaddexp(*evidence)), rtol=1e-9, atol=1e-300)
     theta = alone[0].mean["network"]

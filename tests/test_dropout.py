@@ -130,7 +130,7 @@ def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="drops no units"):
         mc_dropout().init(jax.random.key(0), Objective(model, 4), Batch.of(X, jnp.zeros(4)))
     with pytest.raises(TypeError):
-        dropout(of=adam)
+        dropout(optimizer=adam)
     assert isinstance(mc_dropout(), NoisyUnits)
     noisy, x = lamu.networks.Standardised(MLP((3,), dropout=Dropout()), jnp.zeros(3), jnp.ones(3)), jnp.ones((2, 3))
     assert draws_noise(noisy, *noisy.init(jax.random.key(0), x, 1), x)

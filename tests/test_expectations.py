@@ -13,7 +13,7 @@ from lamu import likelihoods, networks
 from lamu.expectations import (
     Analytic,
     Antithetic,
-    Constant,
+    ConstantBaseline,
     Control,
     Delta,
     Enumeration,
@@ -22,7 +22,7 @@ from lamu.expectations import (
     LatinHypercube,
     LeaveOneOut,
     MonteCarlo,
-    MovingAverage,
+    MovingAverageBaseline,
     Quadrature,
     QuasiMonteCarlo,
     Regression,
@@ -46,7 +46,7 @@ from lamu.families import (
     Wishart,
 )
 from lamu.model import Model
-from lamu.objective import Everything
+from lamu.objective import AllParameters
 from lamu.objective.curvature import GaussNewton, Hessian, Price
 from lamu.operators import Dense, Scalar
 from tests.laws.curvature import Case
@@ -73,7 +73,7 @@ def test_linear_expectations_refuse_what_they_cannot_do(expectation) -> None:
     with pytest.raises(TypeError, match="Gaussian prior"):
         evaluate(expectation, LINEAR, conjugate=False)
     with pytest.raises(TypeError, match="weights alone"):
-        evaluate(expectation, Case(LINEAR.model, space=Everything()))
+        evaluate(expectation, Case(LINEAR.model, space=AllParameters()))
 
 
 def test_exact_needs_a_quadratic_likelihood() -> None:
@@ -113,7 +113,7 @@ KEY, COINS_BELIEF, RATE = jax.random.key(0), Bernoulli(jnp.zeros(20)), Gamma(2.0
         (lambda: ScoreFunction(4, LeaveOneOut(), Antithetic()), r"not for those of Antithetic\(\)"),
         (lambda: Reparameterised(0), "0 draws cannot be averaged"),
         (lambda: Relaxed(0.0), "temperature 0.0 of a relaxation is not positive"),
-        (lambda: MovingAverage(1.0), r"decay 1.0 of a moving average is outside \[0, 1\)"),
+        (lambda: MovingAverageBaseline(1.0), r"decay 1.0 of a moving average is outside \[0, 1\)"),
         (lambda: Regression(0.0), "ridge 0.0 of a regression is not positive"),
         (lambda: GaussHermite(0), "at least one node a dimension, not 0"),
         (lambda: GaussHermite().gradient(KEY, Gaussian(jnp.zeros(3), Scalar(1.0)), jnp.sum), "two dimensions, not 3"),
@@ -158,13 +158,13 @@ def test_latin_slices_are_permutations(depth) -> None:
 
 
 def test_a_moving_average_is_corrected_at_its_start() -> None:
-    control = MovingAverage(decay=0.9)
+    control = MovingAverageBaseline(decay=0.9)
     assert float(control.average) == 0.0
     for value in (4.0, 1.0):
         control = control.updated(value)
     np.testing.assert_allclose(control.average, (0.9 * 4.0 + 1.0) / 1.9)
     assert isinstance(control, Control)
-    weights = Constant(control.average).weights(jnp.asarray([3.0]), lambda: jnp.eye(1))
+    weights = ConstantBaseline(control.average).weights(jnp.asarray([3.0]), lambda: jnp.eye(1))
     np.testing.assert_allclose(weights, 3.0 - control.average)
 
 

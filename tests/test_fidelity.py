@@ -15,7 +15,7 @@ from lamu import scores
 from lamu.families import Draws, Ensemble, Point
 from lamu.likelihoods import Categorical, Gaussian
 from lamu.posterior import Posterior
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled
+from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled
 from lamu.scores import Fidelity, Moments
 
 RANDOM = np.random.default_rng(4)
@@ -45,7 +45,7 @@ def test_the_distance_of_normals_is_a_closed_form() -> None:
 
 def test_the_distance_of_mixtures_is_scipys_of_many_draws() -> None:
     f = RANDOM.normal(size=(2, 5, 1, 1)) * 3
-    one, other = (Mixture.equal(Gaussian(scale=0.3), {}, jnp.asarray(part)) for part in f)
+    one, other = (MixturePredictive.equal(Gaussian(scale=0.3), {}, jnp.asarray(part)) for part in f)
     draws = [np.asarray(part)[RANDOM.integers(0, 5, 200_000), 0, 0] + 0.3 * RANDOM.normal(size=200_000) for part in f]
     assert scores.wasserstein(one, other) == pytest.approx(stats.wasserstein_distance(*draws), rel=0.02)
 
@@ -53,7 +53,7 @@ def test_the_distance_of_mixtures_is_scipys_of_many_draws() -> None:
 def test_distances_are_of_the_same_rows_of_a_regression() -> None:
     one = normal(np.zeros(3), np.ones(3))
     with pytest.raises(ValueError, match="one of these is of classes"):
-        scores.wasserstein(Mixture.equal(Categorical(2), {}, jnp.zeros((1, 3, 2))), one)
+        scores.wasserstein(MixturePredictive.equal(Categorical(2), {}, jnp.zeros((1, 3, 2))), one)
     with pytest.raises(ValueError, match=r"\(\(3,\), \(2,\)\)"):
         scores.wasserstein(one, normal(np.zeros(2), np.ones(2)))
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import digamma, logsumexp
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import lamu
@@ -321,6 +321,25 @@ def test_topics_are_found_by_svi() -> None:
     assert np.abs(np.asarray(found) - share).mean() < 0.06
     with pytest.raises(TypeError, match="share of a row meet"):
         lamu.fit(graph, data, lamu.mcmc.nuts(chains=1, warmup=2, draws=2))
+
+
+def test_a_category_is_eliminated_exactly_and_by_coordinate_ascent_alike() -> None:
+    """The log of the sum of expected weights and densities, Bishop (2006), equations 10.46, 10.64 to 10.66."""
+
+    def categories(m) -> None:
+        weight = m.sample("weight", Dirichlet(jnp.ones(2)))
+        part = m.sample("part", NormalGamma(0.0, 1.0, 1.0, 1.0), plate=2)
+        with m.rows():
+            m.sample("y", graphs.Normal(part[m.sample("z", graphs.Categorical(weight))]))
+
+    m, count, a, b = np.array([[-1.0, 2.0], [3.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
+    alpha, y = np.array([2.0, 3.0]), np.array([-1.5, 0.4, 2.0])
+    density = (digamma(a) - np.log(2 * np.pi * b) - a / b * (y[:, None] - m) ** 2 - 1 / count) / 2
+    expected = logsumexp(digamma(alpha) - digamma(5.0) + density, axis=1)
+    for local in ({}, {"z": graphs.ExactElimination()}, {"z": graphs.Coordinate()}):
+        graph = lamu.Graph(categories, local=local)
+        mu = graph.moments({"weight": Dirichlet(jnp.asarray(alpha)), "part": NormalGamma(m, count, a, b)})
+        np.testing.assert_allclose(graph.row_bounds(mu, graph.read({"y": y}).full()), expected, rtol=1e-5)
 
 
 def test_a_label_that_is_known_ties_the_category_down() -> None:

@@ -160,7 +160,7 @@ def test_draws_predict_better_than_medians_and_know_what_they_lack(tmp_path):
         weights = np.linalg.lstsq(design(x_train), read.y[train], rcond=None)[0]
         spread = float(np.std(read.y[train] - design(x_train) @ weights))
         means = np.stack([design(x) @ weights for x in x_new])[:, :, None]
-        return lamu.predictives.Mixture.equal(lamu.likelihoods.Gaussian(scale=spread), {}, jnp.asarray(means))
+        return lamu.predictives.MixturePredictive.equal(lamu.likelihoods.Gaussian(scale=spread), {}, jnp.asarray(means))
 
     pred, y_test = predictive(read.x[train], *read.completions(test)), read.y[test]
     medians = read.with_medians()

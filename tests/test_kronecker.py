@@ -20,7 +20,7 @@ from lamu.families import Gaussian
 from lamu.geometry import Factorwise, Shifted
 from lamu.likelihoods import Categorical
 from lamu.networks import MLP, BatchNorm, ConvNet, Linear
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.reader import Expand, Linearised, Reduce, kronecker_factors, linearise
 from lamu.objective.curvature.reader.factors import EXPANDED, Sharing, factors
@@ -28,12 +28,12 @@ from lamu.objective.curvature.reader.layers import Layer, layers
 from lamu.operators import (
     Dense,
     Diagonal,
-    FactoredApart,
     Kronecker,
     KroneckerBlocks,
+    KroneckerFactored,
     KroneckerLeading,
-    Layerwise,
     Scalar,
+    StaleFactors,
     leading,
 )
 from lamu.priors import Normal
@@ -75,11 +75,13 @@ def case(rows: int = 5, likelihood=None, network=None, y=None) -> tuple[BatchLos
     batch = batch.padded(8)
     batch = replace(batch, x=jnp.where(batch.mask[:, None] == 0, jnp.nan, batch.x))
     objective = Objective(model, 50, likelihood_power=0.7)
-    return BatchLoss(objective, batch, state, Weights(), params["likelihood"], conjugate=True), params["network"]
+    return BatchLoss(objective, batch, state, NetworkParameters(), params["likelihood"], conjugate=True), params[
+        "network"
+    ]
 
 
 def evaluate(curvature, loss: BatchLoss, theta: dict, structure: Any = None):
-    structure = Layerwise() if structure is None else structure
+    structure = KroneckerFactored() if structure is None else structure
     run = lambda theta, key: curvature.evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), structure, key)
     return jax.jit(run)(theta, jax.random.key(3))
 
@@ -151,7 +153,7 @@ def test_sampled_factors_are_the_exact_ones_on_average() -> None:
     """B within five standard errors of 4,000 draws of labels, 9 numbers: a false alarm with probability 5e-6."""
     loss, theta = case()
     exact = evaluate(GaussNewton(), loss, theta).curvature.blocks["layers"][0]
-    run = lambda key: SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Layerwise(), key)
+    run = lambda key: SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), KroneckerFactored(), key)
     draws = jax.jit(jax.vmap(lambda key: run(key).curvature.blocks["layers"][0]))(
         jax.random.split(jax.random.key(0), 4000)
     )
@@ -208,7 +210,7 @@ def test_the_convolutional_network_has_a_block_a_layer() -> None:
     loss = lambda theta, x: jnp.sum(jnp.sin(network.apply(theta, state, x[None], None, True)[0]))
     found = of_a_loss(loss, theta, images, jnp.ones(3))
     assert found["convolutions"][0].input_factor.shape == (10, 10)
-    structure = Layerwise().from_diagonal(theta).fresh
+    structure = KroneckerFactored().from_diagonal(theta).fresh
     assert jax.tree.map(jnp.shape, structure.blocks) == jax.tree.map(jnp.shape, found)
     assert layers(linearise(loss, theta, images), theta)[0] == Layer(kernel=1, bias=0, site=1, outputs_first=False)
 
@@ -248,9 +250,9 @@ def test_what_cannot_be_factored_is_refused() -> None:
     with pytest.raises(TypeError, match="need a Gaussian prior"):
         evaluate(SquaredGradients(), replace(loss, conjugate=False), theta)
     with pytest.raises(ValueError, match="needs a key"):
-        SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Layerwise(), None)
+        SampledGaussNewton().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), KroneckerFactored(), None)
     with pytest.raises(ValueError, match="matches no leaf"):
-        evaluate(SquaredGradients(), loss, theta, Layerwise("embedding/*"))
+        evaluate(SquaredGradients(), loss, theta, KroneckerFactored("embedding/*"))
     model = lamu.Model(MLP((3,), normalise=BatchNorm()), Categorical(3))
     with pytest.raises(TypeError, match="batch statistics"):
         lamu.fit(model, (X, np.array([0, 2, 1, 1, 0])), noisy_kfac(), steps=1)
@@ -278,7 +280,7 @@ def test_weights_that_are_no_kernel_are_named_with_the_way_out() -> None:
     loss, theta = case(network=Tied())
     with pytest.raises(TypeError, match=r"'W'.*is used 2 times.*diagonal=\('W\*',\)"):
         evaluate(SquaredGradients(), loss, theta)
-    found = evaluate(SquaredGradients(), loss, theta, Layerwise("W*")).curvature.blocks
+    found = evaluate(SquaredGradients(), loss, theta, KroneckerFactored("W*")).curvature.blocks
     assert isinstance(found["W"], Diagonal)
     assert found["last"].input_factor.shape == (3, 3)
 
@@ -292,7 +294,7 @@ def test_a_prior_enters_a_layer_by_its_mean_precision() -> None:
 
 
 def test_factors_move_apart_and_are_decomposed_when_it_is_time() -> None:
-    start = Layerwise().from_diagonal({"kernel": jnp.full((1, 1), 0.5)})
+    start = KroneckerFactored().from_diagonal({"kernel": jnp.full((1, 1), 0.5)})
     target = KroneckerBlocks({"kernel": Kronecker(jnp.full((1, 1), 2.0), jnp.full((1, 1), 3.0), jnp.asarray(0.1))})
     move = jax.jit(lambda s: Factorwise(every=6).move(s, target, 0.5))
     state, used = start, []
@@ -308,7 +310,7 @@ def test_factors_move_apart_and_are_decomposed_when_it_is_time() -> None:
     like, late = {"kernel": jnp.ones((1, 1))}, move(state)
     assert not jnp.allclose(late.dense(like), late.fresh.dense(like))
     np.testing.assert_allclose(late.renewed().dense(like), late.fresh.dense(like))
-    assert isinstance(state, FactoredApart)
+    assert isinstance(state, StaleFactors)
 
 
 def test_leading_eigenvectors_are_those_of_the_factors() -> None:
@@ -321,7 +323,7 @@ def test_leading_eigenvectors_are_those_of_the_factors() -> None:
     np.testing.assert_allclose(found.dense(like), whole.dense(like), atol=3e-4)
     np.testing.assert_allclose(found.eigenvalues[:, 0], 0.1 ** np.arange(3.0, -1.0, -1.0) + 0.3, rtol=1e-6)
     np.testing.assert_allclose(found.diagonal(like).sum(), whole.diagonal(like).sum(), rtol=1e-10)
-    narrow: Any = Layerwise(rank=1).from_diagonal({"kernel": jnp.ones((2, 2))}).used
+    narrow: Any = KroneckerFactored(rank=1).from_diagonal({"kernel": jnp.ones((2, 2))}).used
     assert narrow.blocks["kernel"].eigenvalues.shape == (1, 1)
 
 

@@ -28,7 +28,7 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Diagonal,
-    Layerwise,
+    KroneckerFactored,
 )
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -45,7 +45,7 @@ from tests.laplace_case import (
 )
 
 
-@pytest.mark.parametrize("structure", [Dense, Layerwise()], ids=str)
+@pytest.mark.parametrize("structure", [Dense, KroneckerFactored()], ids=str)
 def test_the_evidence_of_a_linear_regression_is_the_closed_form(structure: Any) -> None:
     for delta in (1.5, 0.3):
         covariance = 0.25 * np.eye(N) + DESIGN @ DESIGN.T / delta
@@ -55,7 +55,7 @@ def test_the_evidence_of_a_linear_regression_is_the_closed_form(structure: Any) 
         np.testing.assert_allclose(log_evidence({"layers": {0: jnp.asarray(delta)}}), exact, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("structure", [Dense, Diagonal, DenseBlocks, Layerwise()], ids=str)
+@pytest.mark.parametrize("structure", [Dense, Diagonal, DenseBlocks, KroneckerFactored()], ids=str)
 def test_eigenvalues_that_are_kept_give_the_determinant_anew(structure: Any) -> None:
     """One precision, one a leaf, one a weight, and the posterior's own number; and the slope in each argument."""
     mode = HIDDEN.look(structure)
@@ -115,7 +115,7 @@ def test_arguments_of_the_evidence_are_checked() -> None:
 
 def test_widths_are_tuned_to_where_the_evidence_is_greatest() -> None:
     """A mode of two layers of different size: each width becomes its own, and no neighbour is better."""
-    log_evidence = Evidence.of(HIDDEN.look(Layerwise()), HIDDEN.objective)
+    log_evidence = Evidence.of(HIDDEN.look(KroneckerFactored()), HIDDEN.objective)
     prior, noise = scales_by_evidence(log_evidence, ScalePerLayer())
     assert noise is None
     best = jax.tree.map(lambda s: jnp.asarray(s**-2), prior.scale)

@@ -35,8 +35,8 @@ from lamu.operators import (
     DenseBlocks,
     Diagonal,
     Kronecker,
-    Layerwise,
-    LowRankOf,
+    KroneckerFactored,
+    LowRankStructure,
     OutputBlocks,
     OutputCholesky,
     OutputEigen,
@@ -110,7 +110,7 @@ def test_kronecker_factors_are_exact_for_one_linear_layer() -> None:
     """Two outputs of one noise each: the information is the same in every row."""
     y = np.random.default_rng(1).normal(size=(N, 2))
     case = Case(Model(Linear(), Scaled(Gaussian(0.4), np.zeros(2), np.array([1.0, 2.0])), Normal(0.7)), y)
-    np.testing.assert_allclose(dense(case.posterior(Layerwise())), case.precision(), **CLOSE)
+    np.testing.assert_allclose(dense(case.posterior(KroneckerFactored())), case.precision(), **CLOSE)
 
 
 def test_kronecker_factors_are_exact_for_the_blocks_of_a_deep_linear_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,15 +119,18 @@ def test_kronecker_factors_are_exact_for_the_blocks_of_a_deep_linear_network(mon
     monkeypatch.setitem(ACTIVATIONS, "tanh", lambda x: x)
     y = np.random.default_rng(1).normal(size=(N, 2))
     case = Case(Model(MLP((3,), "tanh"), Gaussian(0.4), Normal(0.7)), y)
-    np.testing.assert_allclose(dense(case.posterior(Layerwise())), blocks_of(case.precision(), 12, 8), **CLOSE)
+    np.testing.assert_allclose(dense(case.posterior(KroneckerFactored())), blocks_of(case.precision(), 12, 8), **CLOSE)
 
 
-STRUCTURES = (Dense, Diagonal, DenseBlocks, Layerwise(), LowRankOf(100))
+STRUCTURES = (Dense, Diagonal, DenseBlocks, KroneckerFactored(), LowRankStructure(100))
 
 
 @pytest.mark.parametrize(
     "structure",
-    [pytest.param(each, marks=pytest.mark.stress) if isinstance(each, LowRankOf) else each for each in STRUCTURES],
+    [
+        pytest.param(each, marks=pytest.mark.stress) if isinstance(each, LowRankStructure) else each
+        for each in STRUCTURES
+    ],
     ids=str,
 )
 def test_the_tangents_covariance_is_that_of_the_dense_matrix(structure: Any) -> None:
@@ -139,7 +142,7 @@ def test_the_tangents_covariance_is_that_of_the_dense_matrix(structure: Any) -> 
     np.testing.assert_allclose(joint, expected, **CLOSE)
     marginal = LinearisedMarginal().outputs(*parts).normal(NEW, None)[1]
     np.testing.assert_allclose(marginal, np.einsum("nkk->nk", expected), **CLOSE)
-    if isinstance(structure, LowRankOf):
+    if isinstance(structure, LowRankStructure):
         np.testing.assert_allclose(dense(posterior), HIDDEN.precision(), **CLOSE)
 
 
@@ -159,7 +162,7 @@ def per_output(S: np.ndarray) -> np.ndarray:
     return S * np.kron(np.ones((5, 5)), np.eye(3))
 
 
-@pytest.mark.parametrize("structure", [Dense, Diagonal, OutputBlocks, OutputEigen, Layerwise()], ids=str)
+@pytest.mark.parametrize("structure", [Dense, Diagonal, OutputBlocks, OutputEigen, KroneckerFactored()], ids=str)
 def test_a_last_layer_by_its_features_is_that_by_its_jacobian(structure: Any) -> None:
     case = head_case()
     posterior: Any = case.posterior(structure)
@@ -266,7 +269,7 @@ def test_hessians_are_of_log_concave_likelihoods() -> None:
 
 
 def test_parts_that_are_none_are_refused_in_words() -> None:
-    with pytest.raises(TypeError, match=r"structure='kron' is no structure.*Layerwise\(\)"):
+    with pytest.raises(TypeError, match=r"structure='kron' is no structure.*KroneckerFactored\(\)"):
         laplace(structure="kron")
     with pytest.raises(TypeError, match="is no structure"):
         last_layer(structure=Kronecker)
@@ -278,7 +281,7 @@ def test_parts_that_are_none_are_refused_in_words() -> None:
     with pytest.raises(TypeError, match="one matrix an output of a last layer"):
         HIDDEN.look(OutputBlocks)
     with pytest.raises(TypeError, match="has no Kronecker factors"):
-        HIDDEN.look(Layerwise(), Hessian())
+        HIDDEN.look(KroneckerFactored(), Hessian())
     with memory.within("1kB"), pytest.raises(ValueError, match=r"dense precision of 31 weights.*take structure="):
         HIDDEN.look(Dense)
 
@@ -342,4 +345,4 @@ def test_batch_statistics_are_held_in_evaluation_mode() -> None:
     np.testing.assert_allclose(
         np.diag(dense(case.posterior(Diagonal))), np.diag(case.precision()), rtol=1e-6, atol=1e-9
     )
-    assert np.isfinite(case.posterior(Layerwise()).evidence)
+    assert np.isfinite(case.posterior(KroneckerFactored()).evidence)

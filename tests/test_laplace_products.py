@@ -25,9 +25,9 @@ from lamu.networks import ConvNet, Linear
 from lamu.objective import Objective
 from lamu.operators import (
     Diagonal,
-    Layerwise,
+    KroneckerFactored,
     MatrixFree,
-    MatrixFreeOf,
+    MatrixFreeStructure,
 )
 from lamu.operators.lanczos import eigenpairs, lanczos
 from lamu.posterior import Posterior
@@ -52,7 +52,7 @@ def test_a_recipe_of_parts_fits() -> None:
     """The parts in one run, from the optimiser to a prediction, whose numbers are those of the mode."""
     y = (TARGET > 0).astype(np.int32)
     model = Model(Linear(), Bernoulli(), Normal(1.0))
-    algorithm = laplace(map_estimate(optax.lbfgs()), structure=Layerwise())
+    algorithm = laplace(map_estimate(optax.lbfgs()), structure=KroneckerFactored())
     posterior: Any = lamu.fit(model, (X, y), algorithm, steps=30, batch_size=N).posterior
     assert algorithm.choices.family == "Gaussian, Kronecker precision"
     p = jax.nn.sigmoid(posterior.model.outputs(posterior.mean, {}, jnp.asarray(X))[0][:, 0])
@@ -75,7 +75,7 @@ def test_lanczos_finds_multiple_eigenvalues() -> None:
 @pytest.mark.stress
 def test_matrix_free_is_the_dense_matrix() -> None:
     """Solves and draws to the tolerance; determinants by as many steps as coordinates, within the probes' error."""
-    structure = MatrixFreeOf(tolerance=1e-12, probes=64)
+    structure = MatrixFreeStructure(tolerance=1e-12, probes=64)
     posterior: Any = HIDDEN.posterior(structure)
     S, q = HIDDEN.precision(), posterior.belief.factors["network"]
     assert isinstance(q.precision, MatrixFree)
@@ -94,7 +94,7 @@ def test_matrix_free_is_the_dense_matrix() -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("structure", [Layerwise(), Diagonal], ids=str)
+@pytest.mark.parametrize("structure", [KroneckerFactored(), Diagonal], ids=str)
 def test_a_kernel_used_at_many_positions(structure: Any) -> None:
     """A convolution's part of the covariance, row by row, is that of its Jacobian."""
     images, y = np.random.default_rng(0).normal(size=(5, 6, 6, 1)), np.arange(5) % 2

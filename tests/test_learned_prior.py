@@ -16,7 +16,7 @@ import lamu
 from lamu.algorithms import adam, laplace, map_estimate
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound, spread_rows
-from lamu.algorithms.post_hoc.marginal_likelihood import settled
+from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.data import Arrays
 from lamu.families import Point
@@ -40,7 +40,7 @@ def test_the_width_is_where_the_evidence_at_the_given_mode_is_greatest() -> None
     """The mode is found under the first guess and held, so the evidence is that of a Gaussian around it, by hand."""
     problem: Any = problems.regression()
     model = Model(problem.objective.model.network, problem.objective.model.likelihood, LearnedNormal(0.8))
-    algorithm = laplace(of=map_estimate(optax.lbfgs()), structure=Dense)
+    algorithm = laplace(optimizer=map_estimate(optax.lbfgs()), structure=Dense)
     posterior: Any = fit(model, (problem.x, problem.y), algorithm, steps=60, batch_size=30).posterior
     mode, _, _ = references.linear_regression(problem.design, problem.y, problem.scale, 0.8**-2)
     gram = problem.design.T @ problem.design / problem.scale**2
@@ -142,11 +142,11 @@ def test_what_is_known_stays(likelihood: Any) -> None:
     mode = fit_laplace(Dense, point(model, params), objective, rows)
     find = lambda mode, objective, rounds=1: Polished(mode, 0.0, 4)
     for held_out in (None, rows):
-        same, objective_after, _ = settled(mode, objective, jax.random.key(0), held_out, find)
+        same, objective_after, _ = empirical_bayes(mode, objective, jax.random.key(0), held_out, find)
         assert same.mode is mode
         assert objective_after is objective
     unknown = replace(objective, model=replace(model, prior=LearnedNormal(0.7)))
-    other, after, _ = settled(mode, unknown, jax.random.key(0), None, find)
+    other, after, _ = empirical_bayes(mode, unknown, jax.random.key(0), None, find)
     assert isinstance(after.model.prior, Normal)
     assert (other.mode is mode) == isinstance(likelihood, HeteroscedasticGaussian)
 

@@ -15,13 +15,13 @@ import pytest
 from benchmarks.anchors import a1a, australian, model_of, negative_elbo
 
 from lamu.algorithms import laplace, map_estimate, von
-from lamu.departures import Trace
 from lamu.expectations import Quadrature
 from lamu.loop import fit
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense, Diagonal
 from lamu.rate import rate
 from lamu.rule import Rule
+from lamu.update_rules import HeavyBall
 
 FOLDER = Path(os.environ.get("LAMU_DATA", "no data"))
 pytestmark = pytest.mark.skipif(not (FOLDER / "tabular").is_dir(), reason="LAMU_DATA names no folder of data sets")
@@ -35,7 +35,7 @@ def mean_field(steps: int) -> tuple[Rule, int]:
             expectation=Quadrature(60),
             curvature=Hessian(),
             learning_rate=rate(0.1),
-            momentum=Trace(0.97 if steps < 3000 else 0.99),
+            momentum=HeavyBall(0.97 if steps < 3000 else 0.99),
             hess_init=0.25,
         ),
         steps,
@@ -45,7 +45,7 @@ def mean_field(steps: int) -> tuple[Rule, int]:
 ROADS = {
     "dense": lambda quick: (von(0.5, Dense, Quadrature(60), hess_init=0.25), 150),
     "mean field": lambda quick: mean_field(1500 if quick else 6000),
-    "laplace": lambda quick: (laplace(of=map_estimate(optax.lbfgs()), structure=Dense), 100),
+    "laplace": lambda quick: (laplace(optimizer=map_estimate(optax.lbfgs()), structure=Dense), 100),
 }
 
 

@@ -22,10 +22,10 @@ from lamu.expectations import Delta, MonteCarlo
 from lamu.families import Gaussian
 from lamu.geometry import Compressed, Retraction, Straight
 from lamu.likelihoods import Gaussian as Noise
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import LowRankGradients, SquaredGradients
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix, leading_eigenvectors
-from lamu.operators import Dense, DenseBlocks, Diagonal, LowRank, LowRankEigen, LowRankOf, Scalar
+from lamu.operators import Dense, DenseBlocks, Diagonal, LowRank, LowRankEigen, LowRankStructure, Scalar
 from lamu.rate import Annealed
 from lamu.rule import Rule
 from tests import test_curvature_reader as networks
@@ -158,15 +158,17 @@ def test_curvature_is_the_leading_part_with_an_exact_diagonal(learned: bool) -> 
     batch = Batch.of(X, X[:, 0] if learned else LABELS)
     batch = replace(batch, weight=jnp.linspace(0.5, 2.0, 12))
     params, state = model.init(KEY, batch)
-    theta, rest = Weights().split(params)
-    loss = BatchLoss(Objective(model, 50, likelihood_power=0.7), batch, state, Weights(), rest, conjugate=True)
+    theta, rest = NetworkParameters().split(params)
+    loss = BatchLoss(
+        Objective(model, 50, likelihood_power=0.7), batch, state, NetworkParameters(), rest, conjugate=True
+    )
     belief = Gaussian(theta, Scalar(1.0))
     whole = np.asarray(SquaredGradients().evaluate(loss, theta, belief, Dense, None).curvature.matrix)
     at = loss.gradient(theta, None)
 
     padded = batch.padded(15)
     padded = replace(padded, x=padded.x.at[12:].set(jnp.nan))
-    found = LowRankGradients(2).evaluate(replace(loss, batch=padded), theta, belief, LowRankOf(2), None)
+    found = LowRankGradients(2).evaluate(replace(loss, batch=padded), theta, belief, LowRankStructure(2), None)
     values, vectors = np.linalg.eigh(whole)
     best = (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].T
     expected = best + np.diag(np.diagonal(whole - best))
@@ -187,7 +189,7 @@ def walked(rule: Rule, steps: int) -> list[Any]:
 
 def at_the_mean(**options: Any) -> Rule:
     """SLANG without draws, which depend on the root of the covariance that a structure has."""
-    return replace(slang(0.3, b2=0.7, hess_init=0.3, period=1, **options), expectation=Delta())
+    return replace(slang(0.3, b2=0.7, hess_init=0.3, curvature_update_period=1, **options), expectation=Delta())
 
 
 def test_full_rank_is_the_dense_rule() -> None:
@@ -248,9 +250,12 @@ def test_average_of_stacked_operators_is_their_mean() -> None:
     np.testing.assert_allclose(mean.dense(like), (pair[0].dense(like) + pair[1].dense(like)) / 2, rtol=1e-12)
 
     objective, batch = Objective(logistic, 12), Batch.of(X, LABELS)
-    rule = slang(rank=2, samples=2, period=1)
+    rule = slang(rank=2, samples=2, curvature_update_period=1)
     state = rule.init(KEY, objective, batch)
-    belief, loss = rule.belief(state, objective), BatchLoss(objective, batch, {}, Weights(), {}, conjugate=True)
+    belief, loss = (
+        rule.belief(state, objective),
+        BatchLoss(objective, batch, {}, NetworkParameters(), {}, conjugate=True),
+    )
     both = MonteCarlo(2).evaluate(KEY, belief, loss, rule.curvature, rule.structure)
     squares = MonteCarlo(2).evaluate(KEY, belief, loss, SquaredGradients(), Diagonal)
     like = state.mean
@@ -262,7 +267,7 @@ def test_average_of_stacked_operators_is_their_mean() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param(slang(0.1, rank=3, samples=2, period=1), id="low rank", marks=pytest.mark.stress),
+        pytest.param(slang(0.1, rank=3, samples=2, curvature_update_period=1), id="low rank", marks=pytest.mark.stress),
         pytest.param(von(0.1, DenseBlocks, geometry=Retraction()), id="a matrix a leaf"),
     ],
 )
@@ -279,7 +284,7 @@ def test_posterior_predicts_and_is_saved(algorithm: Any, tmp_path: Path) -> None
     assert np.abs(covariance - np.diag(np.diagonal(covariance))).max() > 1e-4
 
 
-@pytest.mark.parametrize("make", [lambda n: slang(rank=n), LowRankOf, LowRankGradients])
+@pytest.mark.parametrize("make", [lambda n: slang(rank=n), LowRankStructure, LowRankGradients])
 @pytest.mark.parametrize("rank", [0, -1])
 def test_rank_below_one_is_refused(make: Any, rank: Any) -> None:
     with pytest.raises(ValueError, match=f"rank={rank!r}"):
@@ -300,7 +305,7 @@ def test_bound_grows_with_the_rank() -> None:
     x, y, delta = australian()
     model, scores = model_of(delta), []
     for rank in (1, 5, 10):
-        algorithm = slang(Annealed(0.1), rank=rank, b2=0.99, hess_init=0.25, max_step=None, period=1)
+        algorithm = slang(Annealed(0.1), rank=rank, b2=0.99, hess_init=0.25, max_step=None, curvature_update_period=1)
         run = lamu.fit(model, (x, y), algorithm, steps=3_000, batch_size=len(x))
         scores.append(negative_elbo(model, x, y, run.posterior.belief.factors["network"]))
     print(f"negative bound in nats at ranks 1, 5, 10: {', '.join(f'{score:.2f}' for score in scores)}")

@@ -22,7 +22,7 @@ from lamu.data import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.operators import Dense
-from lamu.predictives import Deferred, GaussianPredictive, Mixture, Sampled, Weighted
+from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled, Weighted
 from lamu.predictives.chunking import in_room, room_for
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.student import StudentPredictive
@@ -258,7 +258,7 @@ def predictions() -> dict[str, Any]:
     centre, width = f[0, :, 0], jnp.exp(f[1, :, 0])
     classes = lamu.likelihoods.Categorical(3)
     normal = GaussianPredictive(centre, (1 + width**2)[:, None, None], jnp.ones(40))
-    mixture = Mixture.equal(classes, {}, f, drawn=True)
+    mixture = MixturePredictive.equal(classes, {}, f, drawn=True)
     student = StudentPredictive(centre, width, jnp.full(40, 4.0, centre.dtype), jnp.full(40, 0.5, centre.dtype))
     return {
         "mixture": mixture,

@@ -16,11 +16,11 @@ from lamu.density import nothing
 from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.convergence_warnings import complaints, split_r_hat
 from lamu.mcmc.diffusions import Langevin
 from lamu.mcmc.hamiltonian import Hamiltonian
-from lamu.mcmc.kernel import Visited
+from lamu.mcmc.kernel import TransitionInfo
 from lamu.mcmc.log_target import LogTarget
 from lamu.objective import Objective
 
@@ -235,8 +235,8 @@ def test_diagnosis_says_in_words_what_the_numbers_say() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         said = {"energy": jnp.asarray(NOISE.T), "divergent": jnp.zeros((400, 4), bool)}
-        trace = Visited({"network": jnp.asarray(NOISE.T), "likelihood": {}}, said)
-        posterior = drawn(jax.random.key(0), Objective(LINE, 1.0), {}, trace)
+        trace = TransitionInfo({"network": jnp.asarray(NOISE.T), "likelihood": {}}, said)
+        posterior = posterior_from_draws(jax.random.key(0), Objective(LINE, 1.0), {}, trace)
         found = diagnose(posterior)
         assert isinstance(found, Diagnosis)
         assert found.trusted
@@ -275,7 +275,9 @@ def test_hidden_units_are_compared_as_functions() -> None:
     flip = lambda a, axis: a.at[0].set(jnp.flip(a[0], axis=axis))
     layers[0]["bias"], layers[0]["kernel"] = flip(layers[0]["bias"], -1), flip(layers[0]["kernel"], -1)
     layers[1]["kernel"] = flip(layers[1]["kernel"], -2)
-    posterior = drawn(jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), samples))
+    posterior = posterior_from_draws(
+        jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), samples)
+    )
     with pytest.raises(ValueError, match=r"hidden units.*diagnose\(posterior, x\)"):
         diagnose(posterior)
     found = diagnose(posterior, np.array([[-1.0], [2.0]]))
@@ -303,9 +305,13 @@ def test_draws_with_their_hidden_units_reordered_and_rescaled_predict_the_same()
         }
         above = {"bias": last["bias"], "kernel": take(last["kernel"], order[..., None], -2) / factor[..., None]}
         trace = {"network": {"layers": {0: hidden, 1: above}}, "likelihood": {}}
-        return drawn(jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), trace))
+        return posterior_from_draws(
+            jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), trace)
+        )
 
-    plain = drawn(jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), fresh))
+    plain = posterior_from_draws(
+        jax.random.key(0), Objective(model, 40.0), {}, jax.tree.map(lambda a: a.swapaxes(0, 1), fresh)
+    )
     x, y = np.array([[-1.0], [0.3], [2.0]]), np.array([0.1, -0.4, 1.0])
     same = posterior(factor)
     np.testing.assert_allclose(same.predict(x).mean, plain.predict(x).mean, rtol=1e-10)

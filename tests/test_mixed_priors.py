@@ -13,7 +13,7 @@ import pytest
 import lamu
 from lamu.expectations import Delta
 from lamu.families import Binary
-from lamu.objective import BatchLoss, NonGaussian, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, NonGaussian, Objective
 from lamu.operators import Dense, Diagonal
 from lamu.priors import (
     Belief,
@@ -80,7 +80,7 @@ def test_a_prior_answers_for_the_leaves_that_are_gaussian() -> None:
     assert gaussian_belief(MIXED, params) is None
     assert NonGaussian.of(Normal(), params) is None
     blocks = ByPath({"*bias": Laplace(1.0), "*": MatrixNormal(rows=2.0 * np.eye(3))})
-    precision = Weights().conjugate_prior(Objective(model(blocks), 40), params)[1]
+    precision = NetworkParameters().conjugate_prior(Objective(model(blocks), 40), params)[1]
     away = jax.tree.map(jnp.ones_like, params)
     np.testing.assert_allclose(precision.matvec(away)["layers"][0]["kernel"], 0.5 / 40)
     np.testing.assert_array_equal(precision.matvec(away)["layers"][0]["bias"], 0.0)
@@ -122,9 +122,9 @@ def test_the_remainder_counts_what_other_leaves_do_to_the_gaussian_ones() -> Non
     np.testing.assert_array_equal(own["layers"][0]["kernel"], 0.0)
     objective = Objective(model(Centred()), 40)
     batch = lamu.data.Batch.of(jnp.asarray(X), jnp.asarray(Y))
-    mean, delta = Weights().conjugate_prior(objective, theta)
-    loss = BatchLoss.beside((mean, delta), objective, batch, {}, Weights(), {}, theta)
-    whole = BatchLoss(objective, batch, {}, Weights(), {})
+    mean, delta = NetworkParameters().conjugate_prior(objective, theta)
+    loss = BatchLoss.beside((mean, delta), objective, batch, {}, NetworkParameters(), {}, theta)
+    whole = BatchLoss(objective, batch, {}, NetworkParameters(), {})
     found = lamu.tree.add(loss.gradient(theta, None).coordinates, delta.matvec(lamu.tree.add(theta, mean, -1.0)))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(whole.gradient(theta, None).coordinates), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)

@@ -13,7 +13,7 @@ from lamu.algorithms.mixtures.mixture_rule import MixtureRule, MixtureState, Wit
 from lamu.algorithms.mixtures.mixture_vi import mixture_vi
 from lamu.algorithms.mixtures.multimodal import multimodal
 from lamu.data import Batch
-from lamu.density import Density, Flat, LogDensity, nothing
+from lamu.density import Density, FlatPrior, LogDensity, nothing
 from lamu.expectations import Delta, MonteCarlo
 from lamu.families import Gaussian, Mixture
 from lamu.geometry import Straight
@@ -231,7 +231,7 @@ def test_densities_are_models() -> None:
     drawn = LogDensity(lambda x: -(x**2), lambda key: jax.random.normal(key, ()))
     assert drawn.init(jax.random.key(0), NOTHING)[0]["network"] != drawn.init(jax.random.key(1), NOTHING)[0]["network"]
     assert isinstance(density, Density)
-    belief = WithEntropy(Objective(density, 1.0), NOTHING, {}, lamu.objective.Weights(), {}, belief=Gaussian(
+    belief = WithEntropy(Objective(density, 1.0), NOTHING, {}, lamu.objective.NetworkParameters(), {}, belief=Gaussian(
         params["network"], Dense(jnp.eye(2)))).value(params["network"], {}, None)[0]  # fmt: skip
     assert float(belief) == pytest.approx(2.0 - np.log(2 * np.pi))
 
@@ -245,7 +245,7 @@ def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="no data, and was given 7 rows"):
         lamu.fit(density, (np.zeros((7, 1)), np.zeros(7)), lamu.algorithms.map_estimate(), steps=1)
     with pytest.raises(TypeError, match="no prior"):
-        Flat().sample(jax.random.key(0), {})
+        FlatPrior().sample(jax.random.key(0), {})
     with pytest.raises(TypeError, match="no targets"):
         lamu.fit(density, None, lamu.algorithms.map_estimate(), steps=1).posterior.predict(np.zeros((1, 1)))
     with pytest.raises(ValueError, match="components=0"):

@@ -18,7 +18,7 @@ import lamu
 from lamu.algorithms import adam, conjugate, evidence, laplace, last_layer, newton, von
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.priors import LearnedNormal, Normal
 from lamu.rate import Annealed
 
@@ -37,7 +37,7 @@ def logistic_mode(prior: float) -> np.ndarray:
     return minimize(loss, np.zeros(3), tol=1e-12).x
 
 
-@pytest.mark.parametrize("structure", [Dense, Diagonal, Layerwise()], ids=str)
+@pytest.mark.parametrize("structure", [Dense, Diagonal, KroneckerFactored()], ids=str)
 def test_the_mean_is_the_mode_whatever_the_optimiser_left(structure: Any) -> None:
     model = lamu.Model(Linear(bias=False), Bernoulli(), Normal(0.7))
     posterior: Any = lamu.fit(model, (X, BINARY), laplace(structure=structure), **SHORT).posterior

@@ -13,11 +13,10 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.data import Batch
-from lamu.departures import BiasCorrected, Inverse, SquareRoot
 from lamu.expectations import Analytic, Delta, MonteCarlo, Reparameterised
 from lamu.families import Gamma, Gaussian, MultivariateNormal, Product
 from lamu.geometry import FamilyGeometry, Retraction, Straight
-from lamu.natural_rule import Around, NaturalRule, NetworkWeights, Start, Subject
+from lamu.natural_rule import GaussianStart, NaturalRule, NetworkWeights, Start, Subject
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
@@ -26,6 +25,7 @@ from lamu.priors import Belief, Normal
 from lamu.rate import Constant
 from lamu.record import record
 from lamu.rule import Rule, gaussian_arrow, gaussian_step, natural_step
+from lamu.update_rules import BiasCorrected, Inverse, InverseSquareRoot
 
 rng = np.random.default_rng(5)
 Y = 1.5 + 0.6 * rng.normal(size=20)
@@ -172,7 +172,7 @@ def test_the_arrow_of_a_gaussian_is_its_step_and_with_a_root_that_of_adam(geomet
     assert fixed[1] is precision
     adam = gaussian_arrow(
         mean, Diagonal(jnp.zeros(2)), g, Diagonal(g**2), 0.3,
-        geometry=Straight(), metric=BiasCorrected(SquareRoot(0.0)), precision_rate=0.01, count=1,
+        geometry=Straight(), metric=BiasCorrected(InverseSquareRoot(0.0)), precision_rate=0.01, count=1,
     )  # fmt: skip
     np.testing.assert_allclose(adam[0], -0.3 * jnp.sign(g), rtol=1e-12)
     apart = {"geometry": Straight(), "metric": Inverse(), "precision_rate": 0.1}
@@ -184,7 +184,7 @@ def test_a_precision_that_moves_every_third_step_moves_as_far_as_three_steps() -
     x, y = jnp.asarray(np.random.default_rng(1).normal(size=(6, 2))), jnp.arange(6.0)
     model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=1.0), Normal(1.0))
     rates = {"learning_rate": Constant(1e-9), "precision_rate": Constant(0.1)}
-    rule = Rule(structure=Diagonal, expectation=Delta(), curvature=GaussNewton(), period=3, **rates)
+    rule = Rule(structure=Diagonal, expectation=Delta(), curvature=GaussNewton(), curvature_update_period=3, **rates)
     objective, batch = Objective(model, 6), Batch.of(x, y)
     state = rule.init(jax.random.key(0), objective, batch)
     start, target = tree.ravel(state.precision)[0], jnp.mean(x**2, axis=0) + 1 / 6
@@ -206,7 +206,7 @@ def log_joint(w: Any) -> Any:
 
 
 def potential_rule(expectation: Any, geometry: Any = None) -> NaturalRule:
-    return NaturalRule(NetworkWeights(Around(1.0)), expectation, Constant(0.5), geometry or Straight())
+    return NaturalRule(NetworkWeights(GaussianStart(1.0)), expectation, Constant(0.5), geometry or Straight())
 
 
 @pytest.fixture(scope="module")

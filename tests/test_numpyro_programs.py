@@ -253,8 +253,8 @@ def test_cvi_is_coordinate_ascent_where_all_sites_are_conjugate() -> None:
     np.testing.assert_allclose(tau.shape, shape, rtol=1e-3)  # the message is exact, whatever is drawn
     # 400 steps of 32 draws with rates 3/(10 + t): a relative error below 1 %, so that 5 % fails less than once in 1e5.
     np.testing.assert_allclose(tau.rate, rate, rtol=0.05)
-    np.testing.assert_allclose(mu.of.precision.matrix[0, 0], precision * shape / rate, rtol=0.05)
-    np.testing.assert_allclose(mu.of.mean["mu"], mean, atol=0.02)
+    np.testing.assert_allclose(mu.base.precision.matrix[0, 0], precision * shape / rate, rtol=0.05)
+    np.testing.assert_allclose(mu.base.mean["mu"], mean, atol=0.02)
 
 
 @pytest.mark.measured

@@ -82,7 +82,7 @@ def test_conjugate_laplace_and_von_are_the_textbook(rows: int, temperature: floa
     # 23 rows in batches of 10 leave 7 rows of padding; a batch size above N pads nothing: both roads are taken.
     for algorithm, options in (
         (conjugate(), {"batch_size": 10}),
-        (laplace(of=map_estimate(optax.lbfgs()), structure=Dense), {"steps": 60, "batch_size": rows}),
+        (laplace(optimizer=map_estimate(optax.lbfgs()), structure=Dense), {"steps": 60, "batch_size": rows}),
         (von(0.5, Dense, Exact()), {"steps": 80, "batch_size": rows}),
     ):
         posterior = fit(model, (x[:rows], y[:rows]), algorithm, temperature=temperature, **options).posterior

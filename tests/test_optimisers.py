@@ -25,7 +25,6 @@ from lamu.algorithms.variational.lie_group import LieGroupState, lie_group
 from lamu.algorithms.variational.ogn import ogn
 from lamu.algorithms.variational.von import von
 from lamu.data import Batch
-from lamu.departures import ByFanIn
 from lamu.dtype_policy import lenient
 from lamu.families import Gaussian
 from lamu.geometry import (
@@ -47,6 +46,7 @@ from lamu.operators import Dense
 from lamu.priors import Normal
 from lamu.rate import Annealed
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn
 from lamu.verification import problems, references
 
 PAIRS = {
@@ -276,7 +276,7 @@ def test_a_step_out_of_the_cone_is_noticed_and_names_the_retraction() -> None:
             with pytest.raises(ValueError, match=r"left the cone .* use the geometry Retraction"):
                 algorithm.posterior(jax.random.key(0), state, problem.objective, None, None)
         if geometry is not None:
-            assert state.outside is None
+            assert state.first_invalid_step is None
             assert float(tree.ravel(state.precision.values)[0].min()) > 0
             assert algorithm.choices.departures == ("retraction",)
     assert words[False] is None

@@ -14,7 +14,7 @@ from lamu import memory
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.mcmc.log_target import LogTarget
-from lamu.objective import BatchLoss, Objective, Weights, microbatching
+from lamu.objective import BatchLoss, NetworkParameters, Objective, microbatching
 from lamu.objective.curvature import SquaredGradients
 from lamu.objective.microbatching import parts_of
 from lamu.operators import Diagonal
@@ -161,7 +161,9 @@ def loss_of(network, rows: int = 23):
     batch = Batch.of(x, y, offset=generator.normal(size=rows))
     batch = replace(batch, weight=jnp.asarray(generator.uniform(0.5, 2.0, rows)), mask=batch.mask.at[7].set(0.0))
     params, state = model.init(jax.random.key(0), batch)
-    return BatchLoss(Objective(model, 50.0), batch, state, Weights(), params["likelihood"], True), params["network"]
+    return BatchLoss(Objective(model, 50.0), batch, state, NetworkParameters(), params["likelihood"], True), params[
+        "network"
+    ]
 
 
 def test_a_training_step_is_the_same_in_parts(monkeypatch) -> None:

@@ -18,7 +18,7 @@ from lamu.predictives import (
     Deferred,
     GaussianPredictive,
     Linearised,
-    Mixture,
+    MixturePredictive,
     Pooling,
     Prepared,
     Sampled,
@@ -53,9 +53,9 @@ def posterior_of(likelihood: Any, rule: Any, outputs: int = 1, members: int = 0)
 
 
 CASES = {
-    "regression": (posterior_of(NOISE, Sampled()), Mixture),
+    "regression": (posterior_of(NOISE, Sampled()), MixturePredictive),
     "pooled classes": (posterior_of(CLASSES, Pooling(Sampled()), 3, members=2), Weighted),
-    "linearised classes": (posterior_of(CLASSES, Linearised(), 3), Mixture),
+    "linearised classes": (posterior_of(CLASSES, Linearised(), 3), MixturePredictive),
     "linearised outputs": (posterior_of(BOTH, Linearised(), 2), GaussianPredictive),
     "pooled binary": (posterior_of(LOGIT, Pooling(Linearised()), members=2), Weighted),
 }

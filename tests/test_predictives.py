@@ -25,7 +25,7 @@ from lamu.predictives import (
     LaplaceBridge,
     Linearised,
     LinearisedMarginal,
-    Mixture,
+    MixturePredictive,
     Pooling,
     Predictive,
     PredictiveRule,
@@ -83,7 +83,7 @@ def test_linearised_is_sampled_where_nothing_is_linearised(likelihood, outputs: 
     belief = belief_of(model, outputs)
     one = Linearised().predict(model, belief, {}, X, 20_000, KEY)
     other = Sampled().predict(model, belief, {}, X, 20_000, jax.random.key(5))
-    assert isinstance(one, Mixture)
+    assert isinstance(one, MixturePredictive)
     np.testing.assert_allclose(one.mean, other.mean, atol=5 * np.sqrt(2) * 0.0036)
     np.testing.assert_allclose(one.epistemic, other.epistemic, atol=0.03)
 
@@ -111,7 +111,7 @@ def test_pooled_is_the_mixture_of_its_members() -> None:
     assert isinstance(pred, Weighted)
     assert isinstance(pred, Predictive)
     f = jnp.stack([model.outputs(p, {}, X)[0] for p in params])
-    whole = Mixture.equal(model.likelihood, {}, f)
+    whole = MixturePredictive.equal(model.likelihood, {}, f)
     y = jnp.linspace(-1.0, 1.0, 7)
     for name in ("mean", "variance", "aleatoric", "epistemic"):
         np.testing.assert_allclose(getattr(pred, name), getattr(whole, name), rtol=1e-10, atol=1e-12, err_msg=name)
@@ -128,13 +128,13 @@ def test_pooling_refuses_a_single_belief() -> None:
         Pooling(Sampled()).predict(model, belief_of(model, 1), {}, X, 1, KEY)
 
 
-def draws_of(seed: int, draws: int) -> Mixture:
+def draws_of(seed: int, draws: int) -> MixturePredictive:
     f = jnp.asarray(np.random.default_rng(seed).normal(size=(draws, 7, 1)))
-    return Mixture.equal(Noise(scale=0.5), {}, f, drawn=True)
+    return MixturePredictive.equal(Noise(scale=0.5), {}, f, drawn=True)
 
 
-def without(pred: Mixture, s: int) -> Mixture:
-    return Mixture.equal(pred.likelihood, {}, jnp.delete(pred.f, s, axis=0), drawn=True)
+def without(pred: MixturePredictive, s: int) -> MixturePredictive:
+    return MixturePredictive.equal(pred.likelihood, {}, jnp.delete(pred.f, s, axis=0), drawn=True)
 
 
 def test_what_is_left_without_a_draw_is_the_predictive_without_it() -> None:

@@ -15,7 +15,7 @@ import pytest
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, MultivariateNormal, Wishart
-from lamu.programs import AFFINE, Affine, SiteBeliefs, SiteMessages, expectation
+from lamu.programs import AFFINE, AffineDecomposition, SiteBeliefs, SiteMessages, expectation
 
 random = np.random.default_rng(0)
 sample, plate = numpyro.sample, numpyro.plate
@@ -233,7 +233,7 @@ def test_variances_and_categories_together() -> None:
         found = target.row_bounds(target.values(theta), batch)
         np.testing.assert_allclose(found, target.log_likelihood(params, {}, batch)[0], rtol=1e-10)
         kind = target.kinds["v"]
-        assert all(isinstance(each, Affine) for each in AFFINE.values())
+        assert all(isinstance(each, AffineDecomposition) for each in AFFINE.values())
         F = expectation(lambda at, _: 3.0 * jnp.log(at["v"]) - 2.0 / at["v"], {"v": kind})
         mu = {"v": kind.under(InverseGamma(3.0, 2.0))}
         np.testing.assert_allclose(F(mu, None), 3.0 * mu["v"].log - 2.0 * mu["v"].inverse, rtol=1e-12)

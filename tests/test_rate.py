@@ -47,7 +47,7 @@ def test_the_annealed_rate_is_optaxs_half_cosine() -> None:
 def test_over_fills_in_lengths_that_nobody_gave() -> None:
     """Wherever a rate stands: within an ensemble of what finds a mode too."""
     nested = over(STEPS, deep_ensemble(laplace(ivon(Annealed(0.1))), members=2))
-    assert nested.of.of.learning_rate == Annealed(0.1, float(STEPS))
+    assert nested.base.base.learning_rate == Annealed(0.1, float(STEPS))
     assert nested.members == 2
     assert over(STEPS, adam(Annealed(0.1, steps=7))).learning_rate == Annealed(0.1, steps=7)
     for given in (0.1, half_cosine(0.1)):

@@ -20,7 +20,7 @@ from lamu.convergence import Convergence
 from lamu.data import Encoding
 from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.plots.style import INK, canvas
-from lamu.predictives import Mixture
+from lamu.predictives import MixturePredictive
 from lamu.report import Run, comparison_report, fit_report
 from lamu.report.advice import advice
 from lamu.report.effects import draw, effects
@@ -115,8 +115,10 @@ class Linear:
         self.likelihood = likelihood
         self.model = SimpleNamespace(likelihood=likelihood, network="Linear()")
 
-    def predict(self, x) -> Mixture:
-        return Mixture.equal(self.likelihood, {}, self.slopes[:, None, None] * jnp.asarray(x)[None, :, :1], drawn=True)
+    def predict(self, x) -> MixturePredictive:
+        return MixturePredictive.equal(
+            self.likelihood, {}, self.slopes[:, None, None] * jnp.asarray(x)[None, :, :1], drawn=True
+        )
 
 
 def test_an_effect_is_the_mean_prediction_with_the_spread_of_its_draws() -> None:

@@ -16,7 +16,7 @@ from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, bytes_of_a_row
 from lamu.data import Batch
 from lamu.likelihoods import Categorical, PerPosition
 from lamu.networks import Trained
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.row_jacobian import row_jacobian
 from lamu.operators import Dense
@@ -53,7 +53,7 @@ def test_a_rule_for_the_backward_pass_alone_is_followed() -> None:
 
 def test_blocks_of_positions_are_the_whole_information() -> None:
     under, batch, _ = objective()
-    loss = BatchLoss(under, batch, {}, Weights(), {}, conjugate=True)
+    loss = BatchLoss(under, batch, {}, NetworkParameters(), {}, conjugate=True)
     matrix = GaussNewton().matrix(loss, WEIGHTS, Dense).matrix
     jacobian = jax.vmap(jax.jacrev(lambda w, x: loss.of_row({"w": w}, x)), (None, 0))(WEIGHTS["w"], X)
     flat = jacobian.reshape(6, POSITIONS * CLASSES, -1)

@@ -22,7 +22,7 @@ from lamu.data import Arrays
 from lamu.likelihoods import Categorical, Gaussian, Poisson
 from lamu.networks import MLP
 from lamu.objective import Objective
-from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, OutputEigen
+from lamu.operators import Dense, DenseBlocks, Diagonal, KroneckerFactored, LowRankStructure, OutputEigen
 from lamu.predictives import LaplaceBridge, Linearised, Probit
 from lamu.priors import LearnedNormal
 
@@ -42,13 +42,13 @@ def trained(likelihood: Any, y: np.ndarray) -> tuple[Any, Any]:
 
 CASES = {
     "head": (Categorical(3), CLASSES, last_layer()),
-    "head by factors": (Categorical(3), CLASSES, last_layer(structure=Layerwise())),
+    "head by factors": (Categorical(3), CLASSES, last_layer(structure=KroneckerFactored())),
     "head by outputs": (Categorical(3), CLASSES, last_layer(structure=OutputEigen, rule=LaplaceBridge())),
     "all": (Categorical(3), CLASSES, laplace(structure=Dense, rule=Linearised())),
     "all by leaf": (Categorical(3), CLASSES, laplace(structure=DenseBlocks)),
-    "all by factors": (Categorical(3), CLASSES, laplace(structure=Layerwise())),
+    "all by factors": (Categorical(3), CLASSES, laplace(structure=KroneckerFactored())),
     "diagonal": (Categorical(3), CLASSES, laplace(structure=Diagonal)),
-    "low rank": (Categorical(3), CLASSES, laplace(structure=LowRankOf(3))),
+    "low rank": (Categorical(3), CLASSES, laplace(structure=LowRankStructure(3))),
     "counts": (Poisson(), COUNTS, last_layer()),
     "noise": (Gaussian(), NUMBERS, laplace(structure=Dense)),
 }
@@ -148,10 +148,10 @@ def test_rows_that_do_not_fit_are_asked_in_batches() -> None:
     ("structure", "head"),
     [
         pytest.param(Dense, True, id="dense-head"),
-        pytest.param(Layerwise(), False, id="factors-all"),
+        pytest.param(KroneckerFactored(), False, id="factors-all"),
         pytest.param(Dense, False, id="dense-all", marks=pytest.mark.stress),
-        pytest.param(Layerwise(), True, id="factors-head", marks=pytest.mark.stress),
-        pytest.param(LowRankOf(3), False, id="low-rank-all", marks=pytest.mark.stress),
+        pytest.param(KroneckerFactored(), True, id="factors-head", marks=pytest.mark.stress),
+        pytest.param(LowRankStructure(3), False, id="low-rank-all", marks=pytest.mark.stress),
     ],
 )
 def test_the_residual_of_one_pass_is_that_of_two(structure: Any, head: bool) -> None:

@@ -19,7 +19,7 @@ from lamu.families import Point
 from lamu.likelihoods import Gaussian, Poisson, Tobit
 from lamu.model import Model
 from lamu.networks import Linear
-from lamu.predictives import Deferred, Mixture, Sampled
+from lamu.predictives import Deferred, MixturePredictive, Sampled
 from lamu.record import record
 from lamu.scores.proper_scores import crps_of_rows
 from lamu.scores.sampling import estimate
@@ -137,7 +137,7 @@ def test_crps_of_a_sharp_prediction_is_the_absolute_error() -> None:
 def test_crps_of_counts_is_a_sum_over_whole_numbers(rate: float, y: int) -> None:
     whole = np.arange(400)
     direct = np.sum((stats.poisson.cdf(whole, rate) - (whole >= y)) ** 2)
-    pred = Mixture.equal(Poisson(), {}, jnp.log(jnp.full((1, 1, 1), rate)))
+    pred = MixturePredictive.equal(Poisson(), {}, jnp.log(jnp.full((1, 1, 1), rate)))
     assert np.isclose(scores.crps(pred, np.array([y])), direct, rtol=1e-9)
 
 
@@ -148,13 +148,13 @@ def test_crps_of_large_counts_is_the_sum_to_five_digits() -> None:
     for rate, target in zip(rates, y, strict=True):
         whole = np.arange(max(0, int(rate - 12 * rate**0.5)), int(rate + 12 * rate**0.5) + 20)
         direct.append(np.sum((stats.poisson.cdf(whole, rate) - (whole >= target)) ** 2))
-    pred = Mixture.equal(Poisson(), {}, jnp.log(jnp.asarray(rates))[None, :, None])
+    pred = MixturePredictive.equal(Poisson(), {}, jnp.log(jnp.asarray(rates))[None, :, None])
     np.testing.assert_allclose(crps_of_rows(pred, y), direct, rtol=1e-5)
 
 
 def test_crps_at_limits_is_the_integral_of_both_parts() -> None:
     """A Tobit's distribution function jumps at its limits, outside of which there is nothing to integrate."""
-    pred = Mixture.equal(Tobit(0.0, 2.0, scale=1.0), {}, jnp.full((1, 1, 1), 0.3))
+    pred = MixturePredictive.equal(Tobit(0.0, 2.0, scale=1.0), {}, jnp.full((1, 1, 1), 0.3))
     z = np.linspace(0.0, 2.0, 200_001)
     F = stats.norm.cdf(z, 0.3)
     direct = np.trapezoid(np.where(z < 0.5, F, 1.0 - F) ** 2, z)

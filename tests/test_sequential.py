@@ -17,7 +17,7 @@ from lamu.combine import merge, remove
 from lamu.data import Batch
 from lamu.families import Beta, Gamma, Gaussian, NormalGamma, Point
 from lamu.model import Model
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.observations import Bernoulli, Normal, Poisson
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors import Belief, gaussian_belief, independent_normal
@@ -163,7 +163,7 @@ def test_a_gaussian_prior_enters_rules_exactly_and_runs_start_at_its_mean() -> N
     objective = Objective(model, 12.0)
     state = ivon(0.1).init(jax.random.key(0), objective, Batch.of(X[12:], CLASSES[12:]))
     np.testing.assert_array_equal(tree.ravel(state.mean)[0], tree.ravel(belief.mean)[0])
-    mean, delta = Weights().conjugate_prior(objective, state.mean)
+    mean, delta = NetworkParameters().conjugate_prior(objective, state.mean)
     np.testing.assert_allclose(tree.ravel(delta)[0] * 12, tree.ravel(belief.precision.values)[0], rtol=1e-12)
     np.testing.assert_array_equal(tree.ravel(mean)[0], tree.ravel(belief.mean)[0])
     # A second run must not have been given the first one's arrays away.
@@ -297,7 +297,7 @@ def test_a_dense_prior_is_no_diagonal_curvature() -> None:
     mean = {"w": jnp.zeros(2)}
     prior = Belief(Gaussian(mean, Dense(jnp.array([[2.0, 1.0], [1.0, 3.0]]))))
     objective = Objective(replace(LOGISTIC, prior=prior), 4.0)
-    loss = BatchLoss(objective, Batch.of(X[:4], CLASSES[:4]), {}, Weights(), {})
+    loss = BatchLoss(objective, Batch.of(X[:4], CLASSES[:4]), {}, NetworkParameters(), {})
     with pytest.raises(TypeError, match="a Dense precision has no diagonal curvature"):
         loss.prior_curvature(mean)
 

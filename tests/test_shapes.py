@@ -13,11 +13,11 @@ import lamu
 from lamu.algorithms.post_hoc import laplace_fit
 from lamu.algorithms.post_hoc.eval_mode import evaluated
 from lamu.data import Arrays
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader import linearise
 from lamu.objective.curvature.reader.of_outputs import squares_of_outputs
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.record import record
 from lamu.running import schedule
 from lamu.running.compiled_steps import scan_whole
@@ -87,7 +87,7 @@ def test_the_diagonal_from_one_forward_pass_is_that_of_the_jacobians(network: An
     batch = lamu.data.Batch.of(x, jnp.arange(6) % 3)
     model = lamu.Model(network, lamu.likelihoods.Categorical(3), lamu.priors.Normal(1.0))
     params, state = model.init(jax.random.key(1), batch)
-    loss = BatchLoss(Objective(model, 6), batch, state, Weights(), params["likelihood"], conjugate=True)
+    loss = BatchLoss(Objective(model, 6), batch, state, NetworkParameters(), params["likelihood"], conjugate=True)
     theta = params["network"]
     found, explicit = (f(loss, theta, Diagonal).values for f in (GaussNewton().matrix, GaussNewton().by_jacobian))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6), found, explicit)
@@ -105,8 +105,8 @@ def test_squares_of_outputs_are_sums_over_directions_not_squares_of_sums() -> No
 @pytest.mark.parametrize(
     ("recipe", "structure"),
     [
-        (lamu.algorithms.laplace, Layerwise()),
-        (lamu.algorithms.last_layer, Layerwise()),
+        (lamu.algorithms.laplace, KroneckerFactored()),
+        (lamu.algorithms.last_layer, KroneckerFactored()),
         (lamu.algorithms.last_layer, Diagonal),
     ],
     ids=["all weights", "head", "diagonal head"],
@@ -123,7 +123,7 @@ def test_the_curvature_and_the_energy_share_a_forward_pass(recipe: Any, structur
     assert str(laplace_fit.row_sums.trace(*asked).jaxpr).count(" tanh ") == 2
 
 
-@pytest.mark.parametrize("structure", [Dense, Diagonal, Layerwise()], ids=str)
+@pytest.mark.parametrize("structure", [Dense, Diagonal, KroneckerFactored()], ids=str)
 @pytest.mark.parametrize("recipe", [lamu.algorithms.laplace, lamu.algorithms.last_layer], ids=["all", "head"])
 def test_the_energy_at_the_mode_counts_an_offset_once(recipe: Any, structure: Any) -> None:
     generator = np.random.default_rng(0)

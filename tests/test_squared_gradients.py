@@ -16,7 +16,7 @@ from lamu.likelihoods import Categorical
 from lamu.likelihoods import Gaussian as Gauss
 from lamu.model import Model
 from lamu.networks import MLP, BatchNorm
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Dense, Diagonal, Scalar
 
@@ -30,7 +30,7 @@ def case() -> tuple[BatchLoss, dict]:
     batch = replace(batch, weight=jnp.array([1.0, 2.0, 0.5, 1.0, 3.0])).padded(8)
     params, state = model.init(jax.random.key(0), batch)
     objective = Objective(model, 50, likelihood_power=0.7)
-    return BatchLoss(objective, batch, state, Weights(), {}, conjugate=True), params["network"]
+    return BatchLoss(objective, batch, state, NetworkParameters(), {}, conjugate=True), params["network"]
 
 
 @pytest.mark.parametrize("structure", [Diagonal, Dense])
@@ -74,7 +74,7 @@ def test_one_pass_gives_what_the_loss_gives() -> None:
     params, state = model.init(jax.random.key(0), batch)
     rest = jax.tree.map(lambda leaf: leaf + 0.3, params["likelihood"])
     objective = Objective(model, 50, likelihood_power=0.7)
-    loss = BatchLoss(objective, batch, state, Weights(), rest, conjugate=True)
+    loss = BatchLoss(objective, batch, state, NetworkParameters(), rest, conjugate=True)
     theta = params["network"]
     expected = loss.gradient(theta, None)
     found = SquaredGradients().evaluate(loss, theta, Gaussian(theta, Scalar(1.0)), Diagonal, None)

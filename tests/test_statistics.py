@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.batch_statistics import Frozen, Recomputed, RecomputedPerDraw, Statistics, require_choice
+from lamu.batch_statistics import BatchStatistics, Frozen, Recomputed, RecomputedPerDraw, require_choice
 from lamu.networks import MLP, BatchNorm
 
 rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_a_point_leaves_no_question() -> None:
 
 
 def test_frozen_keeps_the_state() -> None:
-    assert all(isinstance(choice, Statistics) for choice in (Frozen(), Recomputed(), RecomputedPerDraw()))
+    assert all(isinstance(choice, BatchStatistics) for choice in (Frozen(), Recomputed(), RecomputedPerDraw()))
     kept = jax.tree.map(jnp.array_equal, after(Frozen()).network_state, trained().network_state)
     assert all(jax.tree.leaves(kept))
 

@@ -19,7 +19,7 @@ from lamu.mcmc import (
     ControlVariates,
     CurvatureStepSize,
     Cyclical,
-    Held,
+    FrozenAfterWarmup,
     Polynomial,
     RootMeanSquare,
     RowNoise,
@@ -29,7 +29,7 @@ from lamu.mcmc import (
     sgld,
     sgnht,
 )
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.dynamics import Dynamics
 from lamu.mcmc.gradients import Minibatch, mean_loss
 from lamu.mcmc.momenta import Friction
@@ -123,7 +123,7 @@ def cut_after(steps: int) -> Any:
     return callback
 
 
-CYCLES = sghmc(Cyclical(0.02, cycles=3), preconditioner=Held(), **LINEAR)
+CYCLES = sghmc(Cyclical(0.02, cycles=3), preconditioner=FrozenAfterWarmup(), **LINEAR)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
         one, other = (tree.ravel(step(jax.random.key(seed), state, batch, objective)[0].position)[0] for seed in (1, 2))
         assert np.array_equal(one, other) == (t % 10 < 6), t
         state, _ = step(jax.random.key(3 + t), state, batch, objective)
-    assert isinstance(drawn(jax.random.key(0), objective, {}, {"w": jnp.zeros((3, 1, 2))}).belief, Draws)
+    assert isinstance(posterior_from_draws(jax.random.key(0), objective, {}, {"w": jnp.zeros((3, 1, 2))}).belief, Draws)
 
 
 @pytest.mark.parametrize(
@@ -344,14 +344,14 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
         (lambda: sghmc(friction=0.0), "friction=0.0: without friction"),
         (lambda: sgnht(inertia=0.0), "inertia=0.0"),
         (lambda: sghmc(noise_estimate=-1.0), "noise_estimate=-1.0 is no variance"),
-        (lambda: psgld(0.01, warmup=0), "no step to learn in"),
+        (lambda: psgld(0.01, warmup=0), "no step to adapt in"),
         (lambda: sgld(warmup=0), "warmup=0 leaves no step in which the step size is learned"),
         (lambda: CurvatureStepSize(bias=0.0), "bias=0.0 leaves no step size"),
         (lambda: CurvatureStepSize(noise=-1.0), "noise=-1.0 leaves no step size"),
         (lambda: sgld(Cyclical(0.1, cycles=3), draws=10), "10 draws are not the same number in each of 3 cycles"),
         (lambda: Cyclical(0.1, exploration=1.0), "exploration=1.0 is no share"),
         (lambda: Cyclical(0.1, cycles=0), "cycles=0"),
-        (lambda: Cyclical(0.1, heat=-1.0), "heat=-1.0"),
+        (lambda: Cyclical(0.1, exploration_temperature=-1.0), "exploration_temperature=-1.0"),
         (lambda: Polynomial(0.1, power=0.5), "power=0.5"),
         (lambda: Polynomial(0.0), "start=0.0"),
         (lambda: RootMeanSquare(damping=0.0), "damping=0.0"),
@@ -378,7 +378,11 @@ LENGTH: dict[str, Any] = {"chains": 1, "warmup": 0, "thinning": 10}
     [
         (sgld(0.01, draws=5000, **LENGTH), 1, 8),
         (sgld(Polynomial(0.04), draws=5000, **LENGTH), 1, 8),
-        (sghmc(Cyclical(0.02, cycles=250, exploration=0.5, heat=15.0), 0.3, draws=2500, **LENGTH), 23, 25),
+        (
+            sghmc(Cyclical(0.02, cycles=250, exploration=0.5, exploration_temperature=15.0), 0.3, draws=2500, **LENGTH),
+            23,
+            25,
+        ),
     ],
     ids=["sgld", "falling steps", "cycles"],
 )

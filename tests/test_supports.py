@@ -11,7 +11,7 @@ from scipy import special, stats
 
 import lamu
 from lamu.likelihoods import Binomial, Gamma, NegativeBinomial, Poisson, Tobit, Weibull, ZeroInflated
-from lamu.predictives import Mixture, Weighted
+from lamu.predictives import MixturePredictive, Weighted
 from lamu.record import record
 from lamu.supports import (
     Circle,
@@ -116,7 +116,7 @@ class _Angle(lamu.likelihoods.Likelihood):
 @pytest.mark.parametrize("rate", [0.02, 0.7, 3.0, 40.0, 3000.0])
 @pytest.mark.parametrize("probability", [0.05, 0.3, 0.5, 0.95, 0.975])
 def test_quantiles_of_counts_are_whole_numbers_exactly(rate: float, probability: float) -> None:
-    pred = Mixture.equal(_Counted(), {}, jnp.log(jnp.full((1, 1, 1), rate)))
+    pred = MixturePredictive.equal(_Counted(), {}, jnp.log(jnp.full((1, 1, 1), rate)))
     assert float(pred.quantile(probability)[0]) == stats.poisson.ppf(probability, rate)
 
 
@@ -130,32 +130,34 @@ def test_quantiles_of_counts_are_whole_numbers_exactly(rate: float, probability:
     ],
 )
 def test_intervals_of_large_means_have_a_width_in_float32(f: float, likelihood, of) -> None:
-    pred = Mixture.equal(likelihood, {}, jnp.full((1, 1, 1), f, jnp.float32))
+    pred = MixturePredictive.equal(likelihood, {}, jnp.full((1, 1, 1), f, jnp.float32))
     lower, upper = pred.interval(0.9)
     reference = of(float(pred.mean[0]))
     np.testing.assert_allclose([lower[0], upper[0]], reference.ppf([0.05, 0.95]), rtol=1e-3)
 
 
 def test_a_likelihood_of_ones_own_has_quantiles_of_any_mean() -> None:
-    pred = Mixture.equal(_Counted(), {}, jnp.full((1, 1, 1), 25.0, jnp.float32))
+    pred = MixturePredictive.equal(_Counted(), {}, jnp.full((1, 1, 1), 25.0, jnp.float32))
     np.testing.assert_allclose(pred.quantile(0.95), np.exp(25.0), rtol=1e-4)
 
 
 def test_quantiles_of_a_weighted_average_of_counts_are_whole_numbers() -> None:
     """Of two kinds of prediction, whose average is no mixture of one likelihood."""
-    parts = tuple(Mixture.equal(kind, {}, jnp.log(jnp.full((1, 1, 1), 3.0))) for kind in (_Counted(), Poisson()))
+    parts = tuple(
+        MixturePredictive.equal(kind, {}, jnp.log(jnp.full((1, 1, 1), 3.0))) for kind in (_Counted(), Poisson())
+    )
     assert float(Weighted.equal(parts).quantile(0.95)[0]) == stats.poisson.ppf(0.95, 3.0)
 
 
 def test_angles_have_no_quantiles() -> None:
     with pytest.raises(TypeError, match="angles in radians have no order"):
-        Mixture.equal(_Angle(), {}, jnp.zeros((1, 1, 1))).interval(0.9)
+        MixturePredictive.equal(_Angle(), {}, jnp.zeros((1, 1, 1))).interval(0.9)
 
 
 def test_counts_below_their_interval_are_covered_as_often_as_promised() -> None:
     """The smallest interval between quantiles holds at least its level, of rates where a step is large too."""
     rates = jnp.asarray([0.05, 0.5, 1.5, 4.0])
-    pred = Mixture.equal(_Counted(), {}, jnp.log(rates)[None, :, None])
+    pred = MixturePredictive.equal(_Counted(), {}, jnp.log(rates)[None, :, None])
     lower, upper = (np.asarray(end) for end in pred.interval(0.9))
     draws = np.asarray(jax.random.poisson(jax.random.key(0), rates, (4000, 4)))
     # Four standard errors of 4,000 draws below 0.9; a failure in 30,000 seeds.
@@ -163,13 +165,13 @@ def test_counts_below_their_interval_are_covered_as_often_as_promised() -> None:
 
 
 @record
-class _Waiting(Mixture):
+class _Waiting(MixturePredictive):
     deferred = True
 
 
 @pytest.mark.parametrize("x64", [True, False])
-@pytest.mark.parametrize("kind", [Mixture, _Waiting])
-def test_neither_end_of_an_interval_of_counts_can_move_inwards(x64: bool, kind: type[Mixture]) -> None:
+@pytest.mark.parametrize("kind", [MixturePredictive, _Waiting])
+def test_neither_end_of_an_interval_of_counts_can_move_inwards(x64: bool, kind: type[MixturePredictive]) -> None:
     rates = np.array([0.05, 0.5, 1.5, 4.0, 60.0])
     with jax.enable_x64(x64):
         pred = kind.equal(Poisson(), {}, jnp.log(jnp.asarray(rates))[None, :, None])
@@ -187,7 +189,7 @@ def test_neither_end_of_an_interval_of_counts_can_move_inwards(x64: bool, kind: 
 def test_intervals_of_other_counts_start_and_end_where_their_masses_say(likelihood) -> None:
     f = jnp.array([[-3.0], [-0.5], [0.4], [1.5]])
     f = jnp.concatenate([f, jnp.full_like(f, -1.0)], axis=1) if isinstance(likelihood, ZeroInflated) else f
-    pred = Mixture.equal(likelihood, {}, f[None])
+    pred = MixturePredictive.equal(likelihood, {}, f[None])
     lower, upper = (np.asarray(end, int) for end in pred.interval(0.9))
     numbers = np.arange(400 if not isinstance(likelihood, Binomial) else 13)
     mass = np.exp(np.stack([pred.log_prob(jnp.full(4, k)) for k in numbers]))
@@ -205,7 +207,7 @@ LIMITS = (-2.0, 0.0)
 def test_quantiles_are_the_limits_at_which_targets_pile_up(probability: float, dtype) -> None:
     """Of a Tobit model exactly the limit, of a mixture of draws and of a weighted average of such."""
     likelihood = Tobit(*LIMITS, scale=1.0)
-    one = Mixture.equal(likelihood, {}, jnp.asarray(RECORDED, dtype)[None, :, None])
+    one = MixturePredictive.equal(likelihood, {}, jnp.asarray(RECORDED, dtype)[None, :, None])
     expected = np.clip(stats.norm.ppf(probability, RECORDED), *LIMITS)
     same = Weighted((one, one), jnp.log(jnp.array([0.3, 0.7], dtype)))
     for pred in (one, same):
@@ -217,13 +219,13 @@ def test_quantiles_are_the_limits_at_which_targets_pile_up(probability: float, d
 
 def test_a_weighted_average_ends_at_the_limit_too() -> None:
     """Half of the mass at the limit by one part, and none of it by the other, whose quantile lies far off."""
-    parts = tuple(Mixture.equal(Tobit(scale=1.0), {}, jnp.full((1, 1, 1), f)) for f in (-9.0, 9.0))
+    parts = tuple(MixturePredictive.equal(Tobit(scale=1.0), {}, jnp.full((1, 1, 1), f)) for f in (-9.0, 9.0))
     assert float(Weighted.equal(parts).quantile(0.4)[0]) == 0.0
 
 
 def test_intervals_hold_the_targets_at_a_limit() -> None:
     """Both tails are at most 5 %, so at least 90 % of draws lie within, and all of those at the limit."""
-    pred = Mixture.equal(Tobit(scale=1.0), {}, jnp.asarray([-1.0, 0.5, 1.0])[None, :, None])
+    pred = MixturePredictive.equal(Tobit(scale=1.0), {}, jnp.asarray([-1.0, 0.5, 1.0])[None, :, None])
     lower, upper = (np.asarray(end) for end in pred.interval(0.9))
     draws = np.asarray(pred.sample(jax.random.key(0), 4000))
     inside = (lower <= draws) & (draws <= upper)

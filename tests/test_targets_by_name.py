@@ -23,7 +23,7 @@ from lamu.likelihoods import (
     Weibull,
     links,
 )
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, gauss_newton_product
 from lamu.operators import Dense, Diagonal
 from lamu.predictives import OfTrials
@@ -59,7 +59,11 @@ def loss_of(likelihood, x, y):
     model = lamu.Model(lamu.networks.Linear(), likelihood)
     batch = Batch.of(jnp.asarray(x), jax.tree.map(jnp.asarray, y))
     params, state = model.init(jax.random.key(0), batch)
-    return BatchLoss(Objective(model, len(x)), batch, state, Weights(), {}, conjugate=True), params["network"], len(x)
+    return (
+        BatchLoss(Objective(model, len(x)), batch, state, NetworkParameters(), {}, conjugate=True),
+        params["network"],
+        len(x),
+    )
 
 
 def test_a_row_counts_as_often_as_it_has_trials_in_every_curvature() -> None:

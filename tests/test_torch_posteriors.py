@@ -16,7 +16,7 @@ import lamu
 from lamu.algorithms import adam, kfac, laplace, last_layer, swag, vogn
 from lamu.networks import MLP, Torch
 from lamu.objective.curvature.reader import squares_with_norms
-from lamu.operators import DenseBlocks, Diagonal, Layerwise, OutputEigen
+from lamu.operators import DenseBlocks, Diagonal, KroneckerFactored, OutputEigen
 from lamu.predictives import Linearised, LinearisedMarginal
 from tests.modules_of_torch import MODULES
 
@@ -87,8 +87,8 @@ def test_last_layer_is_that_of_the_built_in_network(twins: tuple[Any, Any]) -> N
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param(laplace(structure=Layerwise()), id="all"),
-        pytest.param(last_layer(structure=Layerwise()), id="head"),
+        pytest.param(laplace(structure=KroneckerFactored()), id="all"),
+        pytest.param(last_layer(structure=KroneckerFactored()), id="head"),
         pytest.param(last_layer(structure=OutputEigen), id="head-eigen"),
         pytest.param(last_layer(structure=DenseBlocks), id="head-blocks"),
         pytest.param(last_layer(structure=Diagonal), id="head-diagonal", marks=pytest.mark.stress),

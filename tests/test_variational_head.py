@@ -137,7 +137,7 @@ def test_classes_train_without_a_draw(covariance: Any) -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(TypeError, match="no optax optimiser"):
-        variational_head(optimiser=3)
+        variational_head(optimizer=3)
     with pytest.raises(TypeError, match="give an object"):
         variational_head(covariance=DenseHead)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"init_scale=-0\.5"):

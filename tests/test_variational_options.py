@@ -15,13 +15,13 @@ import lamu
 from lamu import tree
 from lamu.algorithms import ivon, vogn
 from lamu.data import Batch
-from lamu.departures import PlainAverage
 from lamu.likelihoods import Bernoulli
 from lamu.networks import Linear
 from lamu.objective import Objective
 from lamu.objective.curvature import SquaredGradient
 from lamu.operators import Dense, DenseBlocks
 from lamu.priors import Normal
+from lamu.update_rules import PlainAverage
 
 N, WIDTH, STEPS = 8, 2.0, 20
 rng = np.random.default_rng(1)
@@ -154,7 +154,7 @@ def test_one_rate_is_the_rule() -> None:
 
 def test_a_period_moves_the_precision_as_far_in_one_step() -> None:
     """At steps 0, 3, 6, ... and by 1 − (1 − ρ)³; between them the gradient moves the mean alone."""
-    given = replace(vogn(0.1, b1=0.0, b2=0.9, max_step=None, hess_init=1.0), period=3)
+    given = replace(vogn(0.1, b1=0.0, b2=0.9, max_step=None, hess_init=1.0), curvature_update_period=3)
     assert given.choices.departures[-1] == "curvature every 3 steps"
     precisions = [tree.ravel(path(given, n)[1].precision.diagonal(MODEL_LIKE))[0] for n in (1, 2, 3, 4)]
     np.testing.assert_array_equal(precisions[0], precisions[1])
@@ -197,7 +197,7 @@ MODEL_LIKE = MODEL.init(jax.random.key(0), BATCH)[0]["network"]
         (lambda: vogn(damping=-0.1), "damping=-0.1 would lengthen"),
         (lambda: vogn(b2=1.5), "b2"),
         (lambda: ivon(max_step=-1.0), "-1.0"),
-        (lambda: replace(vogn(), period=0), "a period of 0 steps"),
+        (lambda: replace(vogn(), curvature_update_period=0), "curvature_update_period=0"),
     ],
 )
 def test_bad_options(make: Callable[[], Any], words: str) -> None:

@@ -93,7 +93,7 @@ def test_every_recipe_is_runnable_and_what_wraps_is_a_wrapper() -> None:
         algorithm = recipe.factory()
         assert isinstance(algorithm, Algorithm)
         assert isinstance(algorithm, Runnable), name
-        assert isinstance(algorithm, Wrapper) == ("of" in vars(algorithm)), name
+        assert isinstance(algorithm, Wrapper) == ("base" in vars(algorithm)), name
 
 
 def test_a_class_that_declares_no_more_than_it_must_has_the_defaults() -> None:
@@ -115,7 +115,7 @@ def test_a_class_that_declares_no_more_than_it_must_has_the_defaults() -> None:
 def test_a_dense_matrix_in_an_ensemble_is_refused_before_any_step() -> None:
     model = lamu.Model(MLP((16, 16)), lamu.likelihoods.Gaussian())
     steps: list[int] = []
-    with pytest.raises(ValueError, match="may be used; give structure=Layerwise"):
+    with pytest.raises(ValueError, match="may be used; give structure=KroneckerFactored"):
         lamu.fit(
             model,
             (X, Y),

@@ -1,7 +1,7 @@
 r"""A family of one's own: Student's t, coordinate by coordinate, $\theta = m + s z$ with $z \sim t_\nu$.
 
 Where a posterior has heavy tails, so should the belief. A location–scale family needs the law of z alone: a draw, the
-log density and the entropy. `lamu.families.LocationScale` is the belief, with location and scale, and
+log density and the entropy. `lamu.families.location_scale.LocationScale` is the belief, with location and scale, and
 `bayes_by_backprop` learns both by reparameterised gradients. The records are saved and loaded like the library's own.
 
     python examples/yours/student_t_family.py
@@ -16,7 +16,7 @@ from scipy import stats
 
 import lamu
 from lamu import tree
-from lamu.families.shapes import StandardNormal
+from lamu.families.base_distributions import StandardNormal
 from lamu.record import record, static
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         calibration,
         composition,
         data,
-        departures,
         divergences,
         expectations,
         families,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         testing,
         trackers,
         tree,
+        update_rules,
     )
     from lamu.algorithms.post_hoc.neural_linear import absorb
     from lamu.combine import add, merge, remove
@@ -101,7 +101,6 @@ __all__ = [
     "compare_likelihoods",
     "composition",
     "data",
-    "departures",
     "divergences",
     "expectations",
     "families",
@@ -144,6 +143,7 @@ __all__ = [
     "testing",
     "trackers",
     "tree",
+    "update_rules",
 ]
 
 _NAMES = {

@@ -1,9 +1,8 @@
-"""Batch statistics and other network state after the fact: three choices for weights that no batch has seen.
+"""Batch statistics of sampled weights: frozen, recomputed at the mean, or recomputed for every sample.
 
-A network with batch normalisation is trained with the statistics of each batch and predicts by running averages of
-them. A belief about its weights speaks of weights near those, whose statistics would be others. The choices are the
-same for every algorithm, and the question arises where a network arrives trained: `lamu.fit(..., epochs=0)` asks for
-one of them.
+A network with batch normalisation trains with the statistics of each batch and predicts with their running averages.
+Weights sampled from a posterior have other statistics than the trained weights. The choices are the same for every
+algorithm; `lamu.fit(..., epochs=0)` takes one of them for a network that is already trained.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from lamu.predictives.batchnorm_samples import OwnStatistics, settled_state
 from lamu.record import record
 from lamu.typing import Array, RandomKey
 
-__all__ = ["Frozen", "Recomputed", "RecomputedPerDraw", "Statistics", "require_choice"]
+__all__ = ["BatchStatistics", "Frozen", "Recomputed", "RecomputedPerDraw", "require_choice"]
 
 _ROWS = 1024
 
 
 @runtime_checkable
-class Statistics(Protocol):
-    """What becomes of a network's state in a posterior."""
+class BatchStatistics(Protocol):
+    """Treatment of a network's batch statistics in a posterior."""
 
     def of(self, posterior: Posterior, data: Any) -> Posterior:
         """Returns the posterior with its state.

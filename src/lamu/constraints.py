@@ -20,7 +20,7 @@ from lamu.dtype_policy import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Constraints", "Image"]
+__all__ = ["Constraints", "TransformedBelief"]
 
 _NAMES = ("real", "positive", "unit_interval", "simplex", "ordered", "positive_definite")
 _CENTRE = 1024  # draws of the mean of an image: to a thirtieth of a standard deviation
@@ -143,41 +143,41 @@ class Constraints:
 
 
 @record
-class Image:
-    r"""The belief about \(\theta = g(u)\) where u has a belief: what an algorithm on real numbers knows of θ.
+class TransformedBelief:
+    r"""The belief about \(\theta = g(u)\) of a belief about u, with the Jacobian of g in its density.
 
     Attributes:
-        of: the belief about u.
+        base: the belief about u.
         constraints: g.
         part: the name of the part of the parameters that is mapped, or None for all of them.
 
     Examples:
         >>> import jax, jax.numpy as jnp
-        >>> from lamu.constraints import Constraints, Image
+        >>> from lamu.constraints import Constraints, TransformedBelief
         >>> from lamu.families import Gaussian
         >>> from lamu.operators import Scalar
         >>> real = Gaussian({"sigma": jnp.zeros(())}, Scalar(4.0))
-        >>> belief = Image(real, Constraints.of({"sigma": "positive"}, {"sigma": 1.0}))
+        >>> belief = TransformedBelief(real, Constraints.of({"sigma": "positive"}, {"sigma": 1.0}))
         >>> bool(belief.sample(jax.random.key(0))["sigma"] > 0)
         True
     """
 
-    of: Any
+    base: Any
     constraints: Constraints
     part: str | None = static(default=None)
 
     @property
     def kind(self) -> str:
         """That of the belief about u."""
-        return self.of.kind
+        return self.base.kind
 
     @property
     def mean(self) -> Params:
         r"""E_q[θ]: that of u where a leaf is its own image, else the average of 1,024 draws by a key of their own."""
-        centre = self.of.mean
+        centre = self.base.mean
         if self.kind == "degenerate":
             return self._image(centre)
-        draws = self._image(jax.vmap(self.of.sample)(jax.random.split(jax.random.key(0), _CENTRE)))
+        draws = self._image(jax.vmap(self.base.sample)(jax.random.split(jax.random.key(0), _CENTRE)))
         average = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), draws)
         whole, real = (found if self.part is None else found[self.part] for found in (average, centre))
         exact = dict(zip(tree.paths(real), jax.tree.leaves(real), strict=True))
@@ -188,18 +188,18 @@ class Image:
 
     def sample(self, key: RandomKey) -> Params:
         """Returns the image of a draw."""
-        return self._image(self.of.sample(key))
+        return self._image(self.base.sample(key))
 
     def draws(self, key: RandomKey, count: int) -> Params:
         """Returns the images of the points that represent the belief about u."""
-        return self._image(self.of.draws(key, count))
+        return self._image(self.base.draws(key, count))
 
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(θ) in nats, with the Jacobian."""
         inside = theta if self.part is None else theta[self.part]
         real = self.constraints.unconstrain(inside)
         whole = real if self.part is None else {**theta, self.part: real}
-        found = self.of.log_prob(whole)
+        found = self.base.log_prob(whole)
         return found - self.constraints.constrain(real)[1].astype(found.dtype)
 
     def _image(self, real: Params) -> Params:

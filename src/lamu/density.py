@@ -83,12 +83,12 @@ def LogDensity(log_density: Any, init: Any, constraints: Any = None) -> Density:
 
 
 @record
-class Flat(Prior):
-    """The prior that says nothing: the density is already all that is known.
+class FlatPrior(Prior):
+    """An improper flat prior: a `LogDensity` contains its prior already.
 
     Examples:
-        >>> from lamu.density import Flat
-        >>> float(Flat().log_prob({"a": 3.0}))
+        >>> from lamu.density import FlatPrior
+        >>> float(FlatPrior().log_prob({"a": 3.0}))
         0.0
     """
 
@@ -128,7 +128,7 @@ class Density(Target):
     draw: Callable[[Any], Any] | None = static()
     theta: Any
     constraints: Constraints = Constraints()
-    prior: Prior = Flat()
+    prior: Prior = FlatPrior()
     frozen: Params | None = None
     start: Any = None
 

@@ -25,7 +25,7 @@ from lamu.conjugate_target import ConjugateTarget
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.posterior import Posterior
 from lamu.sites import additive, dispersion, row_statistics
 from lamu.typing import Array, Number
@@ -127,7 +127,7 @@ def sensitivity(
 def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch: Batch) -> tuple[Array, ...]:
     """Returns the four numbers of every row, and the largest eigenvalue of B."""
     held = dispersion(posterior)
-    loss = BatchLoss(objective, batch, posterior.network_state, Weights(), held, conjugate=True)
+    loss = BatchLoss(objective, batch, posterior.network_state, NetworkParameters(), held, conjugate=True)
     jacobian, f = loss.jacobian(belief.mean), loss.outputs(belief.mean)
     solved = jax.vmap(jax.vmap(belief.precision.solve))(jacobian)
     rows = lambda a: jax.vmap(jax.vmap(lambda one: tree.ravel(one)[0]))(a)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
-from lamu.batch_statistics import Statistics, require_choice
+from lamu.batch_statistics import BatchStatistics, require_choice
 from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Draws
@@ -62,7 +62,7 @@ def fit(
     resume: bool = False,
     progress: bool | None = None,
     max_memory: Any = None,
-    statistics: Statistics | None = None,
+    statistics: BatchStatistics | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> Fit:
     r"""Fits a model to data by an algorithm.

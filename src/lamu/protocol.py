@@ -201,10 +201,10 @@ class Runnable(Algorithm):
 
 @record
 class Adapted(Runnable):
-    """An algorithm that declares no more than it must, with the defaults of the rest.
+    """An algorithm of the required methods alone, with the defaults of all others.
 
     Attributes:
-        of: the algorithm.
+        base: the algorithm.
 
     Examples:
         >>> import lamu
@@ -212,37 +212,37 @@ class Adapted(Runnable):
         >>> Adapted(lamu.algorithms.sgd()).complaint(None)
     """
 
-    of: Algorithm
+    base: Algorithm
 
     @property
     def traits(self) -> Traits:
         """The algorithm's."""
-        return self.of.traits
+        return self.base.traits
 
     @property
     def choices(self) -> Choices:
         """The algorithm's."""
-        return self.of.choices
+        return self.base.choices
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns the algorithm's first state."""
-        return self.of.init(key, objective, batch)
+        return self.base.init(key, objective, batch)
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns the algorithm's next state."""
-        return self.of.step(key, state, batch, objective)
+        return self.base.step(key, state, batch, objective)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the algorithm's posterior."""
-        return self.of.posterior(key, state, objective, data, trace)
+        return self.base.posterior(key, state, objective, data, trace)
 
 
 @record
 class Wrapper(Adapted):
-    """An algorithm around another one: whatever it does not override is the other's, all that the loop asks included.
+    """Base class of algorithms around another one: every method that is not overridden is that of `base`.
 
     Attributes:
-        of: the other.
+        base: the other algorithm.
 
     Examples:
         >>> import lamu
@@ -261,15 +261,15 @@ class Wrapper(Adapted):
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """Returns what the other's state predicts without a pass over the data."""
-        return runnable(self.of).preview(key, self.inner(state), objective)
+        return runnable(self.base).preview(key, self.inner(state), objective)
 
     def foresee(self, objective: Objective, params: Any) -> None:
         """Raises what the other raises."""
-        runnable(self.of).foresee(objective, params)
+        runnable(self.base).foresee(objective, params)
 
     def complaint(self, state: Any) -> str | None:
         """Returns the other's complaint."""
-        return runnable(self.of).complaint(self.inner(state))
+        return runnable(self.base).complaint(self.inner(state))
 
 
 def runnable(algorithm: Algorithm) -> Runnable:
@@ -287,29 +287,31 @@ def runnable(algorithm: Algorithm) -> Runnable:
     return algorithm if isinstance(algorithm, Runnable) else Adapted(algorithm)
 
 
-def require_part(of: Any) -> Algorithm:
+def require_part(algorithm: Any, argument: str) -> Algorithm:
     """Returns an algorithm that is to run inside another one, after a check that it can.
 
     Args:
-        of: what was given.
+        algorithm: what was given.
+        argument: the name of the argument, for the error.
 
     Raises:
         TypeError: for something that is no algorithm, or one that is no pytree.
 
     Examples:
         >>> from lamu.protocol import require_part
-        >>> require_part("adam")
+        >>> require_part("adam", "optimizer")
         Traceback (most recent call last):
             ...
-        TypeError: of='adam' is no algorithm; give for instance adam(1e-2)
+        TypeError: optimizer='adam' is no algorithm; give for instance adam(1e-2)
     """
-    if not isinstance(of, Algorithm):
-        raise TypeError(f"of={of!r} is no algorithm; give for instance adam(1e-2)")
-    if jax.tree_util.all_leaves([of]):
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(f"{argument}={algorithm!r} is no algorithm; give for instance adam(1e-2)")
+    if jax.tree_util.all_leaves([algorithm]):
         raise TypeError(
-            f"of={of!r} is no pytree and cannot be a part of another; decorate its class with lamu.record.record"
+            f"{argument}={algorithm!r} is no pytree and cannot be a part of another; decorate its class with "
+            "lamu.record.record"
         )
-    return of
+    return algorithm
 
 
 @record

@@ -31,12 +31,11 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.departures import Inverse, NoMomentum
 from lamu.expectations import Delta, Expectation
 from lamu.families import Gaussian, Point, Product
 from lamu.families.exponential import values_of, with_values
 from lamu.geometry import Geometry, Straight
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, Evaluation, NoCurvature, fisher_diagonal
 from lamu.objective.dispersions import dispersion_step
 from lamu.operators import Dense, Diagonal, Scalar
@@ -46,6 +45,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.typing import Number, Params, RandomKey
+from lamu.update_rules import Inverse, NoMomentum
 
 __all__ = ["Rule", "RuleState", "gaussian_arrow", "gaussian_step", "natural_step"]
 
@@ -127,7 +127,7 @@ def gaussian_arrow(
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Inverse
+        >>> from lamu.update_rules import Inverse
         >>> from lamu.geometry import Straight
         >>> from lamu.operators import Scalar
         >>> from lamu.rule import gaussian_arrow
@@ -154,7 +154,7 @@ class RuleState:
         momentum: the memory of the momentum.
         rest: parameters that the belief is not about (dispersions): a point.
         network_state: the network's state.
-        outside: the step at which the precision first left the cone of positive matrices, 0 where it has not; None
+        first_invalid_step: the step at which the precision first became indefinite, 0 where it has not; None
             where it cannot.
 
     Examples:
@@ -169,7 +169,7 @@ class RuleState:
     momentum: Params
     rest: Params
     network_state: Any
-    outside: Any = None
+    first_invalid_step: Any = None
 
 
 @record
@@ -199,7 +199,7 @@ class Rule(Runnable):
         metric: how P and a gradient make a direction.
         hess_init: the curvature a row at the start, h₀ (P starts at h₀ + δ/N); where None, the mean over each leaf of
             the Fisher information of the example batch at the network's initial weights.
-        period: every how many steps the curvature is taken and P moved, then at the rate of that many steps,
+        curvature_update_period: the steps k between updates of the curvature and of P, at the rate of k steps,
             \(1 - (1 - \rho_P)^k\); the steps between cost a gradient.
 
     Examples:
@@ -217,26 +217,28 @@ class Rule(Runnable):
     momentum: Any = NoMomentum()
     metric: Any = Inverse()
     hess_init: Number | None = 1.0
-    period: int = static(default=1)
+    curvature_update_period: int = static(default=1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.period, int) or self.period < 1:
-            raise ValueError(f"a period of {self.period!r} steps is none; give a positive integer")
+        if not isinstance(self.curvature_update_period, int) or self.curvature_update_period < 1:
+            raise ValueError(
+                f"curvature_update_period={self.curvature_update_period!r} is no period; give a positive integer"
+            )
 
     @property
     def keeps_uncertainty(self) -> bool:
         """Whether the precision is learned and meant as one; else the posterior is a point."""
-        return self.metric.faithful and not isinstance(self.curvature, NoCurvature)
+        return self.metric.is_precision and not isinstance(self.curvature, NoCurvature)
 
     @property
-    def may_leave(self) -> bool:
+    def can_become_indefinite(self) -> bool:
         """Whether a step could make an indefinite matrix of the precision: then the state keeps watch."""
         return self.keeps_uncertainty and not self.geometry.stays_positive
 
     @property
-    def space(self) -> Everything | Weights:
+    def space(self) -> AllParameters | NetworkParameters:
         """Which parameters the belief is about."""
-        return Weights() if self.keeps_uncertainty else Everything()
+        return NetworkParameters() if self.keeps_uncertainty else AllParameters()
 
     @property
     def traits(self) -> Traits:
@@ -250,8 +252,8 @@ class Rule(Runnable):
         departures = [part.departure for part in (self.expectation, self.momentum, self.metric)]
         if self.precision_rate is not None:
             departures.append("two rates")
-        if self.period > 1:
-            departures.append(f"curvature every {self.period} steps")
+        if self.curvature_update_period > 1:
+            departures.append(f"curvature every {self.curvature_update_period} steps")
         departures += [part.departure for part in (self.geometry, self.curvature)]
         return Choices(
             family="Gaussian, fixed covariance" if fixed else f"Gaussian, {_name_of(self.structure)} precision",
@@ -277,12 +279,12 @@ class Rule(Runnable):
             momentum=self.momentum.init(mean),
             rest=rest,
             network_state=network_state,
-            outside=jnp.zeros((), jnp.int32) if self.may_leave else None,
+            first_invalid_step=jnp.zeros((), jnp.int32) if self.can_become_indefinite else None,
         )
 
     def belief(self, state: RuleState, objective: Objective) -> Gaussian:
         """Returns q, with its precision on the scale of the data, S = κ P; with a metric that has a root, S = κ."""
-        precision = state.precision if self.metric.faithful else Scalar(1.0)
+        precision = state.precision if self.metric.is_precision else Scalar(1.0)
         return Gaussian(state.mean, precision.scale(objective.concentration))
 
     def step(self, key: RandomKey, state: RuleState, batch: Batch, objective: Objective) -> tuple[RuleState, Info]:
@@ -292,11 +294,11 @@ class Rule(Runnable):
         rate, count = self.learning_rate(state.count), state.count + 1
         precision_rate = rate if self.precision_rate is None else self.precision_rate(state.count)
         at, moved, target = self._measured(key, state, loss, objective, prior, precision_rate)
-        pull = None
+        prior_gradient = None
         if prior is not None:
             center, delta = prior
-            pull = delta.matvec(tree.add(state.mean, center, -1.0))
-        momentum, gradient = self._follow(state.momentum, at.gradient, pull, count)
+            prior_gradient = delta.matvec(tree.add(state.mean, center, -1.0))
+        momentum, gradient = self._follow(state.momentum, at.gradient, prior_gradient, count)
         mean, precision, direction = gaussian_arrow(
             state.mean,
             moved,
@@ -317,7 +319,7 @@ class Rule(Runnable):
                 momentum=momentum,
                 rest=dispersion_step(objective, state.rest, at.rest, rate),
                 network_state=at.network_state,
-                outside=self._watch(state.outside, precision, state.mean, count),
+                first_invalid_step=self._watch(state.first_invalid_step, precision, state.mean, count),
             ),
             Info(loss=at.value, residual=jnp.sqrt(decrement)),
         )
@@ -343,7 +345,7 @@ class Rule(Runnable):
         Args:
             state: a state, on the host.
         """
-        step = 0 if state.outside is None else int(state.outside)
+        step = 0 if state.first_invalid_step is None else int(state.first_invalid_step)
         if not step:
             return None
         name = type(self.geometry).__name__
@@ -387,37 +389,39 @@ class Rule(Runnable):
             target = at.curvature if prior is None else _plus(at.curvature, prior[1], state.mean)
             return replace(at, curvature=None), target
 
-        if self.period == 1:
+        if self.curvature_update_period == 1:
             at, target = measured(key, self.curvature)
             return at, state.precision, target
 
         def moved() -> tuple[Evaluation, Any]:
             at, target = measured(key, self.curvature)
-            return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.period)
+            return at, self.geometry.move(state.precision, target, 1 - (1 - rate) ** self.curvature_update_period)
 
         def kept() -> tuple[Evaluation, Any]:
             at, _ = measured(jax.random.clone(key), NoCurvature())  # one of the two branches is run
             return at, state.precision
 
-        return *jax.lax.cond(state.count % self.period == 0, moved, kept), None
+        return *jax.lax.cond(state.count % self.curvature_update_period == 0, moved, kept), None
 
-    def _follow(self, memory: Params, gradient: Params, pull: Params | None, count: Any) -> tuple[Params, Params]:
-        """Returns the momentum's memory and the direction of descent, to which the prior's exact pull belongs.
+    def _follow(
+        self, memory: Params, gradient: Params, prior_gradient: Params | None, count: Any
+    ) -> tuple[Params, Params]:
+        """Returns the momentum's memory and the direction of descent, with the prior's exact gradient added.
 
-        The pull needs no averaging. But a momentum whose weights do not sum to one would weigh the data against the
-        prior, and move the fixed point, unless the pull goes through it too.
+        The prior's gradient needs no averaging. But a momentum whose weights do not sum to one would weigh the data
+        against the prior, and move the fixed point, unless the prior's gradient passes through it too.
         """
-        if pull is None:
+        if prior_gradient is None:
             return self.momentum.follow(memory, gradient, count)
         if not self.momentum.normalised:
-            return self.momentum.follow(memory, tree.add(gradient, pull), count)
+            return self.momentum.follow(memory, tree.add(gradient, prior_gradient), count)
         memory, followed = self.momentum.follow(memory, gradient, count)
-        return memory, tree.add(followed, pull)
+        return memory, tree.add(followed, prior_gradient)
 
-    def _watch(self, outside: Any, precision: Any, like: Params, count: Any) -> Any:
-        if not self.may_leave:
+    def _watch(self, first_invalid_step: Any, precision: Any, like: Params, count: Any) -> Any:
+        if not self.can_become_indefinite:
             return None
-        return jnp.where((outside == 0) & ~precision.is_positive(like), count, outside)
+        return jnp.where((first_invalid_step == 0) & ~precision.is_positive(like), count, first_invalid_step)
 
 
 def _first_rows(batch: Batch) -> Batch:

@@ -24,7 +24,7 @@ from lamu.data.batch import Batch
 from lamu.expectations import Analytic
 from lamu.families import ExponentialFamily, Gaussian, Product
 from lamu.families.exponential import values_of
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.posterior import Posterior
@@ -141,7 +141,7 @@ def _added(objective: Objective, posterior: Posterior, belief: Gaussian, rows: A
 def _added_by(structure: Any, objective: Objective, posterior: Posterior, mean: Params, batch: Batch) -> Any:
     held, state = dispersion(posterior), posterior.network_state
     count = batch.count / objective.temperature
-    loss = BatchLoss(objective, batch, state, Weights(), held, conjugate=True)
+    loss = BatchLoss(objective, batch, state, NetworkParameters(), held, conjugate=True)
     nll = lambda theta: objective.negative_log_likelihood({"network": theta, "likelihood": held}, batch, state)[0]
     return GaussNewton().matrix(loss, mean, structure).scale(count), tree.scale(jax.grad(nll)(mean), count)
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.departures import Inverse
 from lamu.families import Gaussian
 from lamu.geometry import (
     Accumulation,
@@ -23,7 +22,17 @@ from lamu.geometry import (
     Shortened,
     Straight,
 )
-from lamu.operators import Dense, Diagonal, FactoredApart, Kronecker, Layerwise, LowRank, LowRankOf, Scalar
+from lamu.operators import (
+    Dense,
+    Diagonal,
+    Kronecker,
+    KroneckerFactored,
+    LowRank,
+    LowRankStructure,
+    Scalar,
+    StaleFactors,
+)
+from lamu.update_rules import Inverse
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("arrows", "arrow bounded damped factors metric positive projecting structure unforgetting")
@@ -169,7 +178,7 @@ def factors(seed: int) -> Kronecker:
 def every_factor_has_a_line_of_its_own(row: Row) -> None:
     """And so has the shift; the product of the moved factors is not the moved product."""
     precision, target = factors(1), factors(2)
-    moved = row.subject.move(FactoredApart.of(precision), target, 0.25).fresh
+    moved = row.subject.move(StaleFactors.of(precision), target, 0.25).fresh
     for found, old, new in zip(*map(jax.tree.leaves, (moved, precision, target)), strict=True):
         np.testing.assert_allclose(found, 0.75 * old + 0.25 * new, rtol=1e-12)
     straight = 0.75 * precision.dense(LIKE) + 0.25 * target.dense(LIKE)
@@ -200,7 +209,7 @@ class Rooted:
     """A structure that takes variances for standard deviations."""
 
     def from_diagonal(self, diagonal: Any) -> Any:
-        return LowRankOf(2).from_diagonal(jax.tree.map(jnp.sqrt, diagonal))
+        return LowRankStructure(2).from_diagonal(jax.tree.map(jnp.sqrt, diagonal))
 
 
 accumulation = row("arrows", "accumulation", Arrow(Accumulation().move), "unforgetting")
@@ -221,8 +230,8 @@ twin(
 )
 shifted = row("arrows", "shifted", Shifted(0.3), "metric damped", damping=0.3)
 twin(shifted, "damped twice", "the_damping_is_inside_the_inverse", Shifted(0.6))
-row("arrows", "layers", Layerwise(), "structure")
-low_rank = row("arrows", "low rank", LowRankOf(2), "structure")
+row("arrows", "layers", KroneckerFactored(), "structure")
+low_rank = row("arrows", "low rank", LowRankStructure(2), "structure")
 twin(low_rank, "a standard deviation", "a_structure_starts_at_the_diagonal", Rooted())
 straight = row("arrows", "straight", Arrow(Straight().move), "arrow", stays_positive=Straight().stays_positive)
 retraction = row(

@@ -22,7 +22,7 @@ from lamu import likelihoods, networks, tree
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.model import Model
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
     Curvature,
     Damped,
@@ -63,7 +63,7 @@ class Case:
     """One model on eight rows, two of them padding, with the same loss written by hand over a vector."""
 
     model: Model
-    space: Any = field(default_factory=Weights)
+    space: Any = field(default_factory=NetworkParameters)
     power: float = POWER
     size: float = SIZE
     mask: np.ndarray = field(default_factory=lambda: MASK)
@@ -79,7 +79,7 @@ class Case:
 
     @property
     def conjugate(self) -> bool:
-        return isinstance(self.space, Weights)
+        return isinstance(self.space, NetworkParameters)
 
     @cache  # noqa: B019  (cases live as long as the run, and laws ask again and again)
     def params(self) -> Any:
@@ -138,7 +138,7 @@ MLP = networks.MLP((3,), activation="tanh")
 CASES = {
     "classes": Case(Model(MLP, likelihoods.Categorical(3))),
     "regression": Case(Model(MLP, likelihoods.Gaussian())),
-    "everything": Case(Model(MLP, likelihoods.Gaussian()), space=Everything()),
+    "everything": Case(Model(MLP, likelihoods.Gaussian()), space=AllParameters()),
 }
 LINEAR = {
     "regression": Case(Model(networks.Linear(), likelihoods.Gaussian(scale=0.6))),

@@ -16,7 +16,7 @@ import numpy as np
 
 import lamu
 from lamu import graphs
-from lamu.expectations import Constant, LeaveOneOut, Regression, Relaxed, ScoreFunction
+from lamu.expectations import ConstantBaseline, LeaveOneOut, Regression, Relaxed, ScoreFunction
 from lamu.expectations.controls import others
 from lamu.families import Bernoulli
 from lamu.latent import AmortisedBernoulli, Baseline
@@ -97,7 +97,7 @@ def own(estimator: Any) -> AmortisedBernoulli:
 
 
 plain = row("discrete", "ScoreFunction", own(ScoreFunction(1)), "unbiased")
-row("discrete", "ScoreFunction with a Constant", own(ScoreFunction(2, Constant(-6.0))), "unbiased")
+row("discrete", "ScoreFunction with a ConstantBaseline", own(ScoreFunction(2, ConstantBaseline(-6.0))), "unbiased")
 left = row("discrete", "ScoreFunction with LeaveOneOut", own(ScoreFunction(3, LeaveOneOut())), "unbiased")
 fitted = row("discrete", "ScoreFunction with a Regression", own(ScoreFunction(4, Regression())), "unbiased")
 learned = row("discrete", "ScoreFunction with a Baseline", own(ScoreFunction(1, Baseline(Linear()))), "unbiased")

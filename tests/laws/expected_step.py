@@ -95,7 +95,7 @@ def placed(algorithm: Any, state: Any) -> Any:
         return replace(state, mean=mean, precision=Dense(precision) if algorithm.structure is Dense else diagonal)
     raw = jax.tree.map(algorithm.scale_transform.inverse, widths)
     params = {**state.params, "mean": mean, "raw": raw}
-    return replace(state, params=params, optimiser=algorithm.optimiser.init(params))
+    return replace(state, params=params, optimizer=algorithm.optimizer.init(params))
 
 
 BATCH = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), batches(REGRESSION, SETTING))

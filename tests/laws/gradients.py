@@ -21,19 +21,19 @@ from jax.flatten_util import ravel_pytree
 
 from lamu.expectations import (
     Analytic,
-    Constant,
+    ConstantBaseline,
     Delta,
     Enumeration,
-    Estimate,
-    Estimator,
     GaussHermite,
+    GradientEstimator,
     LeaveOneOut,
     MonteCarlo,
-    MovingAverage,
+    MovingAverageBaseline,
     Regression,
     Relaxed,
     Reparameterised,
     ScoreFunction,
+    ValueAndGradient,
 )
 from lamu.families import (
     Bernoulli,
@@ -250,7 +250,7 @@ def loss_of(row: Row, name: str) -> Callable[[Any], Any]:
     return expected(PROBLEMS[name]) if "in_mu" in row.extras else PROBLEMS[name].loss
 
 
-def taken(row: Row, name: str, seed: int = SEED) -> Estimate:
+def taken(row: Row, name: str, seed: int = SEED) -> ValueAndGradient:
     loss = loss_of(row, name)
     return jax.jit(lambda key, q: row.subject.gradient(key, q, loss))(jax.random.key(seed), PROBLEMS[name].belief)
 
@@ -379,7 +379,7 @@ row(
 plain = row(
     "gradients",
     "ScoreFunction",
-    ScoreFunction(4, Constant()),
+    ScoreFunction(4, ConstantBaseline()),
     "sampled root",
     problems=("scalar", "gamma", "binary"),
     make=ScoreFunction,
@@ -392,7 +392,7 @@ row(
     problems=("dense", "diagonal", "beta", "dirichlet", "inverse gamma", "wait", "bernoulli", "categories"),
     make=ScoreFunction,
 )
-AVERAGE = MovingAverage(0.9).updated(2.0).updated(3.0)
+AVERAGE = MovingAverageBaseline(0.9).updated(2.0).updated(3.0)
 left_out = row(
     "gradients",
     "ScoreFunction with LeaveOneOut",
@@ -403,7 +403,7 @@ left_out = row(
 )
 averaged = row(
     "gradients",
-    "ScoreFunction with MovingAverage",
+    "ScoreFunction with MovingAverageBaseline",
     ScoreFunction(4, AVERAGE),
     "sampled controlled",
     problems=("binary",),
@@ -449,7 +449,7 @@ row(
 @law("gradients")
 def gradient_is_of_the_type_of_the_natural_parameters(row: Row) -> None:
     """So that the rule's step takes it, leaf by leaf; in the dtype of the belief."""
-    assert isinstance(row.subject, Estimator)
+    assert isinstance(row.subject, GradientEstimator)
     name = row.extras["problems"][0]
     problem, key, loss = PROBLEMS[name], jax.random.key(SEED), loss_of(row, name)
     for belief in (problem.belief,) if "in_mu" in row.extras else (problem.belief, problem.low):
@@ -474,7 +474,7 @@ def agrees_with_its_definition(row: Row) -> None:
         assert_close(taken(row, name), reference(row, name), name, rtol=1e-9, atol=1e-10)
 
 
-def assert_close(found: Estimate, expected: np.ndarray, name: str, **tolerance: float) -> None:
+def assert_close(found: ValueAndGradient, expected: np.ndarray, name: str, **tolerance: float) -> None:
     np.testing.assert_allclose(np.append(found.value, coordinates(found.gradient)), expected, err_msg=name, **tolerance)
 
 
@@ -567,7 +567,9 @@ def jit_and_vmap_change_nothing(row: Row) -> None:
     np.testing.assert_allclose(flat(jax.tree.map(lambda leaf: leaf[1], together)), flat(alone), rtol=1e-9, atol=1e-11)
 
 
-def twin_of(of: Row, fault: str, laws: str, change: Callable[..., Estimate], problems: tuple[str, ...] = ()) -> None:
+def twin_of(
+    of: Row, fault: str, laws: str, change: Callable[..., ValueAndGradient], problems: tuple[str, ...] = ()
+) -> None:
     """`change(sound, key, belief, loss)`, with `sound` the row's own."""
 
     def wrapped(subject: Any) -> Any:
@@ -578,22 +580,22 @@ def twin_of(of: Row, fault: str, laws: str, change: Callable[..., Estimate], pro
     twin(of, fault, laws, wrapped(of.subject), problems=problems or of.extras["problems"][:1], **extras)
 
 
-def another(**parts: Callable[..., Any]) -> Callable[..., Estimate]:
+def another(**parts: Callable[..., Any]) -> Callable[..., ValueAndGradient]:
     """Parts of the estimate changed, each by a function of it."""
 
-    def change(sound: Any, *arguments: Any) -> Estimate:
+    def change(sound: Any, *arguments: Any) -> ValueAndGradient:
         at = sound(*arguments)
         return replace(at, **{name: part(at) for name, part in parts.items()})
 
     return change
 
 
-def in_natural(sound: Any, key: Any, q: Any, loss: Any) -> Estimate:
+def in_natural(sound: Any, key: Any, q: Any, loss: Any) -> ValueAndGradient:
     at = sound(key, q, loss)
     return replace(at, gradient=replace(at.gradient, values=q.fisher_product(at.gradient.values)))
 
 
-def narrow(sound: Any, key: Any, q: Gaussian, loss: Any) -> Estimate:
+def narrow(sound: Any, key: Any, q: Gaussian, loss: Any) -> ValueAndGradient:
     return sound(key, Gaussian(q.mean, q.precision.scale(4.0)), loss)
 
 

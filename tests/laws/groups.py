@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.departures import ByFanIn
 from lamu.geometry import (
     Additive,
     Affine,
@@ -28,6 +27,7 @@ from lamu.geometry import (
     Placement,
     Rayleigh,
 )
+from lamu.update_rules import ByFanIn
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
 vocabulary("groups", "bounded gaussian")

@@ -22,7 +22,6 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Diagonal,
-    FactoredApart,
     Kronecker,
     KroneckerBlocks,
     KroneckerEigen,
@@ -35,6 +34,7 @@ from lamu.operators import (
     OutputEigen,
     Scalar,
     Scaled,
+    StaleFactors,
     Structure,
 )
 from lamu.operators.dense_eigen import DenseEigen
@@ -119,7 +119,7 @@ def build_kronecker_blocks(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     return cls(build_kronecker(Kronecker, matrix, like).blocks)
 
 
-def build_factored_apart(cls: Any, matrix: np.ndarray, like: Any) -> Any:
+def build_stale_factors(cls: Any, matrix: np.ndarray, like: Any) -> Any:
     """In use is what the matrix says; the fresh one is another."""
     used = build_kronecker(Kronecker, matrix, like)
     return cls(used.factored(), used.scale(3.0), jnp.zeros((), jnp.int32))
@@ -319,8 +319,8 @@ kronecker_leading = row(
     keep=keep_kronecker_leading,
     delta=parts,
 )
-factored_apart = row(
-    "operators", "FactoredApart", FactoredApart, "adds", build=build_factored_apart, keep=keep_kronecker, delta=parts
+stale_factors = row(
+    "operators", "StaleFactors", StaleFactors, "adds", build=build_stale_factors, keep=keep_kronecker, delta=parts
 )
 dense_eigen = row("operators", "DenseEigen", DenseEigen, "long", build=build_dense_eigen, keep=lambda a: a, delta=dense)
 layer_order = row("operators", "LayerOrder", LayerOrder, "long", build=build_layer_order, keep=keep_parts)

@@ -64,7 +64,7 @@ from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.mcmc import hmc, mala, minibatch_mh, nuts, parallel_tempering, psgld, random_walk, sghmc, sgld, sgnht, ula
 from lamu.networks import MLP, BatchNorm, Dropout
-from lamu.operators import Dense, Layerwise, MatrixFreeOf
+from lamu.operators import Dense, KroneckerFactored, MatrixFreeStructure
 from lamu.predictives import chunking, linearised, sampled
 from lamu.predictives.chunking import in_chunks
 from lamu.priors import ARD
@@ -150,11 +150,11 @@ FITS = {
     ),
     "laplace of Kronecker factors": (
         "classes long",
-        Fitted(hidden, (X, CLASSES), laplace(adam(0.05), structure=Layerwise()), steps=50),
+        Fitted(hidden, (X, CLASSES), laplace(adam(0.05), structure=KroneckerFactored()), steps=50),
     ),
-    "laplace of MatrixFreeOf": (
+    "laplace of MatrixFreeStructure": (
         "binary long",
-        Fitted(logistic, (X, BINARY), laplace(adam(0.05), structure=MatrixFreeOf(tolerance=1e-8)), steps=50),
+        Fitted(logistic, (X, BINARY), laplace(adam(0.05), structure=MatrixFreeStructure(tolerance=1e-8)), steps=50),
     ),
     "last_layer": ("classes", Fitted(hidden, (X, CLASSES), last_layer(adam(0.05)), steps=50)),
     "deep_ensemble": ("regression", Fitted(tanh, (X, Y), deep_ensemble(adam(0.05), members=2), steps=20)),

@@ -82,7 +82,7 @@ from lamu.likelihoods import HeteroscedasticGaussian
 from lamu.mcmc import (
     ControlVariates,
     Cyclical,
-    Held,
+    FrozenAfterWarmup,
     Polynomial,
     RootMeanSquare,
     RowNoise,
@@ -163,7 +163,7 @@ for name, algorithm, with_rate, traits in (
     ("von", von(0.5, Dense, Exact()), lambda rate: von(rate, Dense, Exact()), POINT + " gaussian"),
     ("ivon", ivon(0.1, b2=0.95), ivon, "random dispersions descends eager"),
     ("vogn", vogn(0.1, b2=0.95), vogn, "random dispersions descends eager"),
-    ("slang", slang(0.1, rank=2, b2=0.95, period=2), slang, "random dispersions descends eager"),
+    ("slang", slang(0.1, rank=2, b2=0.95, curvature_update_period=2), slang, "random dispersions descends eager"),
     ("noisy_kfac", noisy_kfac(0.1, b2=0.95, factor_update_period=1), noisy_kfac, "random dispersions long"),
     ("kfac", kfac(0.1, b2=0.95, factor_update_period=1), kfac, "random dispersions long"),
     (
@@ -297,7 +297,11 @@ lengths: dict[str, Any] = {"chains": 2, "warmup": 20, "draws": 4, "thinning": 2}
 for name, algorithm, long in (
     ("sgld", sgld(Polynomial(0.01), **lengths), ""),
     ("psgld", psgld(0.01, RootMeanSquare(), **lengths), "long"),
-    ("sghmc", sghmc(Cyclical(0.01, cycles=2, heat=1.0), preconditioner=Held(), **lengths), ""),
+    (
+        "sghmc",
+        sghmc(Cyclical(0.01, cycles=2, exploration_temperature=1.0), preconditioner=FrozenAfterWarmup(), **lengths),
+        "",
+    ),
     ("sgnht", sgnht(0.01, gradient=ControlVariates(), **lengths), "long"),
 ):
     row("protocol", name, algorithm, f"full regression random {long}", problem=regression)
@@ -592,7 +596,7 @@ def steps_descend(row: Row) -> None:
 
 noisy = problem(lamu.networks.Linear(), lamu.likelihoods.Gaussian(), 2, np.float64)
 
-evident = online_laplace(adam(0.05), burn_in=1, every=1, updates=3)
+evident = online_laplace(adam(0.05), burn_in=1, evidence_update_period=1, updates=3)
 row("protocol", "online_laplace", evident, "full regression dispersions descends", problem=regression)
 row("protocol", "online_laplace of one scalar", evident, "long", problem=scalar)
 row("protocol", "online_laplace of classes", evident, "full", problem=classes)

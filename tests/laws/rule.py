@@ -20,7 +20,7 @@ from lamu.data import Batch
 from lamu.expectations import Exact
 from lamu.families import Gaussian
 from lamu.geometry import Retraction
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.priors import Normal
@@ -140,7 +140,7 @@ def the_free_energy_reported_is_the_loss(row: Row) -> None:
     rule = row.subject.make(0.1)
     objective = row.subject.objective(problem.objective)
     state, belief = row.subject.run(problem, steps=3, rate=0.1)
-    loss = BatchLoss(objective, Batch.of(problem.x, problem.y), {}, Weights(), {}, conjugate=True)
+    loss = BatchLoss(objective, Batch.of(problem.x, problem.y), {}, NetworkParameters(), {}, conjugate=True)
     value = rule.expectation.evaluate(KEY, belief, loss, GaussNewton(), rule.structure).value
     residual = problem.y - problem.design @ flat(state.mean)
     covariance = np.linalg.inv(Gaussian(state.mean, state.precision).precision.dense(state.mean)) / len(problem.y)

@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from lamu.expectations import Antithetic, Independent, LatinHypercube, QuasiMonteCarlo, Sampler
+from lamu.expectations import Antithetic, IndependentSamples, LatinHypercube, QuasiMonteCarlo, Sampler
 from lamu.families import Gaussian
 from lamu.operators import Dense
 from tests.laws.harness import Row, law, row, twin, vocabulary
@@ -75,7 +75,7 @@ def errors(row: Row, name: str) -> np.ndarray:
     return INTEGRANDS[name](draws(row)).mean(axis=1) - integral(name)
 
 
-independent = row("samplers", "Independent", Independent(), "", better={})
+independent = row("samplers", "IndependentSamples", IndependentSamples(), "", better={})
 # The factors by which mean squares fall, below independent draws'. A pair has half of the information on what is even.
 antithetic = row("samplers", "Antithetic", Antithetic(), "paired spread", better={"monotone": 2.0})
 sobol = row(
@@ -189,7 +189,7 @@ for of in (sobol, latin):
         of,
         "independent draws",
         "every_slice_holds_one_draw error_is_below_that_of_independent_draws",
-        lambda sound, *rest: Independent().draw(*rest),
+        lambda sound, *rest: IndependentSamples().draw(*rest),
     )
 twin_of(
     sobol,

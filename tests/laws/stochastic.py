@@ -67,7 +67,6 @@ from lamu.algorithms import (
 from lamu.algorithms.descent import Flipout, LocalReparameterisation
 from lamu.algorithms.ensembles.iterates import DiagonalDeviations, LastPart
 from lamu.data import Batch
-from lamu.departures import Clipped
 from lamu.expectations import MonteCarlo
 from lamu.families import Gamma, Mixture
 from lamu.geometry import Affine, FullAffine
@@ -81,6 +80,7 @@ from lamu.priors import ARD, HalfCauchyScale, InverseGammaVariance, Normal
 from lamu.programs import NumpyroProgram
 from lamu.rate import Annealed, Scheduled, over
 from lamu.record import record, static
+from lamu.update_rules import Clipped
 from tests.laws.harness import ROWS, Row, law, row, twin, vocabulary
 
 vocabulary("stochastic", "belief closed common dead dense prior")
@@ -762,7 +762,7 @@ for name, algorithm, traits, extras in (
     ("ivon", quick(ivon()), ALL, {"answer": mean_field}),
     ("blocks", blocks({"*": quick(ivon())}), f"{ALL} long", {"answer": mean_field}),
     ("vogn", quick(vogn()), ALL, {"answer": squared_gradients}),
-    ("slang", quick(slang(rank=4, period=1)), f"{ALL} dense long", {"answer": EMPIRICAL}),
+    ("slang", quick(slang(rank=4, curvature_update_period=1)), f"{ALL} dense long", {"answer": EMPIRICAL}),
     ("bsam", quick(bsam(damping=0.0)), f"{ALL} long", {"answer": partial(root_scaled, radius=0.01)}),
     (
         "kfac",
@@ -781,7 +781,7 @@ for name, algorithm, traits, extras in (
     ("variational_head", head, f"{ALL} dense", {"answer": exact}),
     (
         "online_laplace",
-        online_laplace(sgd(0.3), burn_in=1, every=2),
+        online_laplace(sgd(0.3), burn_in=1, evidence_update_period=2),
         "closed belief dense long",
         {
             "answer": under_learned_prior,

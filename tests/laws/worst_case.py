@@ -15,7 +15,7 @@ from lamu.expectations import Delta
 from lamu.expectations.worst_case import FenchelRelaxation, WorstCase
 from lamu.families import Gaussian
 from lamu.model import Model
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Hessian, NoCurvature, SquaredGradient
 from lamu.operators import Diagonal
 from lamu.priors import Normal
@@ -43,7 +43,7 @@ def evaluate(row: Row, space: Any, curvature: Any = None) -> tuple[Any, Any]:
     mean = tree.ravel(coordinates)[1](jnp.asarray(MEAN))
     objective = Objective(MODEL, N, temperature=0.5)
     belief = Gaussian(mean, Diagonal(jax.tree.map(lambda leaf: 2.0 + leaf**2, mean)))
-    conjugate = isinstance(space, Weights)
+    conjugate = isinstance(space, NetworkParameters)
     loss = BatchLoss(objective, Batch.of(X, Y), {}, space, rest, conjugate=conjugate)
     found = row.subject.evaluate(jax.random.clone(KEY), belief, loss, curvature or NoCurvature(), Diagonal)
     scale = belief.precision.scale(1 / objective.concentration)
@@ -52,7 +52,7 @@ def evaluate(row: Row, space: Any, curvature: Any = None) -> tuple[Any, Any]:
 
 @law("worst_case")
 def gradient_is_that_at_the_worst_point(row: Row) -> None:
-    found, scale = evaluate(row, Weights())
+    found, scale = evaluate(row, NetworkParameters())
     worst = row.extras["worst"](scale)
     np.testing.assert_allclose(tree.ravel(found.gradient)[0], data_gradient(worst), rtol=1e-10)
 
@@ -60,8 +60,8 @@ def gradient_is_that_at_the_worst_point(row: Row) -> None:
 @law("worst_case")
 def prior_stays_at_the_mean(row: Row) -> None:
     """Where it is a part of the loss, its gradient, value and curvature are added, and it moves no worst point."""
-    without, scale = evaluate(row, Weights(), SquaredGradient())
-    found, _ = evaluate(row, Everything(), SquaredGradient())
+    without, scale = evaluate(row, NetworkParameters(), SquaredGradient())
+    found, _ = evaluate(row, AllParameters(), SquaredGradient())
     expected = data_gradient(row.extras["worst"](scale)) + DELTA / N * MEAN
     np.testing.assert_allclose(tree.ravel(found.gradient)[0], expected, rtol=1e-10)
     prior = -float(np.sum(-0.5 * DELTA * MEAN**2 + 0.5 * np.log(DELTA / (2 * np.pi)))) / N
@@ -73,14 +73,14 @@ def prior_stays_at_the_mean(row: Row) -> None:
 @law("worst_case")
 def without_a_radius_nothing_is_worse_than_the_mean(row: Row) -> None:
     still = Row(row.kind, row.name, row.extras["at_radius"](row.subject, 0.0), row.traits, row.extras)
-    found, _ = evaluate(still, Weights())
-    delta, _ = evaluate(Row(row.kind, "delta", Delta(), row.traits, row.extras), Weights())
+    found, _ = evaluate(still, NetworkParameters())
+    delta, _ = evaluate(Row(row.kind, "delta", Delta(), row.traits, row.extras), NetworkParameters())
     np.testing.assert_allclose(tree.ravel(found.gradient)[0], tree.ravel(delta.gradient)[0], rtol=1e-10)
 
 
 @law("worst_case", when="drawn")
 def curvature_is_of_the_draw(row: Row) -> None:
-    found, scale = evaluate(row, Weights(), SquaredGradient())
+    found, scale = evaluate(row, NetworkParameters(), SquaredGradient())
     drawn = data_gradient(draw(scale))
     np.testing.assert_allclose(tree.ravel(found.curvature.values)[0], drawn**2, rtol=1e-10)
 
@@ -88,14 +88,14 @@ def curvature_is_of_the_draw(row: Row) -> None:
 @law("worst_case", when="ascent")
 def the_loss_is_no_smaller_there(row: Row) -> None:
     """And curvature is taken there too."""
-    found, scale = evaluate(row, Weights(), Hessian())
+    found, scale = evaluate(row, NetworkParameters(), Hessian())
     worst = row.extras["worst"](scale)
     p = 1 / (1 + np.exp(-DESIGN @ worst))
     value = -np.mean(Y * np.log(p) + (1 - Y) * np.log(1 - p))
     np.testing.assert_allclose(found.value, value, rtol=1e-10)
     hessian = DESIGN.T @ ((p * (1 - p))[:, None] * DESIGN) / len(Y)
     np.testing.assert_allclose(tree.ravel(found.curvature.values)[0], np.diagonal(hessian), rtol=1e-10)
-    delta, _ = evaluate(Row(row.kind, "delta", Delta(), row.traits, row.extras), Weights())
+    delta, _ = evaluate(Row(row.kind, "delta", Delta(), row.traits, row.extras), NetworkParameters())
     assert found.value > delta.value
 
 

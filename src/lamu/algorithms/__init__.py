@@ -11,7 +11,7 @@ from lamu.algorithms.closed_form.svi import svi
 from lamu.algorithms.closed_form.vmp import vmp
 from lamu.algorithms.discrete.bayesbinn import bayesbinn
 from lamu.algorithms.discrete.dropout import dropout, mc_dropout
-from lamu.algorithms.discrete.plug_in import AtMean, AtMode
+from lamu.algorithms.discrete.plug_in import PlugInMean, PlugInMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.ensembles.diversity import Anchors, Bootstrap, Seeds
@@ -56,8 +56,6 @@ from lamu.algorithms.variational.von import von
 __all__ = [
     "AllWeights",
     "Anchors",
-    "AtMean",
-    "AtMode",
     "Bootstrap",
     "ByMask",
     "DenseHead",
@@ -73,6 +71,8 @@ __all__ = [
     "LowRankDeviations",
     "Matching",
     "OneScale",
+    "PlugInMean",
+    "PlugInMode",
     "ScalePerLayer",
     "ScalePerWeight",
     "Seeds",

@@ -29,11 +29,11 @@ def default_optimiser(name: str, *settings: float) -> Any:
     return getattr(optax, name)(*settings)
 
 
-def optimiser_or(optimiser: Any, name: str, *settings: float) -> Any:
+def optimiser_or(optimizer: Any, name: str, *settings: float) -> Any:
     """Returns an optax optimiser as it is, and the default where it is None.
 
     Args:
-        optimiser: what was given.
+        optimizer: what was given.
         name: the default's name in optax.
         *settings: what the default is made with.
 
@@ -45,11 +45,11 @@ def optimiser_or(optimiser: Any, name: str, *settings: float) -> Any:
         >>> optimiser_or(None, "adam", 1e-3) is default_optimiser("adam", 1e-3)
         True
     """
-    if optimiser is None:
+    if optimizer is None:
         return default_optimiser(name, *settings)
     import optax
 
-    if not isinstance(optimiser, optax.GradientTransformation):
+    if not isinstance(optimizer, optax.GradientTransformation):
         example = ", ".join(f"{value:g}" for value in settings)
-        raise TypeError(f"{optimiser!r} is no optax optimiser; give for instance optax.{name}({example})")
-    return optimiser
+        raise TypeError(f"{optimizer!r} is no optax optimiser; give for instance optax.{name}({example})")
+    return optimizer

@@ -13,7 +13,7 @@ __all__ = ["optax_step"]
 
 
 def optax_step(
-    optimiser: Any,
+    optimizer: Any,
     gradient: Params,
     memory: Any,
     params: Params,
@@ -24,7 +24,7 @@ def optax_step(
     """Returns parameters and memory after one update.
 
     Args:
-        optimiser: the optimiser.
+        optimizer: the optimiser.
         gradient: the gradient at the parameters.
         memory: the optimiser's state.
         params: the parameters.
@@ -43,9 +43,9 @@ def optax_step(
     import optax
 
     extra = {}
-    if isinstance(optimiser, optax.GradientTransformationExtraArgs):
+    if isinstance(optimizer, optax.GradientTransformationExtraArgs):
         extra = {"value": value, "grad": gradient, "value_fn": value_fn}
     with lenient():
-        updates, memory = optimiser.update(gradient, memory, params, **extra)
+        updates, memory = optimizer.update(gradient, memory, params, **extra)
         updates = updates if isinstance(factor, float) and factor == 1.0 else tree.scale(updates, factor)
         return optax.apply_updates(params, updates), memory

@@ -1,4 +1,4 @@
-"""Predictives made sharper or flatter: what a fitted temperature turns a prediction into."""
+"""Predictives with a fitted temperature: tempered class probabilities, and densities widened about their mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from lamu.predictives import Predictive
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey
@@ -32,32 +32,32 @@ class TemperedClasses(Predictive):
     The share of the uncertainty that is epistemic stays what it was: a temperature says how sure to be, not why.
 
     Attributes:
-        of: the prediction, of classes or a binary target.
+        base: the prediction, of classes or a binary target.
         temperature: T; above one is less sure.
 
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.calibration import TemperedClasses
         >>> from lamu.likelihoods import Bernoulli
-        >>> from lamu.predictives import Mixture
-        >>> pred = Mixture.equal(Bernoulli(), {}, jnp.log(jnp.full((1, 1, 1), 9.0)))
+        >>> from lamu.predictives import MixturePredictive
+        >>> pred = MixturePredictive.equal(Bernoulli(), {}, jnp.log(jnp.full((1, 1, 1), 9.0)))
         >>> round(float(TemperedClasses(pred, 2.0).mean[0]), 6)
         0.75
     """
 
-    of: Any
+    base: Any
     temperature: Number
 
     @property
     def support(self) -> Support:
         """The prediction's support."""
-        return self.of.support
+        return self.base.support
 
     @property
     def mean(self) -> Array:
         """The probabilities."""
         p = self._tempered(jnp.log(self._floored))
-        return p[:, 1] if jnp.ndim(self.of.mean) == 1 else p
+        return p[:, 1] if jnp.ndim(self.base.mean) == 1 else p
 
     @property
     def variance(self) -> Array:
@@ -83,7 +83,7 @@ class TemperedClasses(Predictive):
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns `log_prob(y)` without each of the draws: one pass a class."""
         labels = jnp.asarray(y).astype(jnp.int32)
-        each = [self.of.left_out(jnp.full_like(labels, k)) for k in range(self._floored.shape[1])]
+        each = [self.base.left_out(jnp.full_like(labels, k)) for k in range(self._floored.shape[1])]
 
         def chosen(*of_classes: Array) -> Array:  # each [draws, N]
             scaled = jax.nn.log_softmax(jnp.stack(of_classes, axis=-1) / self.temperature, axis=-1)
@@ -103,20 +103,20 @@ class TemperedClasses(Predictive):
         def draw(key: RandomKey) -> Array:
             return jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
 
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     @property
     def deferred(self) -> bool:
         """Whether the one within is."""
-        return isinstance(self.of, Predictive) and bool(self.of.deferred)
+        return isinstance(self.base, Predictive) and bool(self.base.deferred)
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, as the one within does."""
-        return ((rows, replace(self, of=part)) for rows, part in parts_of(self.of))
+        return ((rows, replace(self, base=part)) for rows, part in parts_of(self.base))
 
     @property
     def _floored(self) -> Array:
-        p = self.of.probabilities
+        p = self.base.probabilities
         return jnp.maximum(p, jnp.finfo(p.dtype).tiny)  # a probability that underflowed has a logarithm still
 
     @property
@@ -126,7 +126,7 @@ class TemperedClasses(Predictive):
 
     @property
     def _share(self) -> Array:
-        total, epistemic = self.of.total, self.of.epistemic
+        total, epistemic = self.base.total, self.base.epistemic
         return jnp.where(total > 0, epistemic / jnp.where(total > 0, total, 1), 0)
 
     def _tempered(self, logits: Array) -> Array:
@@ -140,7 +140,7 @@ class Widened(Predictive):
     Both kinds of uncertainty are multiplied by c².
 
     Attributes:
-        of: the prediction.
+        base: the prediction.
         factor: c; above one is less sure.
 
     Examples:
@@ -152,62 +152,62 @@ class Widened(Predictive):
         3.0
     """
 
-    of: Any
+    base: Any
     factor: Number
 
     @property
     def support(self) -> Support:
         """Real numbers."""
-        return self.of.support
+        return self.base.support
 
     @property
     def mean(self) -> Array:
         """E[y], as it was."""
-        return self.of.mean
+        return self.base.mean
 
     @property
     def variance(self) -> Array:
         """c² times the variance."""
-        return self.of.variance * self.factor**2
+        return self.base.variance * self.factor**2
 
     @property
     def aleatoric(self) -> Array:
         """c² times the expected variance."""
-        return self.of.aleatoric * self.factor**2
+        return self.base.aleatoric * self.factor**2
 
     @property
     def epistemic(self) -> Array:
         """c² times the variance of the mean."""
-        return self.of.epistemic * self.factor**2
+        return self.base.epistemic * self.factor**2
 
     def log_prob(self, y: Any) -> Array:
         """Returns the joint log density of a row's outputs in nats, `[N]`."""
-        return self.of.log_prob(self._inner(y)) - self._jacobian
+        return self.base.log_prob(self._inner(y)) - self._jacobian
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns `log_prob(y)` without each of the draws, about the mean of all of them."""
-        return tuple(group - self._jacobian for group in self.of.left_out(self._inner(y)))
+        return tuple(group - self._jacobian for group in self.base.left_out(self._inner(y)))
 
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y) of every output."""
-        return self.of.cdf(self._inner(y))
+        return self.base.cdf(self._inner(y))
 
     def quantile(self, probability: float) -> Array:
         """Returns the quantile of each target."""
-        return self.mean + self.factor * (self.of.quantile(probability) - self.mean)
+        return self.mean + self.factor * (self.base.quantile(probability) - self.mean)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws of all targets."""
-        return self.mean[None] + self.factor * (self.of.sample(key, n, first) - self.mean[None])
+        return self.mean[None] + self.factor * (self.base.sample(key, n, first) - self.mean[None])
 
     @property
     def deferred(self) -> bool:
         """Whether the one within is."""
-        return isinstance(self.of, Predictive) and bool(self.of.deferred)
+        return isinstance(self.base, Predictive) and bool(self.base.deferred)
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, as the one within does."""
-        return ((rows, replace(self, of=part)) for rows, part in parts_of(self.of))
+        return ((rows, replace(self, base=part)) for rows, part in parts_of(self.base))
 
     def _inner(self, y: Any) -> Array:
         mean = self.mean

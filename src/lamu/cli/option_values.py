@@ -74,9 +74,9 @@ def _structures() -> dict[str, Any]:
         "dense": known.Dense,
         "diagonal": known.Diagonal,
         "blocks": known.DenseBlocks,
-        "kronecker": known.Layerwise(),
-        "low_rank": known.LowRankOf(20),
-        "matrix_free": known.MatrixFreeOf(),
+        "kronecker": known.KroneckerFactored(),
+        "low_rank": known.LowRankStructure(20),
+        "matrix_free": known.MatrixFreeStructure(),
         "per_class": known.OutputBlocks,
         "shared_basis": known.OutputEigen,
     }

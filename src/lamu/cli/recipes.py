@@ -10,9 +10,9 @@ from lamu import algorithms, mcmc
 from lamu.cli.option_values import part, takes_words
 from lamu.cli.outside import is_outside, recipe_of, require_algorithm
 from lamu.data.spelling import nearest
-from lamu.departures import ByFanIn
 from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
+from lamu.update_rules import ByFanIn
 
 __all__ = ["build", "find", "parse", "recipes", "settings_of"]
 

@@ -16,7 +16,7 @@ from lamu.cli.learning import Learned
 from lamu.cli.output_dir import draft
 from lamu.cli.predictions import LEVEL, MEANING, estimates, score_rows
 from lamu.data import Encoding
-from lamu.predictives import Mixture
+from lamu.predictives import MixturePredictive
 from lamu.report import Run, comparison_report, fit_report
 from lamu.scores.sampling import estimate
 from lamu.tabular.peers import peer, quiet
@@ -28,7 +28,9 @@ _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "consta
 
 
 @contextmanager
-def baselines(x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool) -> Iterator[Future[dict[str, Mixture]]]:
+def baselines(
+    x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool
+) -> Iterator[Future[dict[str, MixturePredictive]]]:
     """Fits the baselines in a thread beside the work inside a `with` block, which leaves a processor idle now and then.
 
     Args:
@@ -46,7 +48,7 @@ def baselines(x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool) -> 
     # A thread does not inherit the precision of the block that starts it.
     wide = jax.dtypes.canonicalize_dtype(float) == np.float64
 
-    def predicted() -> dict[str, Mixture]:
+    def predicted() -> dict[str, MixturePredictive]:
         with jax.enable_x64(wide):
             return {
                 baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels)
@@ -73,7 +75,7 @@ def report_of_fit(
     seconds: float,
     prediction: Mapping[str, Any],
     out: Path,
-    baselines: Mapping[str, Mixture],
+    baselines: Mapping[str, MixturePredictive],
 ) -> str:
     """Returns the report of a fit as the text of an HTML file.
 

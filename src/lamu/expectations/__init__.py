@@ -1,10 +1,10 @@
 """Choices of expectation: how the gradient of E_q[ℓ] in the expectation parameters is taken."""
 
 from lamu.expectations.analytic import Analytic
-from lamu.expectations.controls import Constant, Control, LeaveOneOut, MovingAverage, Regression
+from lamu.expectations.controls import ConstantBaseline, Control, LeaveOneOut, MovingAverageBaseline, Regression
 from lamu.expectations.delta import Delta
 from lamu.expectations.enumeration import Enumeration
-from lamu.expectations.estimate import Estimate, Estimator
+from lamu.expectations.estimate import GradientEstimator, ValueAndGradient
 from lamu.expectations.gauss_hermite import GaussHermite
 from lamu.expectations.interface import Expectation
 from lamu.expectations.latin_hypercube import LatinHypercube
@@ -13,28 +13,27 @@ from lamu.expectations.monte_carlo import MonteCarlo
 from lamu.expectations.quasi_monte_carlo import QuasiMonteCarlo
 from lamu.expectations.relaxed import Relaxed
 from lamu.expectations.reparameterised import Reparameterised
-from lamu.expectations.samplers import Antithetic, Independent, Sampler
+from lamu.expectations.samplers import Antithetic, IndependentSamples, Sampler
 from lamu.expectations.score_function import ScoreFunction
 from lamu.expectations.worst_case import FenchelRelaxation, WorstCase
 
 __all__ = [
     "Analytic",
     "Antithetic",
-    "Constant",
+    "ConstantBaseline",
     "Control",
     "Delta",
     "Enumeration",
-    "Estimate",
-    "Estimator",
     "Exact",
     "Expectation",
     "FenchelRelaxation",
     "GaussHermite",
-    "Independent",
+    "GradientEstimator",
+    "IndependentSamples",
     "LatinHypercube",
     "LeaveOneOut",
     "MonteCarlo",
-    "MovingAverage",
+    "MovingAverageBaseline",
     "Quadrature",
     "QuasiMonteCarlo",
     "Regression",
@@ -42,5 +41,6 @@ __all__ = [
     "Reparameterised",
     "Sampler",
     "ScoreFunction",
+    "ValueAndGradient",
     "WorstCase",
 ]

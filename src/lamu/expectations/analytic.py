@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import require_exponential
 from lamu.families import Product
 from lamu.families.exponential import symmetric, values_of, with_values
@@ -42,7 +42,7 @@ class Analytic:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used.
 
         Args:
@@ -57,4 +57,4 @@ class Analytic:
         # What is written in one half of a symmetric matrix belongs to both.
         halves = lambda node: Dense(symmetric(node.matrix)) if isinstance(node, Dense) else node
         gradient = jax.tree.map(halves, gradient, is_leaf=lambda node: isinstance(node, Dense))
-        return Estimate(value, with_values(belief.natural(), gradient))
+        return ValueAndGradient(value, with_values(belief.natural(), gradient))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.families import Gaussian, MultivariateNormal, NaturalParameters
 from lamu.typing import Array, Params
 
@@ -31,7 +31,7 @@ def at_point(belief: Any, loss: Callable[[Params], Any], theta: Params) -> tuple
     return value, gradient, type(belief.precision).from_hessian(product, theta)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def in_expectation(belief: Any, value: Any, gradient: Params, hessian: Any) -> Estimate:
+def in_expectation(belief: Any, value: Any, gradient: Params, hessian: Any) -> ValueAndGradient:
     r"""Returns \(\nabla_{\mu_1} = E[\nabla\ell] - E[\nabla^2\ell] m\), \(\nabla_{\mu_2} = \tfrac12 E[\nabla^2\ell]\).
 
     Source: Khan & Rue (2021), equations 10 and 11. In every structure: the scalar statistic's is half the mean of the
@@ -42,7 +42,7 @@ def in_expectation(belief: Any, value: Any, gradient: Params, hessian: Any) -> E
         values = (first, tree.scale(hessian, 0.5))
     else:
         values = (tree.add(gradient, hessian.matvec(belief.mean), -1.0), hessian.scale(0.5))
-    return Estimate(value, NaturalParameters(values, belief.given, type(belief)))
+    return ValueAndGradient(value, NaturalParameters(values, belief.given, type(belief)))
 
 
 def factored(belief: Any) -> Any:

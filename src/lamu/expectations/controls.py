@@ -1,4 +1,4 @@
-r"""Control variates of the score function: what is taken off a loss before it weighs a score.
+r"""Control variates of the score-function estimator: baselines subtracted from the losses that weight the scores.
 
 With \(s_i = T(\theta_i) - \mu\) the score and \(\psi_i = F^{-1} s_i\) the natural one, every estimate here is a
 weighted sum \(\sum_i c_i\, \psi_i\): a control turns the S losses into the S weights \(c_i\). Scores are zero on
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from lamu.record import record
 from lamu.typing import Array, Number
 
-__all__ = ["Constant", "Control", "LeaveOneOut", "MovingAverage", "Regression"]
+__all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression"]
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Control(Protocol):
 
 
 @record
-class Constant:
+class ConstantBaseline:
     r"""One number for all draws, \(c_i = (\ell_i - b)/S\); zero is the plain score function.
 
     Attributes:
@@ -48,8 +48,8 @@ class Constant:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.expectations import Constant
-        >>> Constant(1.0).weights(jnp.array([1.0, 3.0]), lambda: None).tolist()
+        >>> from lamu.expectations import ConstantBaseline
+        >>> ConstantBaseline(1.0).weights(jnp.array([1.0, 3.0]), lambda: None).tolist()
         [0.0, 1.0]
     """
 
@@ -88,7 +88,7 @@ class LeaveOneOut:
 
 
 @record
-class MovingAverage:
+class MovingAverageBaseline:
     r"""A moving average of earlier values, \(b \leftarrow \beta b + (1-\beta)\,\bar\ell\), corrected at the start.
 
     The state is in the record: `updated` returns the control of the next estimate. Unbiased, because b knows only
@@ -105,8 +105,8 @@ class MovingAverage:
     Source: Williams (1992); Ranganath, Gerrish & Blei (2014).
 
     Examples:
-        >>> from lamu.expectations import MovingAverage
-        >>> float(MovingAverage(decay=0.5).updated(4.0).average)
+        >>> from lamu.expectations import MovingAverageBaseline
+        >>> float(MovingAverageBaseline(decay=0.5).updated(4.0).average)
         4.0
     """
 
@@ -125,11 +125,11 @@ class MovingAverage:
         total, weight = jnp.asarray(self.total), jnp.asarray(self.weight)
         return jnp.where(known, total / jnp.where(known, weight, jnp.ones_like(weight)), jnp.zeros_like(total))
 
-    def updated(self, value: Any) -> MovingAverage:
+    def updated(self, value: Any) -> MovingAverageBaseline:
         """Returns the control for the next estimate, from the value of this one."""
         value = jnp.asarray(value)
         mix = lambda old, new: jnp.asarray(self.decay, value.dtype) * (jnp.asarray(old, value.dtype) - new) + new
-        return MovingAverage(self.decay, mix(self.total, value), mix(self.weight, jnp.ones_like(value)))
+        return MovingAverageBaseline(self.decay, mix(self.total, value), mix(self.weight, jnp.ones_like(value)))
 
     def require(self, count: int) -> None:
         """Accepts any number of draws."""

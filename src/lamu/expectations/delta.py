@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from lamu.expectations import bonnet_price
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian, MultivariateNormal, NaturalParameters
@@ -45,7 +45,7 @@ class Delta(Expectation):
         """Returns value, gradient and curvature at the mean."""
         return curvature.evaluate(loss, belief.mean, belief, structure, key)
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the loss at the mean and its gradient in μ; the key is not used."""
         if isinstance(belief, Gaussian | MultivariateNormal):
             return bonnet_price.in_expectation(belief, *bonnet_price.at_point(belief, loss, belief.mean))
@@ -53,4 +53,4 @@ class Delta(Expectation):
         natural = belief.natural()
         at_mean = lambda values: loss(natural.of.from_natural(values, natural.given).mean)
         value, in_natural = jax.value_and_grad(at_mean)(natural.values)
-        return Estimate(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
+        return ValueAndGradient(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.families import Bernoulli, Binary, Categorical, NaturalParameters
 from lamu.record import record, static
 from lamu.typing import RandomKey
@@ -48,7 +48,7 @@ class Enumeration:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Bernoulli | Binary | Categorical):
             raise TypeError(
@@ -65,7 +65,7 @@ class Enumeration:
             return jnp.sum(_probabilities(belief, values, corners).astype(losses.dtype) * losses)
 
         value, gradient = jax.value_and_grad(expected)(belief.expectation().values)
-        return Estimate(value, NaturalParameters(gradient, natural.given, natural.of))
+        return ValueAndGradient(value, NaturalParameters(gradient, natural.given, natural.of))
 
 
 def _corners(belief: Any, most: int) -> np.ndarray:

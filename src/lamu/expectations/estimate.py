@@ -1,4 +1,4 @@
-"""What an estimate of the gradient in μ is, for any loss of θ and any exponential family."""
+"""The interface of gradient estimators in μ, for any loss of θ and any exponential family."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 from lamu.record import record
 from lamu.typing import RandomKey
 
-__all__ = ["Estimate", "Estimator"]
+__all__ = ["GradientEstimator", "ValueAndGradient"]
 
 
 @record
-class Estimate:
+class ValueAndGradient:
     r"""\(E_q[\ell]\) and \(\nabla_\mu E_q[\ell]\).
 
     Attributes:
@@ -21,8 +21,8 @@ class Estimate:
             as λ pairs with μ, so that `lamu.rule.natural_step` takes it as it is.
 
     Examples:
-        >>> from lamu.expectations import Estimate
-        >>> Estimate(value=1.0, gradient={}).value
+        >>> from lamu.expectations import ValueAndGradient
+        >>> ValueAndGradient(value=1.0, gradient={}).value
         1.0
     """
 
@@ -31,7 +31,7 @@ class Estimate:
 
 
 @runtime_checkable
-class Estimator(Protocol):
+class GradientEstimator(Protocol):
     r"""How \(\nabla_\mu E_q[\ell]\) is taken for a loss \(\ell(\theta)\), any function of θ to a number.
 
     `Expectation` is the same choice for the mean loss of a network on a batch, with curvature in an operator and the
@@ -43,7 +43,7 @@ class Estimator(Protocol):
 
     departure: str | Any
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in the expectation parameters.
 
         Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.expectations import bonnet_price
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.samplers import from_noise
 from lamu.families import Gaussian
 from lamu.record import record, static
@@ -53,7 +53,7 @@ class GaussHermite:
         if not isinstance(self.points, int) or self.points < 1:
             raise ValueError(f"a quadrature rule needs at least one node a dimension, not {self.points!r}")
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""
         if not isinstance(belief, Gaussian):
             raise TypeError(f"GaussHermite() integrates over a Gaussian, not over a {type(belief).__name__}")

@@ -12,7 +12,7 @@ import numpy as np
 from lamu import tree
 from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
-from lamu.objective import BatchLoss, Weights
+from lamu.objective import BatchLoss, NetworkParameters
 from lamu.objective.curvature import Curvature, Evaluation, GaussNewton, Hessian
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -163,7 +163,7 @@ def _require_linear(loss: BatchLoss, curvature: Curvature, name: str) -> None:
     if not loss.objective.model.network.linear:
         network = type(loss.objective.model.network).__name__
         raise TypeError(f"{name} needs a network that is linear in its weights, not {network}; use MonteCarlo()")
-    if not isinstance(loss.space, Weights):
+    if not isinstance(loss.space, NetworkParameters):
         raise TypeError(f"{name} is about weights alone; it makes no expectation for a point optimiser")
     if loss.has_prior:
         raise TypeError(f"{name} needs a Gaussian prior, which enters the belief exactly; use MonteCarlo()")

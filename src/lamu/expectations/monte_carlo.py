@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.expectations import bonnet_price
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.interface import Expectation
 from lamu.expectations.reparameterised import average, require_draws
-from lamu.expectations.samplers import Independent, Sampler, layer_key, require_gaussian
+from lamu.expectations.samplers import IndependentSamples, Sampler, layer_key, require_gaussian
 from lamu.families import Gaussian, MultivariateNormal
 from lamu.objective import BatchLoss
 from lamu.objective.curvature import Curvature, Evaluation
@@ -50,7 +50,7 @@ class MonteCarlo(Expectation):
     """
 
     samples: int = static(default=1)
-    sampler: Sampler = Independent()
+    sampler: Sampler = IndependentSamples()
 
     def __post_init__(self) -> None:
         require_draws(self.samples)
@@ -72,7 +72,7 @@ class MonteCarlo(Expectation):
         others, stacked = tree.average(replace(evaluations, curvature=None)), evaluations.curvature
         return others if stacked is None else replace(others, curvature=stacked.averaged())
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over the draws, by Bonnet's theorem and Price's with Hessians."""
         if not isinstance(belief, MultivariateNormal):
             require_gaussian(belief, "MonteCarlo()")

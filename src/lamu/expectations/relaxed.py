@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.reparameterised import average, require_draws
 from lamu.expectations.samplers import own_key
 from lamu.families import Bernoulli, Binary, Categorical, NaturalParameters
@@ -122,7 +122,7 @@ class Relaxed:
 
         return jax.tree.unflatten(structure, [point for point, _ in drawn]), pull
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over relaxed draws, the value too."""
 
         def at_draw(index: Any) -> tuple[Any, Any]:
@@ -130,7 +130,7 @@ class Relaxed:
             value, slope = jax.value_and_grad(loss)(theta)
             return value, pull(slope)
 
-        return Estimate(*average(at_draw, self.samples))
+        return ValueAndGradient(*average(at_draw, self.samples))
 
     def _relaxed(self, belief: Any, key: RandomKey, logits: Array) -> tuple[Array, Callable[[Array], Array]]:
         tau = jnp.asarray(self.temperature, logits.dtype)

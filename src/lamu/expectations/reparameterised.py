@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.expectations import bonnet_price
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
-from lamu.expectations.samplers import Independent, Sampler
+from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, NaturalParameters
 from lamu.record import record, static
 from lamu.typing import RandomKey
@@ -61,7 +61,7 @@ class Reparameterised:
     """
 
     samples: int = static(default=1)
-    sampler: Sampler = Independent()
+    sampler: Sampler = IndependentSamples()
 
     departure = ""
 
@@ -69,7 +69,7 @@ class Reparameterised:
         require_draws(self.samples)
         self.sampler.require(self.samples)
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns averages over the draws."""
         slope = jax.value_and_grad(loss)
         if isinstance(belief, Gaussian):
@@ -100,7 +100,7 @@ class Reparameterised:
             return value, pull(gradient)[0]
 
         value, in_natural = average(at_implicit, self.samples)
-        return Estimate(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
+        return ValueAndGradient(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
 
 
 def require_draws(samples: Any) -> None:

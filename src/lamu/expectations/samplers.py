@@ -1,4 +1,4 @@
-r"""Samplers: how the S draws of one Monte Carlo average are spread, each of them from q whatever the choice.
+r"""Samplers of a Monte Carlo average: independent, antithetic and quasi-Monte Carlo draws, each with the law q.
 
 A draw depends on the key, on its index and on the count, and on nothing else, so that draws are made one after the
 other and memory does not grow with S. Every draw has the law q by itself, which keeps any average unbiased; draws of
@@ -17,7 +17,7 @@ from lamu.families import Gaussian
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Antithetic", "Independent", "Sampler"]
+__all__ = ["Antithetic", "IndependentSamples", "Sampler"]
 
 
 @runtime_checkable
@@ -41,13 +41,13 @@ class Sampler(Protocol):
 
 
 @record
-class Independent:
+class IndependentSamples:
     r"""Independent draws of any belief: the variance of an average is that of one draw, divided by S.
 
     Examples:
-        >>> from lamu.expectations import Independent
-        >>> Independent()
-        Independent()
+        >>> from lamu.expectations import IndependentSamples
+        >>> IndependentSamples()
+        IndependentSamples()
     """
 
     def require(self, count: int) -> None:

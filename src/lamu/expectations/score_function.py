@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.expectations import bonnet_price
-from lamu.expectations.controls import Constant, Control
-from lamu.expectations.estimate import Estimate
+from lamu.expectations.controls import ConstantBaseline, Control
+from lamu.expectations.estimate import ValueAndGradient
 from lamu.expectations.fisher import inverse_fisher, require_exponential
 from lamu.expectations.reparameterised import require_draws
-from lamu.expectations.samplers import Independent, Sampler
+from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
 from lamu.typing import Array, RandomKey
@@ -33,7 +33,8 @@ class ScoreFunction:
 
     Attributes:
         samples: S.
-        control: what is taken off the losses: `Constant`, `LeaveOneOut`, `MovingAverage` or `Regression`.
+        control: what is subtracted from the losses: `ConstantBaseline`, `LeaveOneOut`, `MovingAverageBaseline` or
+            `Regression`.
         sampler: how the draws of a Gaussian are spread; `LeaveOneOut` and `Regression` are unbiased for independent
             draws alone.
 
@@ -53,8 +54,8 @@ class ScoreFunction:
     """
 
     samples: int = static(default=16)
-    control: Control = Constant()
-    sampler: Sampler = Independent()
+    control: Control = ConstantBaseline()
+    sampler: Sampler = IndependentSamples()
 
     departure = ""
 
@@ -62,14 +63,15 @@ class ScoreFunction:
         require_draws(self.samples)
         self.control.require(self.samples)
         self.sampler.require(self.samples)
-        fitted = not hasattr(self.control, "average") and not isinstance(self.control, Constant)
-        if fitted and not isinstance(self.sampler, Independent):
+        fitted = not hasattr(self.control, "average") and not isinstance(self.control, ConstantBaseline)
+        if fitted and not isinstance(self.sampler, IndependentSamples):
             raise ValueError(
                 f"{type(self.control).__name__}() takes off what other draws say, which is unbiased for independent "
-                f"draws and not for those of {type(self.sampler).__name__}(); take Constant() or MovingAverage()"
+                f"draws and not for those of {type(self.sampler).__name__}(); take ConstantBaseline() or "
+                "MovingAverageBaseline()"
             )
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the average loss, and the sum of natural scores weighed by what the control leaves."""
         at_draw, finished = _gaussian_scores(belief) if isinstance(belief, Gaussian) else _scores(belief)
         factored = Gaussian(belief.mean, belief.precision.factored()) if isinstance(belief, Gaussian) else belief
@@ -86,7 +88,7 @@ class ScoreFunction:
 
         weights = self.control.weights(losses, kernel)
         weigh = lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1)
-        return Estimate(jnp.mean(losses), finished(jax.tree.map(weigh, natural_scores)))
+        return ValueAndGradient(jnp.mean(losses), finished(jax.tree.map(weigh, natural_scores)))
 
 
 def _scores(belief: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -1,4 +1,4 @@
-r"""A location–scale belief: \(\theta = m + s z\), coordinate by coordinate, for z of any shape."""
+r"""A location–scale belief: \(\theta = m + s z\), coordinate by coordinate, for z of any base distribution."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.families.base_distributions import BaseDistribution, StandardNormal
 from lamu.families.gaussian import Gaussian
-from lamu.families.shapes import Shape, StandardNormal
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
@@ -21,14 +21,14 @@ __all__ = ["LocationScale"]
 
 @record
 class LocationScale:
-    r"""The belief of \(\theta = m + s z\) with z of a given shape.
+    r"""The belief of \(\theta = m + s z\) for z of a given base distribution.
 
     \[ \log q(\theta) = \log p\Big(\frac{\theta - m}{s}\Big) - \sum_j \log s_j, \qquad H(q) = H(z) + \sum_j \log s_j \]
 
     Attributes:
         location: m, a point of parameter space.
         scale: s, a positive vector of the space.
-        shape: the law of z, one of `lamu.families.shapes`.
+        base_distribution: the distribution of z, one of `lamu.families.base_distributions`.
 
     Raises:
         ValueError: for a scale that is not positive.
@@ -36,7 +36,7 @@ class LocationScale:
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families.location_scale import LocationScale
-        >>> from lamu.families.shapes import StandardLogistic
+        >>> from lamu.families.base_distributions import StandardLogistic
         >>> belief = LocationScale(jnp.zeros(2), jnp.full(2, 0.5), StandardLogistic())
         >>> round(float(belief.entropy()), 4)
         2.6137
@@ -44,7 +44,7 @@ class LocationScale:
 
     location: Params
     scale: Params
-    shape: Shape = StandardNormal()
+    base_distribution: BaseDistribution = StandardNormal()
 
     kind = "location-scale"
 
@@ -56,7 +56,7 @@ class LocationScale:
     @property
     def mean(self) -> Params:
         """E_q[θ]."""
-        return self.at(self.shape.centre(self.location))
+        return self.at(self.base_distribution.centre(self.location))
 
     def at(self, z: Params) -> Params:
         """Returns m + s z."""
@@ -64,7 +64,7 @@ class LocationScale:
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one draw of θ, differentiable in m and s."""
-        return self.at(self.shape.draw(key, self.location))
+        return self.at(self.base_distribution.draw(key, self.location))
 
     def draws(self, key: RandomKey, count: int) -> Params:
         """Returns `count` independent draws along a leading axis; draw i depends on the key and i alone."""
@@ -73,16 +73,16 @@ class LocationScale:
     def log_prob(self, theta: Params) -> Array:
         """Returns log q(θ) in nats."""
         z = jax.tree.map(lambda t, m, s: (t - m) / s, theta, self.location, self.scale)
-        return self.shape.log_prob(z) - self._log_scale()
+        return self.base_distribution.log_prob(z) - self._log_scale()
 
     def entropy(self) -> Array:
         """Returns H(q) in nats."""
         total = self._log_scale()
-        return jnp.asarray(self.shape.entropy(self.location)).astype(total.dtype) + total
+        return jnp.asarray(self.base_distribution.entropy(self.location)).astype(total.dtype) + total
 
     def gaussian(self) -> Gaussian | None:
         """Returns the same belief as a Gaussian with a diagonal precision; None where it is none."""
-        if not isinstance(self.shape, StandardNormal):
+        if not isinstance(self.base_distribution, StandardNormal):
             return None
         return Gaussian(self.location, Diagonal(jax.tree.map(lambda s: s**-2, self.scale)))
 

@@ -1,4 +1,4 @@
-"""A belief about real coordinates as one about the constrained parameters that they stand for."""
+"""The belief about constrained parameters that a belief about their unconstrained coordinates implies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from lamu.constraints import Constraints, Image
+from lamu.constraints import Constraints, TransformedBelief
 from lamu.families.draws import Draws
 from lamu.families.product import Product
 from lamu.typing import Params
@@ -35,8 +35,8 @@ def transformed(belief: Any, constraints: Constraints) -> Any:
     if isinstance(belief, Draws):
         return replace(belief, samples=_constrained(constraints, belief.samples))
     if isinstance(belief, Product):
-        return Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
-    return Image(belief, constraints, part="network")
+        return Product({**belief.factors, "network": TransformedBelief(belief.factors["network"], constraints)})
+    return TransformedBelief(belief, constraints, part="network")
 
 
 @jax.jit

@@ -98,7 +98,7 @@ class Shortened:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Inverse
+        >>> from lamu.update_rules import Inverse
         >>> from lamu.geometry.bounded import Shortened
         >>> from lamu.operators import Scalar
         >>> d = Shortened(Inverse(), 0.125).direction(Scalar(4.0), {"w": jnp.asarray(8.0)}, 1, 0.1)["w"]
@@ -113,9 +113,9 @@ class Shortened:
         _require_positive(self.epsilon)
 
     @property
-    def faithful(self) -> bool:
-        """Whether the precision is meant as one, as the base says."""
-        return self.base.faithful
+    def is_precision(self) -> bool:
+        """Whether the base metric treats the scale as a precision."""
+        return self.base.is_precision
 
     @property
     def departure(self) -> str:

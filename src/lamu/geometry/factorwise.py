@@ -8,7 +8,7 @@ import jax
 
 from lamu import tree
 from lamu.operators import Scalar
-from lamu.operators.factored_apart import FactoredApart
+from lamu.operators.stale_factors import StaleFactors
 from lamu.record import record, static
 from lamu.typing import Number, Params
 
@@ -38,8 +38,8 @@ class Factorwise:
         >>> import jax.numpy as jnp
         >>> from lamu.geometry.factorwise import Factorwise
         >>> from lamu.operators import Kronecker
-        >>> from lamu.operators.factored_apart import FactoredApart
-        >>> S, H = FactoredApart.of(Kronecker(jnp.eye(1), jnp.eye(1))), Kronecker(3.0 * jnp.eye(1), jnp.eye(1))
+        >>> from lamu.operators.stale_factors import StaleFactors
+        >>> S, H = StaleFactors.of(Kronecker(jnp.eye(1), jnp.eye(1))), Kronecker(3.0 * jnp.eye(1), jnp.eye(1))
         >>> float(Factorwise().move(S, H, 0.5).fresh.input_factor[0, 0])
         2.0
     """
@@ -53,7 +53,7 @@ class Factorwise:
         if not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"every={self.every!r} is no number of steps; give a positive integer")
 
-    def move(self, precision: FactoredApart, target: Any, rate: Any) -> FactoredApart:
+    def move(self, precision: StaleFactors, target: Any, rate: Any) -> StaleFactors:
         """Returns the precision with its factors a step of the given rate closer to the target's."""
         fresh = jax.tree.map(lambda s, h: s + tree.cast(rate, s) * (h - s), precision.fresh, target)
         return precision.moved(fresh, self.every)
@@ -85,7 +85,7 @@ class Shifted:
     damping: Number
 
     departure = "damping"
-    faithful = True
+    is_precision = True
 
     def __post_init__(self) -> None:
         if isinstance(self.damping, int | float) and self.damping < 0:

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.departures import ByFanIn
 from lamu.families import Gaussian
 from lamu.geometry.noise import Multiplied, Rayleigh
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 from lamu.typing import Number, Params, RandomKey
+from lamu.update_rules import ByFanIn
 
 __all__ = [
     "Additive",

@@ -18,7 +18,7 @@ from lamu.graphs.gaussian_chain import GaussianChain
 from lamu.graphs.graph import Graph
 from lamu.graphs.half_cauchy import HalfCauchy
 from lamu.graphs.learned_prior import LearnedPrior
-from lamu.graphs.local import Coordinate, Exact, Local
+from lamu.graphs.local import Coordinate, ExactElimination, Local
 from lamu.graphs.markov import Markov
 from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.network import exp
@@ -38,7 +38,7 @@ __all__ = [
     "Circuit",
     "Coordinate",
     "Dirichlet",
-    "Exact",
+    "ExactElimination",
     "Factor",
     "Gamma",
     "GaussianChain",

@@ -1,4 +1,4 @@
-r"""The latents of a row leave, one local after the other, before the row is a loss."""
+r"""Elimination of a row's latents, one local after the other, before the row's loss is evaluated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, shape_of
-from lamu.graphs.local import Coordinate, Eliminated, Exact, Local, bound_at
+from lamu.graphs.local import Coordinate, Eliminated, ExactElimination, Local, bound_at
 from lamu.graphs.network import applications
 
 __all__ = ["eliminated", "first_local", "require_key", "require_summed", "settled"]
@@ -94,13 +94,13 @@ def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[
         >>> from lamu.graphs.joint import Row
         >>> from lamu.graphs.program import Site
         >>> first_local({}, Row.of((Site("z", graphs.Normal(0.0, 1.0), (), True),), (), {}, 1.0, float))
-        ('', Exact(), {})
+        ('', ExactElimination(), {})
     """
     # One whose latents meet nothing has a closed form, whatever its turns.
     names = [site.name for site in row.latent if site.name in local]
     names = [name for name in names if row.coupled or local[name].random]
     if not names:
-        return "", Coordinate() if row.coupled else Exact(), {}
+        return "", Coordinate() if row.coupled else ExactElimination(), {}
     name = next((name for name in names if set(local[name].given) <= set(row.known)), None)
     if name is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""How the latents of a row leave, before the row is a loss.
+r"""Elimination of a row's latent variables: exactly, by coordinate ascent, or by a network.
 
 For given statistics of what all rows share, the best belief about a latent z is conjugate,
 
@@ -28,7 +28,7 @@ from lamu.graphs.proposals import Independent, Proposal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Coordinate", "Eliminated", "Exact", "Local", "Rest"]
+__all__ = ["Coordinate", "Eliminated", "ExactElimination", "Local", "Rest"]
 
 Eliminated = tuple[Array, dict[str, Any]]
 Rest = Callable[[Row, Environment, Any], Eliminated]
@@ -118,13 +118,13 @@ class Local(ABC):
 
 
 @record
-class Exact(Local):
+class ExactElimination(Local):
     r"""Latents that do not meet leave in closed form, \(F(0)/T + \sum_z A(\lambda_z)\), a smooth function of the rest.
 
     Examples:
         >>> from lamu import graphs
-        >>> graphs.Exact()
-        Exact()
+        >>> graphs.ExactElimination()
+        ExactElimination()
     """
 
     def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:

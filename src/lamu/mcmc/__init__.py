@@ -1,16 +1,16 @@
 """Samplers, behind the same protocol as the rule's algorithms."""
 
-from lamu.mcmc.connectivity import Connectivity, Curved, Straight, barriers
+from lamu.mcmc.connectivity import BezierCurve, Connectivity, StraightLine, barriers
 from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
-from lamu.mcmc.cycles import Cyclical, Polynomial
 from lamu.mcmc.diagnostics import Diagnosis, diagnose, inference_data
 from lamu.mcmc.diffusions import mala, ula
 from lamu.mcmc.gradients import ControlVariates, RowNoise
 from lamu.mcmc.hamiltonian import hmc
 from lamu.mcmc.metropolis import random_walk
 from lamu.mcmc.no_u_turn import nuts
-from lamu.mcmc.preconditioners import Held, RootMeanSquare
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, RootMeanSquare
+from lamu.mcmc.step_sizes import Cyclical, Polynomial
 from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
 from lamu.mcmc.stochastic_langevin import psgld, sgld
 from lamu.mcmc.subsampling import DelayedAcceptance, SequentialTest, minibatch_mh
@@ -18,19 +18,19 @@ from lamu.mcmc.table import registry
 from lamu.mcmc.tempering import parallel_tempering
 
 __all__ = [
+    "BezierCurve",
     "Connectivity",
     "ControlVariates",
     "CurvatureStepSize",
-    "Curved",
     "Cyclical",
     "DelayedAcceptance",
     "Diagnosis",
-    "Held",
+    "FrozenAfterWarmup",
     "Polynomial",
     "RootMeanSquare",
     "RowNoise",
     "SequentialTest",
-    "Straight",
+    "StraightLine",
     "UnreliableChains",
     "barriers",
     "diagnose",

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.init import started
-from lamu.mcmc.kernel import Visited
+from lamu.mcmc.kernel import TransitionInfo
 from lamu.mcmc.log_target import LogTarget
 from lamu.mcmc.warm_up import Adaptation, schedule
 from lamu.objective import Objective
@@ -122,12 +122,12 @@ class Chains(Runnable):
             move = lambda k, c, a: self._adapted(k, c, a, target, state.count < self.warmup, now)
             chains, adaptation, statistics = jax.vmap(move)(keys, state.chains, state.adaptation)
         loss = -jnp.mean(chains.log_density) / objective.concentration
-        drawn = Visited(chains.position, {"log_density": chains.log_density, **statistics})
+        drawn = TransitionInfo(chains.position, {"log_density": chains.log_density, **statistics})
         return ChainsState(state.count + 1, chains, adaptation, state.network_state), Info(loss=loss, draw=drawn)
 
     def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`."""
-        return drawn(key, objective, state.network_state, trace)
+        return posterior_from_draws(key, objective, state.network_state, trace)
 
     def complaint(self, state: ChainsState) -> str:
         """Returns what it means that the loss is not finite.

@@ -1,4 +1,4 @@
-"""The posterior that a sampler's draws are, with a word of warning where they should not be trusted."""
+"""The posterior of a sampler's draws, with warnings where the chains have not converged."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from jax.core import Tracer
 
 from lamu.families import Draws
 from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
-from lamu.mcmc.kernel import Visited
+from lamu.mcmc.kernel import TransitionInfo
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.typing import RandomKey
 
-__all__ = ["drawn"]
+__all__ = ["posterior_from_draws"]
 
 
-def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) -> Posterior:
+def posterior_from_draws(key: RandomKey, objective: Objective, network_state: Any, trace: Any) -> Posterior:
     """Returns collected draws as a belief, leaves `[chains, draws, ...]`.
 
     Draws of a density with constraints come back constrained.
@@ -29,7 +29,7 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
         key: the seed of the posterior's predictions.
         objective: the loss.
         network_state: the network's state, the same for all draws.
-        trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `Visited` of such, whose
+        trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `TransitionInfo` of such, whose
             statistics the belief keeps.
 
     Raises:
@@ -40,16 +40,16 @@ def drawn(key: RandomKey, objective: Objective, network_state: Any, trace: Any) 
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.mcmc.collect import drawn
+        >>> from lamu.mcmc.collect import posterior_from_draws
         >>> objective = lamu.objective.Objective(lamu.LogDensity(lambda theta: -(theta**2), 0.0), 1)
         >>> trace = {"network": jnp.zeros((20, 4)), "likelihood": {}}
-        >>> drawn(jax.random.key(0), objective, {}, trace).samples["network"].shape
+        >>> posterior_from_draws(jax.random.key(0), objective, {}, trace).samples["network"].shape
         (4, 20)
     """
     if trace is None:
         raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
     chains_first = jax.tree.map(_swapped, trace)
-    if isinstance(chains_first, Visited):
+    if isinstance(chains_first, TransitionInfo):
         belief = Draws(chains_first.position, chains_first.statistics)
     else:
         belief = Draws(chains_first)

@@ -1,4 +1,4 @@
-r"""Whether chains sit in one basin of the loss or in several: the barrier on a path from one to another.
+r"""Mode connectivity of chains: the loss barrier on a path from a draw of one chain to a draw of another.
 
 With \(\bar\ell = \ell/N\) and a path \(\varphi\) from a draw \(\varphi(0)\) to a draw \(\varphi(1)\), its barrier is
 
@@ -29,19 +29,19 @@ from lamu.posterior import Posterior
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Connectivity", "Curved", "Straight", "barriers"]
+__all__ = ["BezierCurve", "Connectivity", "StraightLine", "barriers"]
 
 _ROWS = 1024  # at a time
 _LEAST = 1.0  # nats over all rows: a chain crosses what is lower
 
 
 @record
-class Straight:
+class StraightLine:
     """Straight lines.
 
     Examples:
-        >>> from lamu.mcmc import Straight
-        >>> Straight().words
+        >>> from lamu.mcmc import StraightLine
+        >>> StraightLine().words
         'straight lines'
     """
 
@@ -53,7 +53,7 @@ class Straight:
 
 
 @record
-class Curved:
+class BezierCurve:
     """Quadratic Bézier curves, each with a middle point of its own that Adam trains.
 
     A step takes one gradient a path, on at most 1,024 rows, at one point of the path drawn uniformly.
@@ -68,8 +68,8 @@ class Curved:
     Source: Garipov, Izmailov, Podoprikhin, Vetrov & Wilson (2018), section 3.
 
     Examples:
-        >>> from lamu.mcmc import Curved
-        >>> Curved(steps=100).words
+        >>> from lamu.mcmc import BezierCurve
+        >>> BezierCurve(steps=100).words
         'curves of 100 steps'
     """
 
@@ -187,7 +187,7 @@ def barriers(
         data: the rows that were learned from: `(x, y)`, a mapping, or what `lamu.fit` took; None for a density.
         points: where a path is looked at, both ends among them.
         draws: how many draws of a chain are taken, evenly spaced, the last among them.
-        path: `Straight()`, which is taken where none is given, or `Curved()`.
+        path: `StraightLine()`, which is taken where none is given, or `BezierCurve()`.
         model: a density with constraints, as it was sampled: paths are then straight in the real numbers that chains
             move in. A posterior knows the constrained parameters alone, and without this paths are straight in them.
 
@@ -210,9 +210,9 @@ def barriers(
         >>> found.connected, found.between.shape
         (True, (1, 4))
     """
-    path = Straight() if path is None else path
-    if not isinstance(path, Straight | Curved):
-        raise TypeError(f"path={path!r} is no path; give Straight() or Curved()")
+    path = StraightLine() if path is None else path
+    if not isinstance(path, StraightLine | BezierCurve):
+        raise TypeError(f"path={path!r} is no path; give StraightLine() or BezierCurve()")
     if points < 3 or draws < 2:
         name, value, least = ("points", points, 3) if points < 3 else ("draws", draws, 2)
         raise ValueError(f"{name}={value!r} shows no barrier; give at least {least}")
@@ -360,7 +360,7 @@ def _verdict(pairs: Any, between: Any, within: Any, apart: Any, loss: _Loss, wor
     told = ", ".join(f"{a} and {b}" for a, b in pairs[apart][:3]) + (" and others" if apart.sum() > 3 else "")
     height = lowest[apart].min()
     whole = "" if density else f" ({loss.rows * height:.3g} nats over all rows)"
-    curve = "; curves may lead round: path=Curved()" if words == Straight.words else ""
+    curve = "; curves may lead round: path=BezierCurve()" if words == StraightLine.words else ""
     order = "; units in another order look like this too, so compare what the chains predict"
     hidden = "" if loss.objective.model.identified else order
     return (

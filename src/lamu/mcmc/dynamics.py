@@ -11,7 +11,7 @@ units of `docs/scale.md`: the step size ε multiplies the gradient of the mean l
 | choice | values |
 |---|---|
 | momentum | `Overdamped` (α = 1: SGLD), `Friction` (SGHMC), `Thermostat` (SGNHT) |
-| preconditioner G | `Plain`, `RootMeanSquare`, `Held` of one |
+| preconditioner G | `NoPreconditioner`, `RootMeanSquare`, `FrozenAfterWarmup` of one |
 | step size ε | from the curvature (`CurvatureStepSize`), a number, `Polynomial`, `Cyclical`, any function of the step |
 | gradient | `Minibatch`, `ControlVariates` |
 | noise \(\hat V\) of the gradient | `NoNoise`, `KnownNoise`, `RowNoise` |
@@ -38,15 +38,15 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Draws
-from lamu.mcmc.collect import drawn
+from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.convergence_warnings import UnreliableChains
 from lamu.mcmc.curvature_steps import CurvatureStepSize
-from lamu.mcmc.cycles import Cyclical, StepSize
-from lamu.mcmc.cycles import step_size as checked
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.init import started
 from lamu.mcmc.momenta import Overdamped
-from lamu.mcmc.preconditioners import Held, Plain
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, NoPreconditioner
+from lamu.mcmc.step_sizes import Cyclical, StepSize
+from lamu.mcmc.step_sizes import step_size as checked
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -110,7 +110,7 @@ class Dynamics(Runnable):
 
     step_size: StepSize | CurvatureStepSize
     momentum: Any = Overdamped()
-    preconditioner: Any = Plain()
+    preconditioner: Any = NoPreconditioner()
     gradient: GradientEstimate = Minibatch()
     noise: Any = NoNoise()
     start: Any = None
@@ -143,7 +143,7 @@ class Dynamics(Runnable):
     def choices(self) -> Choices:
         """What is sampled, and how: no row of the rule."""
         left_out = ("minibatch", "no acceptance test", self.preconditioner.departure)
-        scale = "none" if isinstance(self.preconditioner, Plain) else "squared minibatch gradient"
+        scale = "none" if isinstance(self.preconditioner, NoPreconditioner) else "squared minibatch gradient"
         return Choices(
             "draws",
             "none: it samples",
@@ -210,7 +210,7 @@ class Dynamics(Runnable):
             return Posterior(
                 objective.model, Draws(samples), state.network_state, Sampled(), key, temperature=objective.temperature
             )
-        return drawn(key, objective, state.network_state, trace)
+        return posterior_from_draws(key, objective, state.network_state, trace)
 
     def complaint(self, state: DynamicsState) -> str:
         """Returns what to do where the loss is not finite.
@@ -240,8 +240,12 @@ class Dynamics(Runnable):
             step_size = self.step_size.size(curvature, objective, self.momentum.friction, batch.count, *now)
         else:
             step_size = jnp.asarray(self.step_size(count), jnp.result_type(float))
-        heat = jnp.where(explores, self.step_size.heat, 1.0) if isinstance(self.step_size, Cyclical) else 1.0
-        tau = jnp.asarray(heat * objective.temperature / objective.data_size, step_size.dtype)
+        factor = (
+            jnp.where(explores, self.step_size.exploration_temperature, 1.0)
+            if isinstance(self.step_size, Cyclical)
+            else 1.0
+        )
+        tau = jnp.asarray(factor * objective.temperature / objective.data_size, step_size.dtype)
         stride = tree.scale(jax.tree.map(jnp.ones_like, position), jnp.sqrt(step_size))
         if root is not None:
             stride = jax.tree.map(jnp.multiply, stride, root)
@@ -278,9 +282,9 @@ def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> 
     """Returns the sampler of some parts, after a look at what was asked.
 
     Args:
-        step_size: ε, as `lamu.mcmc.cycles.step_size` takes it, `CurvatureStepSize`, or None for that.
+        step_size: ε, as `lamu.mcmc.step_sizes.step_size` takes it, `CurvatureStepSize`, or None for that.
         parts: the other parts by name.
-        lengths: chains, warmup, draws, thinning, same_batches.
+        lengths: chains, warmup, draws, thinning, shared_batches.
 
     Raises:
         ValueError: for a step size that is not positive, or lengths that make no draw.
@@ -301,9 +305,9 @@ def dynamics(step_size: Any, parts: dict[str, Any], lengths: dict[str, Any]) -> 
     if isinstance(step_size, CurvatureStepSize) and not lengths["warmup"]:
         raise ValueError("warmup=0 leaves no step in which the step size is learned; give a warm-up, or step_size=")
     explores = isinstance(step_size, Cyclical) and step_size.exploration > 0
-    if isinstance(parts.get("preconditioner"), Held) and not (lengths["warmup"] or explores):
+    if isinstance(parts.get("preconditioner"), FrozenAfterWarmup) and not (lengths["warmup"] or explores):
         raise ValueError(
-            "warmup=0 and no exploration leave a held preconditioner no step to learn in; give a warm-up, or "
+            "warmup=0 and no exploration leave FrozenAfterWarmup no step to adapt in; give a warm-up, or "
             "RootMeanSquare()"
         )
     if isinstance(step_size, Cyclical):

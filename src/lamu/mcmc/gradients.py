@@ -1,4 +1,4 @@
-r"""Gradients for stochastic-gradient samplers: a minibatch's, with control variates where asked, and their variance.
+r"""Gradient estimates of stochastic-gradient samplers: minibatch gradients, control variates, and their variance.
 
 A gradient object sees what a step of the protocol sees, a batch and the objective, and has a memory in the sampler's
 state. What needs all the data takes them in a pass: the batches of one epoch, during which the chain may have to rest.
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.objective import BatchLoss, Everything, Objective
+from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.rows import row_losses
 from lamu.objective.microbatching import parts_of
@@ -240,7 +240,7 @@ class RowNoise:
 
     def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: Any) -> Params:
         """Returns the estimate, with the position's leaves."""
-        loss = BatchLoss(objective, batch, network_state, Everything(), {}, conjugate=True)
+        loss = BatchLoss(objective, batch, network_state, AllParameters(), {}, conjugate=True)
         row, rows, weights = row_losses(loss, None)
         _, (gradient, _), (squares, _) = squares_and_gradient(row, (position, {}), rows, weights, (True, False))
         count = batch.count

@@ -1,4 +1,4 @@
-"""What a sampler is made of: a chain, a kernel that moves it, and the test of Metropolis."""
+"""The parts of a sampler: the state of a chain, the kernel that moves it, and the Metropolis test."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lamu.mcmc.log_target import LogTarget
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Chain", "Kernel", "Visited", "metropolis"]
+__all__ = ["Chain", "Kernel", "TransitionInfo", "metropolis"]
 
 
 @record
 class Chain:
-    """Where a chain is.
+    """The state of a chain.
 
     Attributes:
         position: the parameters, in JAX's default float.
@@ -48,8 +48,8 @@ class Chain:
 
 
 @record
-class Visited:
-    """What a transition yields: the new positions, and what there is to know of how they came about.
+class TransitionInfo:
+    """The result of a transition: the new positions, and statistics of how they were reached.
 
     Attributes:
         position: the parameters, leaves `[chains, ...]`.
@@ -58,8 +58,8 @@ class Visited:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.kernel import Visited
-        >>> Visited({"w": jnp.zeros(4)}, {"acceptance": jnp.ones(4)}).statistics["acceptance"].shape
+        >>> from lamu.mcmc.kernel import TransitionInfo
+        >>> TransitionInfo({"w": jnp.zeros(4)}, {"acceptance": jnp.ones(4)}).statistics["acceptance"].shape
         (4,)
     """
 

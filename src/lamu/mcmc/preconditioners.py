@@ -1,8 +1,9 @@
-r"""Preconditioners of stochastic-gradient samplers: G, by which coordinates of unequal scale are given unequal steps.
+r"""Preconditioners G of stochastic-gradient samplers: a step size for each coordinate.
 
-With a G that does not change, dynamics on \(G^{1/2}\) have the same stationary law as without. With a G that depends
-on where the chain is, they lack the term \(\Gamma_i = \sum_j \partial G_{ij} / \partial\theta_j\), which everybody
-drops; `Held` makes it zero, by learning G while draws are not kept, and holding it while they are.
+With a constant G, the dynamics on \(G^{1/2}\) have the same stationary distribution as without it. With a G that
+depends on the position, an exact sampler needs the term \(\Gamma_i = \sum_j \partial G_{ij} / \partial\theta_j\),
+which is omitted here as in most implementations. `FrozenAfterWarmup` makes it zero: G adapts before draws are kept,
+and is constant afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lamu.rate import decay as checked_decay
 from lamu.record import record
 from lamu.typing import Number, Params
 
-__all__ = ["Held", "Plain", "Preconditioner", "RootMeanSquare"]
+__all__ = ["FrozenAfterWarmup", "NoPreconditioner", "Preconditioner", "RootMeanSquare"]
 
 
 @runtime_checkable
@@ -53,12 +54,12 @@ class Preconditioner(Protocol):
 
 
 @record
-class Plain:
+class NoPreconditioner:
     """No preconditioner: G is the identity.
 
     Examples:
-        >>> from lamu.mcmc.preconditioners import Plain
-        >>> Plain().root({}) is None
+        >>> from lamu.mcmc.preconditioners import NoPreconditioner
+        >>> NoPreconditioner().root({}) is None
         True
     """
 
@@ -84,7 +85,8 @@ class RootMeanSquare:
     \[ V \leftarrow \beta V + (1 - \beta)\, \hat g^2, \qquad G = \Big(\lambda + \sqrt{V / (1 - \beta^t)}\Big)^{-1} \]
 
     The average is corrected for its start at zero, without which the first steps would be \(1/\lambda\) long. G follows
-    the chain, slowly, and Γ is dropped: a bias that vanishes only as β tends to one. `Held(RootMeanSquare())` has none.
+    the chain, slowly, and Γ is dropped: a bias that vanishes only as β tends to one.
+    `FrozenAfterWarmup(RootMeanSquare())` has none.
 
     Attributes:
         decay: β.
@@ -141,35 +143,35 @@ class RootMeanSquare:
 
 
 @record
-class Held:
-    """A preconditioner that learns while draws are not kept (warm-up, exploration), and is held while they are.
+class FrozenAfterWarmup:
+    """A preconditioner that adapts during warm-up and exploration, and is constant while draws are kept.
 
-    Then it is constant along what is sampled, and leaves the target alone.
+    A constant preconditioner leaves the stationary distribution unchanged.
 
     Attributes:
-        of: the preconditioner.
+        base: the preconditioner.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.mcmc.preconditioners import Held, RootMeanSquare
-        >>> held = Held(RootMeanSquare())
-        >>> int(held.learn(held.init(jnp.zeros(2)), jnp.ones(2), adapting=jnp.asarray(False))["count"])
+        >>> from lamu.mcmc.preconditioners import FrozenAfterWarmup, RootMeanSquare
+        >>> frozen = FrozenAfterWarmup(RootMeanSquare())
+        >>> int(frozen.learn(frozen.init(jnp.zeros(2)), jnp.ones(2), adapting=jnp.asarray(False))["count"])
         0
     """
 
-    of: Any = RootMeanSquare()
+    base: Any = RootMeanSquare()
 
     departure = ""
 
     def init(self, like: Params) -> Any:
         """Returns its empty memory."""
-        return self.of.init(like)
+        return self.base.init(like)
 
     def learn(self, memory: Any, gradient: Params, adapting: Any) -> Any:
         """Returns its memory, which changes while `adapting` alone."""
-        new = self.of.learn(memory, gradient, adapting)
+        new = self.base.learn(memory, gradient, adapting)
         return jax.tree.map(lambda a, b: jnp.where(adapting, a, b), new, memory)
 
     def root(self, memory: Any) -> Params | None:
         """Returns its root."""
-        return self.of.root(memory)
+        return self.base.root(memory)

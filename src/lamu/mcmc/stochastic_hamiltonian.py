@@ -8,7 +8,7 @@ from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.dynamics import Dynamics, dynamics
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
 from lamu.mcmc.momenta import Friction, Thermostat
-from lamu.mcmc.preconditioners import Plain
+from lamu.mcmc.preconditioners import NoPreconditioner
 
 __all__ = ["sghmc", "sgnht"]
 
@@ -48,7 +48,7 @@ def sghmc(
         step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
             it from the curvature (`CurvatureStepSize()`).
         friction: α in (0, 1]; one is SGLD.
-        preconditioner: G; the identity where None, or for instance `Held(RootMeanSquare())`.
+        preconditioner: G; the identity where None, or for instance `FrozenAfterWarmup(RootMeanSquare())`.
         chains: how many chains, side by side.
         warmup: how many steps are dropped.
         draws: how many draws are kept, for each chain.
@@ -79,7 +79,7 @@ def sghmc(
     """
     parts = {
         "momentum": Friction(friction),
-        "preconditioner": Plain() if preconditioner is None else preconditioner,
+        "preconditioner": NoPreconditioner() if preconditioner is None else preconditioner,
         "gradient": Minibatch() if gradient is None else gradient,
         "noise": noise_of(noise_estimate),
         "start": start,

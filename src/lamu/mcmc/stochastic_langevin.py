@@ -7,7 +7,7 @@ from typing import Any
 from lamu.mcmc.dynamics import Dynamics, dynamics
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, noise_of
 from lamu.mcmc.momenta import Overdamped
-from lamu.mcmc.preconditioners import Held, Plain, RootMeanSquare
+from lamu.mcmc.preconditioners import FrozenAfterWarmup, NoPreconditioner, RootMeanSquare
 
 __all__ = ["psgld", "sgld"]
 
@@ -73,7 +73,7 @@ def sgld(
     """
     parts = {
         "momentum": Overdamped(),
-        "preconditioner": Plain(),
+        "preconditioner": NoPreconditioner(),
         "gradient": Minibatch() if gradient is None else gradient,
         "noise": noise_of(noise_estimate),
         "start": start,
@@ -107,14 +107,14 @@ def psgld(
     with V the average of squared minibatch gradients. One gradient and one normal draw a parameter, chain and step.
     The paper lets G follow the chain and drops \(\Gamma = \nabla \cdot G\), which biases what it samples. Here G learns
     in the warm-up and is held while draws are kept, so that Γ is zero; `RootMeanSquare()` in the place of
-    `Held(RootMeanSquare())` is the paper's algorithm.
+    `FrozenAfterWarmup(RootMeanSquare())` is the paper's algorithm.
 
     Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
 
     Args:
         step_size: ε a row, in units of G: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the
             warm-up learns it from the curvature in those units (`CurvatureStepSize()`).
-        preconditioner: G; `Held(RootMeanSquare())` where None.
+        preconditioner: G; `FrozenAfterWarmup(RootMeanSquare())` where None.
         chains: how many chains, side by side.
         warmup: how many steps are dropped.
         draws: how many draws are kept, for each chain.
@@ -142,7 +142,7 @@ def psgld(
     """
     parts = {
         "momentum": Overdamped(),
-        "preconditioner": Held(RootMeanSquare()) if preconditioner is None else preconditioner,
+        "preconditioner": FrozenAfterWarmup(RootMeanSquare()) if preconditioner is None else preconditioner,
         "gradient": Minibatch() if gradient is None else gradient,
         "start": start,
     }

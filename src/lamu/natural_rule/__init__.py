@@ -21,17 +21,17 @@ from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
 from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
 from lamu.natural_rule.gradient import natural_gradient
-from lamu.natural_rule.network_weights import Around, Latent, NetworkWeights, Signs, Start
+from lamu.natural_rule.network_weights import GaussianStart, LatentStart, NetworkWeights, SignStart, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.program_messages import ProgramMessages
 from lamu.natural_rule.program_parameters import ProgramLoss, ProgramParameters
 from lamu.natural_rule.subject import Subject
 
 __all__ = [
-    "Around",
     "ConjugateLoss",
     "ConjugateParameters",
-    "Latent",
+    "GaussianStart",
+    "LatentStart",
     "NaturalRule",
     "NaturalState",
     "NetworkWeights",
@@ -40,7 +40,7 @@ __all__ = [
     "ProgramLoss",
     "ProgramMessages",
     "ProgramParameters",
-    "Signs",
+    "SignStart",
     "Start",
     "Streamed",
     "Subject",

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.departures import NoMomentum
 from lamu.families import PartialBelief, Point, Product
 from lamu.geometry import Accumulation, FamilyGeometry, Straight
 from lamu.natural_rule.bound import evidence_bound
@@ -25,6 +24,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record
 from lamu.typing import Params, RandomKey
+from lamu.update_rules import NoMomentum
 
 __all__ = ["NaturalRule", "NaturalState"]
 
@@ -66,7 +66,7 @@ class NaturalRule(Runnable):
 
     Attributes:
         subject: what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own.
-        expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.Estimator`.
+        expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.GradientEstimator`.
         learning_rate: ρ.
         geometry: how λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
         rest_rate: the rate of the rest; ρ where it is None.

@@ -20,7 +20,7 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -
 
     Args:
         expectation: `Points`, which takes one gradient a point; or any estimator for functions of θ
-            (`lamu.expectations.Estimator`), to which the network's state is what it was before.
+            (`lamu.expectations.GradientEstimator`), to which the network's state is what it was before.
         key: for draws and random layers.
         belief: q, an exponential family on the loss's coordinates.
         loss: the mean loss on a batch, of θ; of μ for `lamu.expectations.Analytic`.

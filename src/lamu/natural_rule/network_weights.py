@@ -1,4 +1,4 @@
-r"""Some of a network's weights as what a belief is about, and where a belief about binary weights starts."""
+r"""A subset of a network's weights as the subject of a belief, and the initial beliefs about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.density import Flat
+from lamu.density import FlatPrior
 from lamu.families import Binary, Gaussian
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
 from lamu.natural_rule.subject import Subject
@@ -21,12 +21,12 @@ from lamu.priors.belief import in_structure
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Around", "Latent", "NetworkWeights", "Signs", "Start"]
+__all__ = ["GaussianStart", "LatentStart", "NetworkWeights", "SignStart", "Start"]
 
 
 @runtime_checkable
 class Start(Protocol):
-    """Where a belief about weights starts.
+    """The initial belief about weights.
 
     Attributes:
         family: the belief in words, for tables.
@@ -45,7 +45,7 @@ class Start(Protocol):
 
 
 @record
-class Signs(Start):
+class SignStart(Start):
     """Binary weights with every |λ| alike, and the signs of the network's initial weights.
 
     Attributes:
@@ -53,8 +53,8 @@ class Signs(Start):
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.natural_rule import Signs
-        >>> Signs(10.0).belief({"w": jnp.array([0.3, -0.1])}, 2.0).half_logit["w"].tolist()
+        >>> from lamu.natural_rule import SignStart
+        >>> SignStart(10.0).belief({"w": jnp.array([0.3, -0.1])}, 2.0).half_logit["w"].tolist()
         [10.0, -10.0]
     """
 
@@ -68,12 +68,12 @@ class Signs(Start):
 
 
 @record
-class Latent(Start):
+class LatentStart(Start):
     r"""Binary weights with \(\lambda = \kappa w\): a network's initial weights are the latent ones of a binary network.
 
     Examples:
-        >>> from lamu.natural_rule import Latent
-        >>> float(Latent().belief({"w": 0.25}, 100.0).half_logit["w"])
+        >>> from lamu.natural_rule import LatentStart
+        >>> float(LatentStart().belief({"w": 0.25}, 100.0).half_logit["w"])
         25.0
     """
 
@@ -85,7 +85,7 @@ class Latent(Start):
 
 
 @record
-class Around(Start):
+class GaussianStart(Start):
     r"""A Gaussian around the initial weights, of one precision S₀ for all and any structure.
 
     Attributes:
@@ -94,8 +94,8 @@ class Around(Start):
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.natural_rule import Around
-        >>> Around(4.0).belief({"w": jnp.ones(2)}, 1.0).precision.matrix.tolist()
+        >>> from lamu.natural_rule import GaussianStart
+        >>> GaussianStart(4.0).belief({"w": jnp.ones(2)}, 1.0).precision.matrix.tolist()
         [[4.0, 0.0], [0.0, 4.0]]
     """
 
@@ -122,7 +122,7 @@ class NetworkWeights(Subject):
     also \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
 
     Attributes:
-        begin: where the belief starts, `Signs(size)`, `Latent()`, `Around(precision)`, or one's own for any family.
+        begin: the initial belief, `SignStart(size)`, `LatentStart()`, `GaussianStart(precision)`, or your own.
         leaves: path patterns of the weights.
 
     Raises:
@@ -130,8 +130,8 @@ class NetworkWeights(Subject):
         TypeError: (when it runs) for a prior that is not of the belief's family.
 
     Examples:
-        >>> from lamu.natural_rule import NetworkWeights, Signs
-        >>> NetworkWeights(Signs(3.0), leaves=("*kernel",)).family
+        >>> from lamu.natural_rule import NetworkWeights, SignStart
+        >>> NetworkWeights(SignStart(3.0), leaves=("*kernel",)).family
         'Bernoulli on ±1'
     """
 
@@ -192,7 +192,7 @@ class NetworkWeights(Subject):
 
 def _gaussian_prior(prior: Any, belief: Gaussian, share: Any) -> Any:
     """Returns the natural parameters of a Gaussian prior to a power, in the structure of the belief."""
-    if isinstance(prior, Flat):
+    if isinstance(prior, FlatPrior):
         return tree.zeros_like(belief.to_natural())
     gaussian = gaussian_belief(prior, belief.mean)
     if gaussian is None:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from lamu import tree
-from lamu.objective import BatchLoss, Weights
+from lamu.objective import BatchLoss, NetworkParameters
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -15,7 +15,7 @@ __all__ = ["ParameterSubset", "SubsetLoss"]
 
 
 @record
-class ParameterSubset(Weights):
+class ParameterSubset(NetworkParameters):
     """The network's weights whose path matches a pattern. All others are the rest, and so are dispersions.
 
     Attributes:

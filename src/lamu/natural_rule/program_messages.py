@@ -18,7 +18,7 @@ from numpyro.distributions.transforms import biject_to
 
 from lamu import tree
 from lamu.dtype_policy import lenient
-from lamu.expectations import Estimate
+from lamu.expectations import ValueAndGradient
 from lamu.expectations.bonnet_price import at_point, in_expectation
 from lamu.programs.families import CANDIDATES, message
 from lamu.record import record, static
@@ -51,7 +51,7 @@ class ProgramMessages:
 
     departure = ""
 
-    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> Estimate:
+    def gradient(self, key: RandomKey, belief: Any, loss: Callable[[Any], Any]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in the expectation parameters.
 
         Args:
@@ -74,7 +74,7 @@ class ProgramMessages:
         parts: dict[str, Any] = {"conjugate": gradient} if gradient else {}
         if normal is not None:
             parts["normal"] = in_expectation(normal, value, *slopes).gradient
-        return Estimate(value, parts)
+        return ValueAndGradient(value, parts)
 
     def _at(self, key: RandomKey, belief: Any, away: Any, sign: float, loss: Callable[[Any], Any]) -> Any:
         """Returns the loss, the message to each conjugate site, and slope and Hessian in the others, at one draw."""

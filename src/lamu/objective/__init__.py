@@ -3,6 +3,6 @@
 from lamu.objective.batch_loss import BatchLoss, Gradient
 from lamu.objective.non_gaussian import NonGaussian
 from lamu.objective.objective import Objective
-from lamu.objective.space import Everything, Weights
+from lamu.objective.space import AllParameters, NetworkParameters
 
-__all__ = ["BatchLoss", "Everything", "Gradient", "NonGaussian", "Objective", "Weights"]
+__all__ = ["AllParameters", "BatchLoss", "Gradient", "NetworkParameters", "NonGaussian", "Objective"]

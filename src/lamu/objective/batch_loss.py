@@ -14,7 +14,7 @@ from lamu.objective.microbatching import parts_of
 from lamu.objective.non_gaussian import NonGaussian
 from lamu.objective.objective import Objective
 from lamu.objective.row_jacobian import row_jacobian
-from lamu.objective.space import Everything, Weights
+from lamu.objective.space import AllParameters, NetworkParameters
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -60,11 +60,11 @@ class BatchLoss:
 
     Examples:
         >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
         >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
         >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 4), batch, state, Weights(), rest={}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 4), batch, state, NetworkParameters(), rest={}, conjugate=True)
         >>> loss.gradient(params["network"], None).value.shape
         ()
     """
@@ -72,7 +72,7 @@ class BatchLoss:
     objective: Objective
     batch: Batch
     network_state: Any
-    space: Everything | Weights
+    space: AllParameters | NetworkParameters
     rest: Params
     conjugate: bool = static(default=False)
     remainder: NonGaussian | None = None
@@ -84,7 +84,7 @@ class BatchLoss:
         """Returns the loss of an algorithm that takes in the Gaussian part of the prior exactly.
 
         Args:
-            prior: that part, as `Weights.conjugate_prior` returns it; None where all of the prior is in the loss.
+            prior: that part, from `NetworkParameters.conjugate_prior`; None where the loss contains all of the prior.
             objective: the loss.
             batch: the rows.
             network_state: the network's state.

@@ -1,4 +1,4 @@
-"""Which coordinates a belief is about: all parameters, or the network's weights beside point dispersions."""
+"""Parameter spaces: all parameters at once, or the network's parameters with the dispersions as a point estimate."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lamu.priors.parts import same_leaves
 from lamu.record import record
 from lamu.typing import Params
 
-__all__ = ["Everything", "Weights"]
+__all__ = ["AllParameters", "NetworkParameters"]
 
 
 @record
-class Everything:
+class AllParameters:
     """All free parameters at once; the prior is a part of the loss.
 
     Examples:
-        >>> from lamu.objective import Everything
-        >>> Everything().split({"network": 1.0, "likelihood": 2.0})
+        >>> from lamu.objective import AllParameters
+        >>> AllParameters().split({"network": 1.0, "likelihood": 2.0})
         ({'network': 1.0, 'likelihood': 2.0}, {})
     """
 
@@ -41,12 +41,12 @@ class Everything:
 
 
 @record
-class Weights:
+class NetworkParameters:
     """The network's free weights. The dispersions are the rest: a point, moved beside the belief.
 
     Examples:
-        >>> from lamu.objective import Weights
-        >>> Weights().split({"network": 1.0, "likelihood": 2.0})
+        >>> from lamu.objective import NetworkParameters
+        >>> NetworkParameters().split({"network": 1.0, "likelihood": 2.0})
         (1.0, 2.0)
     """
 

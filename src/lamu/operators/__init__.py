@@ -3,17 +3,17 @@
 from lamu.operators.block_diagonal import BlockDiagonal, DenseBlocks
 from lamu.operators.dense import Cholesky, Dense
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator, Structure
 from lamu.operators.kronecker import Kronecker, KroneckerEigen
-from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
+from lamu.operators.kronecker_blocks import KroneckerBlocks, KroneckerFactored
 from lamu.operators.kronecker_leading import KroneckerLeading, leading
-from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankOf
+from lamu.operators.low_rank import LowRank, LowRankEigen, LowRankStructure
 from lamu.operators.low_rank_covariance import LowRankCovariance
-from lamu.operators.matrix_free import MatrixFree, MatrixFreeOf
+from lamu.operators.matrix_free import MatrixFree, MatrixFreeStructure
 from lamu.operators.per_output import OutputBlocks, OutputCholesky, OutputEigen
 from lamu.operators.scalar import Scalar
 from lamu.operators.scaled import Scaled
+from lamu.operators.stale_factors import StaleFactors
 
 __all__ = [
     "BlockDiagonal",
@@ -21,24 +21,24 @@ __all__ = [
     "Dense",
     "DenseBlocks",
     "Diagonal",
-    "FactoredApart",
     "Kronecker",
     "KroneckerBlocks",
     "KroneckerEigen",
+    "KroneckerFactored",
     "KroneckerLeading",
-    "Layerwise",
     "LowRank",
     "LowRankCovariance",
     "LowRankEigen",
-    "LowRankOf",
+    "LowRankStructure",
     "MatrixFree",
-    "MatrixFreeOf",
+    "MatrixFreeStructure",
     "Operator",
     "OutputBlocks",
     "OutputCholesky",
     "OutputEigen",
     "Scalar",
     "Scaled",
+    "StaleFactors",
     "Structure",
     "leading",
 ]

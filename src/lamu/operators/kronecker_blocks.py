@@ -1,4 +1,4 @@
-r"""A Kronecker product a layer: the structure of K-FAC, as a precision that moves.
+r"""Kronecker-factored precisions, one Kronecker product a layer, as in K-FAC.
 
 Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
 the last axis stands for the outputs. All else is diagonal.
@@ -14,15 +14,15 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal
-from lamu.operators.factored_apart import FactoredApart
 from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.kronecker import Kronecker
 from lamu.operators.kronecker_leading import leading
+from lamu.operators.stale_factors import StaleFactors
 from lamu.operators.weight_sharing import Expand, Sharing
 from lamu.record import record, static
 from lamu.typing import Params
 
-__all__ = ["KroneckerBlocks", "Layerwise"]
+__all__ = ["KroneckerBlocks", "KroneckerFactored"]
 
 
 @record
@@ -60,8 +60,8 @@ class KroneckerBlocks(BlockDiagonal):
 
 
 @record
-class Layerwise:
-    """The structure of `KroneckerBlocks`, of which a few leaves may be left out: what a `Rule` takes.
+class KroneckerFactored:
+    """The structure of a Kronecker-factored precision: a `Kronecker` block a layer, a `Diagonal` for other leaves.
 
     Attributes:
         diagonal: a path pattern, or several, of leaves that get a diagonal whatever they are, for instance
@@ -74,8 +74,8 @@ class Layerwise:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.operators.kronecker_blocks import Layerwise
-        >>> S = Layerwise().from_diagonal({"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))})
+        >>> from lamu.operators.kronecker_blocks import KroneckerFactored
+        >>> S = KroneckerFactored().from_diagonal({"bias": jnp.ones(1), "kernel": jnp.ones((2, 1))})
         >>> S.fresh.blocks.input_factor.shape
         (3, 3)
     """
@@ -113,13 +113,13 @@ class Layerwise:
         """
         return sum(rows**2 + columns**2 for rows, columns in layer_shapes(like)) + Diagonal.numbers_held(like)
 
-    def from_diagonal(self, diagonal: Params) -> FactoredApart:
+    def from_diagonal(self, diagonal: Params) -> StaleFactors:
         """Returns the operator without curvature: the mean of the diagonal a layer, for its shift."""
         apart = self.apart(diagonal)
         leaves, structure = jax.tree.flatten(diagonal)
         marked = structure.unflatten([_Leaf(leaf, number in apart) for number, leaf in enumerate(leaves)])
         blocks = KroneckerBlocks(jax.tree.map(_start, marked, is_leaf=_is_layer))
-        return FactoredApart.of(blocks, self.rank)
+        return StaleFactors.of(blocks, self.rank)
 
 
 class _Leaf:

@@ -1,7 +1,7 @@
-r"""An operator of a layer whose weights are stored in another order than inputs before outputs.
+r"""An operator of a layer whose kernel is stored as `[out, in]`, as PyTorch and Equinox store it.
 
 Operators of a layer (`Kronecker`, `OutputEigen`) take its weights as a matrix `[in, out]`, row by row, with the bias
-for its first input. PyTorch and Equinox store a kernel `[out, in]` beside its bias, an order that is no product.
+as the first input. In the order of a kernel `[out, in]` and a separate bias, such an operator is no Kronecker product.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def permutation(layer: Params, outputs_first: bool) -> Array:
 
 @record
 class LayerOrder(Operator):
-    """The operator `of` on the weights of a layer in the order that they are stored in.
+    """The operator `base` on the weights of a layer in the order that they are stored in.
 
     Attributes:
-        of: the operator on the matrix `[in, out]` of the layer (`layer_matrix`).
+        base: the operator on the matrix `[in, out]` of the layer (`layer_matrix`).
         outputs_first: whether the kernel's coordinates run over the outputs first.
 
     Examples:
@@ -87,7 +87,7 @@ class LayerOrder(Operator):
         [[2.0]]
     """
 
-    of: Any
+    base: Any
     outputs_first: bool = static()
 
     layered = True
@@ -95,67 +95,67 @@ class LayerOrder(Operator):
     @property
     def per_output(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """That of the operator on the matrix."""
-        return self.of.per_output
+        return self.base.per_output
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
-        return self._on(self.of.matvec, v)
+        return self._on(self.base.matvec, v)
 
     def factored(self) -> LayerOrder:
         """Returns the operator with its factors made."""
-        return self._with(self.of.factored())
+        return self._with(self.base.factored())
 
     def solve(self, v: Params) -> Params:
         """Returns S⁻¹ v."""
-        return self._on(self.of.solve, v)
+        return self._on(self.base.solve, v)
 
     def inverse_root(self, z: Params) -> Params:
         """Returns R z with R Rᵀ = S⁻¹."""
-        return self._on(self.of.inverse_root, z)
+        return self._on(self.base.inverse_root, z)
 
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns a draw from N(0, S⁻¹)."""
-        return self._on(lambda matrix: self.of.sample(key, matrix), like)
+        return self._on(lambda matrix: self.base.sample(key, matrix), like)
 
     def logdet(self, like: Params) -> Array:
         """Returns log det S."""
-        return self.of.logdet(self._matrix(like))
+        return self.base.logdet(self._matrix(like))
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
         """Returns log det(S + Δ): by the eigenvalues for one number."""
         if is_number(precision):
-            return self.of.logdet_plus(precision, self._matrix(like), spectrum)
+            return self.base.logdet_plus(precision, self._matrix(like), spectrum)
         return super().logdet_plus(precision, like)
 
     def diagonal(self, like: Params) -> Params:
         """Returns the diagonal of S."""
-        return self._on(self.of.diagonal, like)
+        return self._on(self.base.diagonal, like)
 
     def variance(self, like: Params) -> Params:
         """Returns the diagonal of S⁻¹."""
-        return self._on(self.of.variance, like)
+        return self._on(self.base.variance, like)
 
     def dense(self, like: Params) -> Array:
         """Returns S as a matrix, for small spaces."""
         order = permutation(like, self.outputs_first)
-        return self.of.dense(self._matrix(like))[order][:, order]
+        return self.base.dense(self._matrix(like))[order][:, order]
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other)."""
         if isinstance(other, Diagonal | Scalar):
             return tree.dot(other.diagonal(like), self.variance(like))
         if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
-            return self.of.trace_solve(other.of, self._matrix(like))
+            return self.base.trace_solve(other.base, self._matrix(like))
         order = jnp.argsort(permutation(like, self.outputs_first))
-        return self.of.trace_solve(Dense(other.dense(like)[order][:, order]), self._matrix(like))
+        return self.base.trace_solve(Dense(other.dense(like)[order][:, order]), self._matrix(like))
 
     def sandwich(self, delta: LayerOrder) -> LayerOrder:
         """Returns Δ S⁻¹ Δ for a Δ of the same order."""
-        return self._with(self.of.sandwich(delta.of))
+        return self._with(self.base.sandwich(delta.base))
 
     def scale(self, factor: Number) -> LayerOrder:
         """Returns factor · S."""
-        return self._with(self.of.scale(factor))
+        return self._with(self.base.scale(factor))
 
     def add(self, other: Operator) -> LayerOrder:
         """Returns S plus an operator of the same order, or a `Scalar`.
@@ -164,30 +164,30 @@ class LayerOrder(Operator):
             TypeError: for any other operator.
         """
         if isinstance(other, Scalar):
-            return self._with(self.of.add(other))
+            return self._with(self.base.add(other))
         if isinstance(other, LayerOrder) and other.outputs_first == self.outputs_first:
-            return self._with(self.of.add(other.of))
+            return self._with(self.base.add(other.base))
         raise TypeError(f"a LayerOrder cannot hold its sum with a {type(other).__name__}; add them as Dense")
 
     def add_diagonal(self, values: Params) -> LayerOrder:
         """Returns S plus what the operator can hold of a diagonal."""
-        return self._with(self.of.add_diagonal(self._matrix(values)))
+        return self._with(self.base.add_diagonal(self._matrix(values)))
 
     def spectrum(self) -> PyTree:
         """Returns the eigenvalues."""
-        return self.of.spectrum()
+        return self.base.spectrum()
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether S is positive definite."""
-        return self.of.is_positive(self._matrix(like))
+        return self.base.is_positive(self._matrix(like))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
         """Returns that of the operator on the matrix: features know no order of weights."""
-        return self.of.feature_covariance(features, outputs, marginal)
+        return self.base.feature_covariance(features, outputs, marginal)
 
     def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array | None, Array | None, Array] | None:
         """Returns that of the operator on the matrix."""
-        return self.of.layer_inverse(outputs, False)
+        return self.base.layer_inverse(outputs, False)
 
     def _matrix(self, v: Params) -> Array:
         return layer_matrix(v, self.outputs_first)[0]
@@ -196,5 +196,5 @@ class LayerOrder(Operator):
         matrix, back = layer_matrix(v, self.outputs_first)
         return back(function(matrix))
 
-    def _with(self, of: Any) -> LayerOrder:
-        return LayerOrder(of, self.outputs_first)
+    def _with(self, base: Any) -> LayerOrder:
+        return LayerOrder(base, self.outputs_first)

@@ -16,7 +16,7 @@ from lamu.operators.scaled import Scaled
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["LowRank", "LowRankEigen", "LowRankOf"]
+__all__ = ["LowRank", "LowRankEigen", "LowRankStructure"]
 
 
 @record
@@ -202,7 +202,7 @@ class LowRank(Operator):
 
 
 @record
-class LowRankOf:
+class LowRankStructure:
     r"""The structure of a precision that is a low rank plus a diagonal, of one rank.
 
     Attributes:
@@ -213,8 +213,8 @@ class LowRankOf:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.operators import LowRankOf
-        >>> LowRankOf(3).from_diagonal(jnp.ones(2)).root.shape
+        >>> from lamu.operators import LowRankStructure
+        >>> LowRankStructure(3).from_diagonal(jnp.ones(2)).root.shape
         (3, 2)
     """
 

@@ -17,7 +17,7 @@ from lamu.operators.scalar import Scalar
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["MatrixFree", "MatrixFreeOf", "Products"]
+__all__ = ["MatrixFree", "MatrixFreeStructure", "Products"]
 
 
 @runtime_checkable
@@ -34,8 +34,8 @@ class Products(Protocol):
 
 
 @record
-class MatrixFreeOf:
-    """How a `MatrixFree` precision is worked with: a structure, as Laplace's method takes it.
+class MatrixFreeStructure:
+    """The structure of a `MatrixFree` precision: how it solves, and how it estimates determinants and diagonals.
 
     Attributes:
         tolerance: the residual at which a solve stops, relative to its right-hand side.
@@ -47,8 +47,8 @@ class MatrixFreeOf:
         ValueError: for a number that is not positive.
 
     Examples:
-        >>> from lamu.operators import MatrixFreeOf
-        >>> MatrixFreeOf().probes
+        >>> from lamu.operators import MatrixFreeStructure
+        >>> MatrixFreeStructure().probes
         16
     """
 
@@ -106,7 +106,7 @@ class MatrixFree(Operator):
     held: Params
     factor: Number | Array
     values: Params
-    how: MatrixFreeOf = MatrixFreeOf()
+    how: MatrixFreeStructure = MatrixFreeStructure()
     nodes: Any = None
     weights: Any = None
 
@@ -188,7 +188,9 @@ class MatrixFree(Operator):
 
     def sandwich(self, delta: Any) -> Any:
         """Raises a TypeError: Δ S⁻¹ Δ is not of this structure."""
-        raise TypeError("a matrix-free precision does not move; take the structure Dense, Diagonal or Layerwise()")
+        raise TypeError(
+            "a matrix-free precision does not move; take the structure Dense, Diagonal or KroneckerFactored()"
+        )
 
     def scale(self, factor: Number) -> MatrixFree:
         """Returns factor · S."""

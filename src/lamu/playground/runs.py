@@ -15,7 +15,7 @@ import numpy as np
 from lamu import tree
 from lamu.families import Draws, Gaussian, Mixture, Point, Product
 from lamu.mcmc.chains import Chains
-from lamu.mcmc.kernel import Visited
+from lamu.mcmc.kernel import TransitionInfo
 from lamu.mcmc.log_target import LogTarget
 from lamu.objective import Objective
 from lamu.playground.offers import Offer
@@ -81,7 +81,7 @@ def _step(algorithm: Any, key: Any, state: Any, batch: Any, objective: Objective
     state, info = algorithm.step(step_key, state, _rows_of_a_step(rows_key, batch, rows), objective)
     seen = {"loss": info.loss}
     draw = info.draw
-    if isinstance(draw, Visited):
+    if isinstance(draw, TransitionInfo):
         seen["acceptance"] = draw.statistics["acceptance"]
         draw = draw.position
     if planar and draw is not None:

@@ -7,7 +7,7 @@ from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import Deferred
 from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal
-from lamu.predictives.mixture import Mixture
+from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.moment_propagation import Propagated
 from lamu.predictives.pooling import Pooling
 from lamu.predictives.rule import PredictiveRule
@@ -27,7 +27,7 @@ __all__ = [
     "LaplaceBridge",
     "Linearised",
     "LinearisedMarginal",
-    "Mixture",
+    "MixturePredictive",
     "OfTrials",
     "Pooling",
     "Predictive",

@@ -42,7 +42,7 @@ class Probit(PredictiveRule):
     quadrature).
 
     Attributes:
-        of: the rule that knows the outputs; variances are enough.
+        base: the rule that knows the outputs; variances are enough.
         temperature: T, what the logits are divided by. `last_layer` and `laplace` choose it, with the scale of the
             prior, around a network that arrives trained (`epochs=0`) with rows that it has not seen.
 
@@ -56,20 +56,20 @@ class Probit(PredictiveRule):
     Examples:
         >>> from lamu.predictives import Probit
         >>> Probit()
-        Probit(of=LinearisedMarginal(), temperature=1.0)
+        Probit(base=LinearisedMarginal(), temperature=1.0)
     """
 
-    of: Any = LinearisedMarginal()
+    base: Any = LinearisedMarginal()
     temperature: Number = 1.0
 
     def __post_init__(self) -> None:
-        _require_outputs(self.of)
+        _require_outputs(self.base)
         if isinstance(self.temperature, int | float) and not self.temperature > 0:
             raise ValueError(f"temperature={self.temperature!r} divides the logits; give a positive number")
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
-        return _Shrunk(_outputs(self.of, model, belief, network_state, samples, key), self.temperature)
+        return _Shrunk(_outputs(self.base, model, belief, network_state, samples, key), self.temperature)
 
 
 @record
@@ -83,7 +83,7 @@ class LaplaceBridge(PredictiveRule):
     closed forms of the digamma function. A binary target is two classes of logits ±f/2.
 
     Attributes:
-        of: the rule that knows the outputs; their covariance is used where it is known.
+        base: the rule that knows the outputs; their covariance is used where it is known.
 
     Raises:
         TypeError: for a regression, or a rule that knows no normal outputs.
@@ -93,17 +93,17 @@ class LaplaceBridge(PredictiveRule):
     Examples:
         >>> from lamu.predictives import LaplaceBridge
         >>> LaplaceBridge()
-        LaplaceBridge(of=Linearised())
+        LaplaceBridge(base=Linearised())
     """
 
-    of: Any = Linearised()
+    base: Any = Linearised()
 
     def __post_init__(self) -> None:
-        _require_outputs(self.of)
+        _require_outputs(self.base)
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
-        return _Bridged(_outputs(self.of, model, belief, network_state, samples, key))
+        return _Bridged(_outputs(self.base, model, belief, network_state, samples, key))
 
 
 @record
@@ -212,4 +212,4 @@ def _outputs(of: Any, model: Target, belief: Any, network_state: Any, samples: i
 
 def _require_outputs(of: Any) -> None:
     if isinstance(of, type) or not isinstance(of, OutputsRule):
-        raise TypeError(f"of={of!r} knows no normal outputs; give Linearised() or LinearisedMarginal()")
+        raise TypeError(f"base={of!r} knows no normal outputs; give Linearised() or LinearisedMarginal()")

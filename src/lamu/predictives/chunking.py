@@ -13,7 +13,7 @@ from lamu import memory
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, RandomKey
 
-__all__ = ["drawn", "equal_chunks", "in_chunks", "in_room", "require_room", "room_for", "row_keys"]
+__all__ = ["draw_in_chunks", "equal_chunks", "in_chunks", "in_room", "require_room", "room_for", "row_keys"]
 
 MOST = 4096  # rows at a time: more are no faster
 _AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
@@ -114,7 +114,7 @@ def room_for(function: Callable[..., Any], parts: tuple[Any, ...], x: tuple[Any,
     return most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
 
 
-def drawn(draw: Callable[..., Array], *each: Any) -> Array:
+def draw_in_chunks(draw: Callable[..., Array], *each: Any) -> Array:
     """Returns `draw` of every leading entry of the arguments, as many at once as there is room for.
 
     Args:
@@ -127,10 +127,10 @@ def drawn(draw: Callable[..., Array], *each: Any) -> Array:
     Examples:
         >>> import jax, jax.numpy as jnp
         >>> from lamu import memory
-        >>> from lamu.predictives.chunking import drawn
+        >>> from lamu.predictives.chunking import draw_in_chunks
         >>> keys = jax.random.split(jax.random.key(0), 100)
         >>> with memory.within("2kB"):
-        ...     drawn(lambda key: jax.random.normal(key, (2,)), keys).shape
+        ...     draw_in_chunks(lambda key: jax.random.normal(key, (2,)), keys).shape
         (100, 2)
     """
     count = jax.tree.leaves(each)[0].shape[0]

@@ -1,4 +1,4 @@
-"""A predictive of classes in closed form: their probabilities, and how much of the doubt is about the parameters."""
+"""A predictive of classes in closed form: their probabilities, and the epistemic part of their entropy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record, static
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
@@ -84,7 +84,7 @@ class ClassProbabilities(Predictive):
         def draw(key: RandomKey) -> Array:
             return jax.vmap(jax.random.categorical)(row_keys(key, rows, first), self.log_probabilities)
 
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     @property
     def _entropy(self) -> Array:

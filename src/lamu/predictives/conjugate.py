@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.bisection import bisect
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
@@ -141,7 +141,7 @@ class ConjugatePredictive(Predictive):
             one = lambda key: self.observation.sample(key, {}, f)[0]
             return jax.vmap(one)(row_keys(key, self.rows, first))
 
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     def _repeated(self, value: Array) -> Array:
         return jnp.broadcast_to(value, (self.rows, *jnp.shape(value)))

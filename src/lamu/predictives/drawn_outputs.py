@@ -1,4 +1,4 @@
-"""Draws of the parameters that are ready to predict, whatever else was drawn with them."""
+"""Predictions from draws of the parameters, with the network states and dispersions drawn with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lamu.predictives.chunking import in_room
-from lamu.predictives.mixture import Mixture
+from lamu.predictives.mixture import MixturePredictive
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
@@ -48,9 +48,9 @@ class DrawnOutputs:
         """The likelihood's support."""
         return self.model.likelihood.support
 
-    def at(self, x: Rows, offset: Rows | None) -> Mixture:
+    def at(self, x: Rows, offset: Rows | None) -> MixturePredictive:
         """Returns the predictive of these rows."""
         f = in_room(self.outputs, (self.model, *self.draws), (x, offset), axis=1)
         if self.log_weights is None:
-            return Mixture.equal(self.model.likelihood, self.dispersion, f, self.random)
-        return Mixture(self.model.likelihood, self.dispersion, f, self.log_weights, self.random)
+            return MixturePredictive.equal(self.model.likelihood, self.dispersion, f, self.random)
+        return MixturePredictive(self.model.likelihood, self.dispersion, f, self.log_weights, self.random)

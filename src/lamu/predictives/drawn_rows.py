@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.likelihoods import Likelihood
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record
 from lamu.supports import Support
@@ -117,7 +117,7 @@ class DrawnVariable(Predictive):
             y = jnp.reshape(jax.vmap(jax.vmap(entry))(keys, own, f), jnp.shape(self.value))
             return jnp.where(self.observed, jnp.asarray(self.value, y.dtype), y)
 
-        return drawn(one, jax.random.split(of_entries, n), numbers)
+        return draw_in_chunks(one, jax.random.split(of_entries, n), numbers)
 
     def _each(self, function: Callable[..., Array], *given: Array) -> Array:
         """Returns a function of dispersions, outputs and given values of every entry, `[S, N, entries, ...]`."""

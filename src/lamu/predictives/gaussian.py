@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from lamu.likelihoods import Likelihood
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record
 from lamu.supports import Real, Support
@@ -115,7 +115,7 @@ class GaussianPredictive(Predictive):
             away = root * z if self._is_independent else jnp.einsum("nkl,nl->nk", root, z)
             return self.centre + away.reshape(self.centre.shape)
 
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     @property
     def _is_independent(self) -> bool:

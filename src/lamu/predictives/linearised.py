@@ -16,7 +16,7 @@ from lamu.memory import budget
 from lamu.predictives.chunking import in_chunks
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.mixture import Mixture
+from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
@@ -204,7 +204,7 @@ def _averaged(
         away = jnp.einsum("nkl,sl->snk", _root(spread), noise)
     f = mean[None] + away
     repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (f.shape[0], *leaf.shape)), dispersion)
-    return Mixture(likelihood, repeated, f, log_weights, drawn=width > 1)
+    return MixturePredictive(likelihood, repeated, f, log_weights, drawn=width > 1)
 
 
 def standard_normals(key: RandomKey, samples: int, width: int, dtype: Any) -> Array:

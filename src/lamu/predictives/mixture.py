@@ -11,17 +11,17 @@ from jax.scipy.special import logsumexp
 
 from lamu.bisection import Ends
 from lamu.likelihoods import Likelihood
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Mixture", "all_but_one"]
+__all__ = ["MixturePredictive", "all_but_one"]
 
 
 @record
-class Mixture(Predictive):
+class MixturePredictive(Predictive):
     r"""\(p(y^*) = \sum_s w_s\, p(y^* \mid f_s)\), over draws of the outputs, quadrature nodes, or one point.
 
     Attributes:
@@ -35,8 +35,8 @@ class Mixture(Predictive):
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Categorical
-        >>> from lamu.predictives import Mixture
-        >>> pred = Mixture.equal(Categorical(2), {}, jnp.zeros((3, 1, 2)))
+        >>> from lamu.predictives import MixturePredictive
+        >>> pred = MixturePredictive.equal(Categorical(2), {}, jnp.zeros((3, 1, 2)))
         >>> pred.mean.tolist()
         [[0.5, 0.5]]
     """
@@ -48,7 +48,7 @@ class Mixture(Predictive):
     drawn: bool = static(default=False)
 
     @classmethod
-    def equal(cls, likelihood: Likelihood, dispersion: Params, f: Array, drawn: bool = False) -> Mixture:
+    def equal(cls, likelihood: Likelihood, dispersion: Params, f: Array, drawn: bool = False) -> MixturePredictive:
         """Returns the mixture with equal weights."""
         return cls(likelihood, dispersion, f, jnp.full(f.shape[:1], -math.log(f.shape[0]), f.dtype), drawn)
 
@@ -110,7 +110,7 @@ class Mixture(Predictive):
             one = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
             return jax.vmap(one)(row_keys(key, self.f.shape[1], first), self.f[s])
 
-        return drawn(draw, jax.random.split(target_key, n), components)
+        return draw_in_chunks(draw, jax.random.split(target_key, n), components)
 
     def _quantile(self, probability: Any) -> Array:
         return _quantile(self, probability)
@@ -119,43 +119,43 @@ class Mixture(Predictive):
         return _narrowed(self, ends, level)
 
 
-def _average(pred: Mixture, values: Array) -> Array:
+def _average(pred: MixturePredictive, values: Array) -> Array:
     return jnp.tensordot(jnp.exp(pred.log_weights), values, axes=1)
 
 
-def _means(pred: Mixture) -> Array:
+def _means(pred: MixturePredictive) -> Array:
     return jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f)
 
 
 # Compiled, since operation by operation each shape of an average would be a dozen small programs.
 @jax.jit
-def _mean(pred: Mixture) -> Array:
+def _mean(pred: MixturePredictive) -> Array:
     return _average(pred, _means(pred))
 
 
 @jax.jit
-def _expected_variance(pred: Mixture) -> Array:
+def _expected_variance(pred: MixturePredictive) -> Array:
     return _average(pred, jax.vmap(pred.likelihood.variance)(pred.dispersion, pred.f))
 
 
 @jax.jit
-def _variance_of_means(pred: Mixture) -> Array:
+def _variance_of_means(pred: MixturePredictive) -> Array:
     means = _means(pred)
     return _average(pred, (means - _average(pred, means)[None]) ** 2)
 
 
 @jax.jit
-def _variance(pred: Mixture) -> Array:
+def _variance(pred: MixturePredictive) -> Array:
     return _expected_variance(pred) + _variance_of_means(pred)
 
 
 @jax.jit
-def _expected_entropy(pred: Mixture) -> Array:
+def _expected_entropy(pred: MixturePredictive) -> Array:
     return _average(pred, jax.vmap(pred.likelihood.entropy)(pred.dispersion, pred.f))
 
 
 @jax.jit
-def _mutual_information(pred: Mixture) -> Array:
+def _mutual_information(pred: MixturePredictive) -> Array:
     probabilities = pred.probabilities
     entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)
     # Mutual information is never negative; a difference of equal entropies may be, by round-off.
@@ -163,27 +163,27 @@ def _mutual_information(pred: Mixture) -> Array:
 
 
 @jax.jit
-def _cdf(pred: Mixture, y: Any) -> Array:
+def _cdf(pred: MixturePredictive, y: Any) -> Array:
     return _average(pred, jax.vmap(lambda params, f: pred.likelihood.cdf(params, f, y))(pred.dispersion, pred.f))
 
 
 @jax.jit
-def _quantile(pred: Mixture, probability: Any) -> Array:
+def _quantile(pred: MixturePredictive, probability: Any) -> Array:
     return Predictive._quantile(pred, probability)
 
 
 @jax.jit
-def _narrowed(pred: Mixture, ends: Ends, level: Any) -> Ends:
+def _narrowed(pred: MixturePredictive, ends: Ends, level: Any) -> Ends:
     return Predictive._narrowed(pred, ends, level)
 
 
 @jax.jit
-def _densities(pred: Mixture, y: Any) -> Array:
+def _densities(pred: MixturePredictive, y: Any) -> Array:
     return jax.vmap(lambda params, f: pred.likelihood.log_prob(params, f, y))(pred.dispersion, pred.f)
 
 
 @jax.jit
-def _log_prob(pred: Mixture, y: Any) -> Array:
+def _log_prob(pred: MixturePredictive, y: Any) -> Array:
     return logsumexp(_densities(pred, y) + pred.log_weights[:, None], axis=0)
 
 

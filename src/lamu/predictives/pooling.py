@@ -24,16 +24,16 @@ class Pooling(PredictiveRule):
     """The rule of an ensemble: every member predicts by itself, with its own network state, and these are averaged.
 
     Attributes:
-        of: the members' rule.
+        base: the members' rule.
         frozen: weights that every member holds at values of its own, stacked; None where they share the model's.
 
     Examples:
         >>> from lamu.predictives import Pooling, Sampled
-        >>> Pooling(Sampled()).of
+        >>> Pooling(Sampled()).base
         Sampled()
     """
 
-    of: PredictiveRule
+    base: PredictiveRule
     frozen: Any = None
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
@@ -45,7 +45,7 @@ class Pooling(PredictiveRule):
         for k, member in enumerate(belief.members):
             own = model if self.frozen is None else replace(model, frozen=_member(self.frozen, k))
             state = _member(network_state, k)
-            parts.append(self.of.prepare(own, member, state, each, jax.random.fold_in(key, k)))
+            parts.append(self.base.prepare(own, member, state, each, jax.random.fold_in(key, k)))
         return _Members(tuple(parts))
 
 

@@ -12,7 +12,7 @@ from jax.scipy.special import betainc, gammaln
 from lamu.bisection import bisect
 from lamu.data.batch import with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
-from lamu.predictives.chunking import drawn, in_room, row_keys
+from lamu.predictives.chunking import draw_in_chunks, in_room, row_keys
 from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.rule import PredictiveRule
@@ -164,7 +164,7 @@ class StudentPredictive(Predictive):
             return jax.random.normal(normal, freedom.shape, dtype) * jnp.sqrt(freedom / chi)
 
         draw = lambda key: self.centre + self.width * jax.vmap(one)(row_keys(key, rows, first), self.freedom)
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     def _standardised(self, y: Any) -> Array:
         return (jnp.asarray(y).astype(self.centre.dtype) - self.centre) / self.width

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu.bisection import bisect
-from lamu.predictives.chunking import drawn, row_keys
+from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record
 from lamu.supports import Counts, Support, value_of
@@ -37,9 +37,9 @@ class OfTrials(Predictive):
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Binomial
-        >>> from lamu.predictives import Mixture
+        >>> from lamu.predictives import MixturePredictive
         >>> from lamu.predictives.trials import OfTrials
-        >>> pred = OfTrials(Mixture.equal(Binomial(), {}, jnp.zeros((1, 2, 1))), jnp.array([1.0, 10.0]))
+        >>> pred = OfTrials(MixturePredictive.equal(Binomial(), {}, jnp.zeros((1, 2, 1))), jnp.array([1.0, 10.0]))
         >>> pred.mean.tolist(), pred.interval(0.9)[1].tolist()
         ([0.5, 5.0], [1.0, 7.0])
     """
@@ -122,7 +122,7 @@ class OfTrials(Predictive):
             steps = math.ceil(math.log2(most + 1)) + 1  # until no two whole numbers are left
             return jnp.round(bisect(lambda y: self.cdf(y) < uniform, ends, steps)) + 0.0
 
-        return drawn(draw, jax.random.split(key, n))
+        return draw_in_chunks(draw, jax.random.split(key, n))
 
     @property
     def _n(self) -> Array:

@@ -1,6 +1,6 @@
 """NumPyro programs as targets, with an identity test for what is conjugate in them."""
 
-from lamu.programs.affine import AFFINE, Affine
+from lamu.programs.affine import AFFINE, AffineDecomposition
 from lamu.programs.belief import SiteBeliefs
 from lamu.programs.conjugacy import Verdict
 from lamu.programs.density import LogJoint
@@ -10,7 +10,7 @@ from lamu.programs.reading import from_numpyro
 
 __all__ = [
     "AFFINE",
-    "Affine",
+    "AffineDecomposition",
     "LogJoint",
     "NumpyroProgram",
     "ProgramPrior",

@@ -19,11 +19,11 @@ from lamu.graphs.statistics import Chance, Numbers, Positive, Precisions, Recipr
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["AFFINE", "Affine"]
+__all__ = ["AFFINE", "AffineDecomposition"]
 
 
-class Affine(ABC):
-    """How functions that are affine in one kind of statistics are taken apart.
+class AffineDecomposition(ABC):
+    """Decomposition of a function that is affine in one kind of statistics into its coefficients.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -84,7 +84,7 @@ def _root(squares: Array) -> Array:
 
 
 @record
-class _OfNumbers(Affine):
+class _OfNumbers(AffineDecomposition):
     """T = (x, x²): the curvature is 2 λ₂."""
 
     def centre(self, statistics: Any) -> Array:
@@ -102,7 +102,7 @@ class _OfNumbers(Affine):
 
 
 @record
-class _OfVectors(Affine):
+class _OfVectors(AffineDecomposition):
     """T = (x, xxᵀ): the Hessian of each member is 2 λ₂."""
 
     def centre(self, statistics: Any) -> Array:
@@ -124,7 +124,7 @@ class _OfVectors(Affine):
 
 
 @record
-class _OfPositive(Affine):
+class _OfPositive(AffineDecomposition):
     """T = (log t, t): at E t only the logarithm is off, and t² times the curvature is −λ₁."""
 
     def centre(self, statistics: Any) -> Array:
@@ -142,7 +142,7 @@ class _OfPositive(Affine):
 
 
 @record
-class _OfReciprocal(Affine):
+class _OfReciprocal(AffineDecomposition):
     """T = (log t, 1/t): that of 1/t, with a sign."""
 
     def centre(self, statistics: Any) -> Array:
@@ -157,7 +157,7 @@ class _OfReciprocal(Affine):
 
 
 @record
-class _OfChance(Affine):
+class _OfChance(AffineDecomposition):
     """T = (log p, log(1 − p)), in log odds about zero: the slope is (λ₁ − λ₂)/2 and the curvature −(λ₁ + λ₂)/4."""
 
     def centre(self, statistics: Any) -> Array:
@@ -178,7 +178,7 @@ class _OfChance(Affine):
 
 
 @record
-class _OfSimplex(Affine):
+class _OfSimplex(AffineDecomposition):
     """T = log π, in π = softmax(v) about zero: the slope is λ − s/K, the curvature along d −s Var d, with s = Σ λ."""
 
     def centre(self, statistics: Any) -> Array:
@@ -209,7 +209,7 @@ def _alternating(log: Array) -> tuple[Array, float]:
 
 
 @record
-class _OfPrecisions(Affine):
+class _OfPrecisions(AffineDecomposition):
     """T = (log det Λ, Λ): at E Λ only the determinant is off, and along Λ the Hessian gives −λ₁ Λ⁻¹."""
 
     def centre(self, statistics: Any) -> Array:
@@ -232,7 +232,7 @@ def _symmetric(matrix: Array) -> Array:
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2.0
 
 
-AFFINE: dict[type, Affine] = {
+AFFINE: dict[type, AffineDecomposition] = {
     Numbers: _OfNumbers(),
     Vectors: _OfVectors(),
     Positive: _OfPositive(),

@@ -12,7 +12,7 @@ import numpy as np
 from numpyro.distributions.transforms import biject_to
 
 from lamu import tree
-from lamu.constraints import Constraints, Image
+from lamu.constraints import Constraints, TransformedBelief
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
@@ -237,15 +237,15 @@ class NumpyroProgram(SiteMessages):
         if isinstance(network, Product):
             parts = dict(network.factors)
             if "normal" in parts:
-                parts["normal"] = Image(parts["normal"], constraints)
+                parts["normal"] = TransformedBelief(parts["normal"], constraints)
             mapped: Any = Product({**belief.factors, "network": SiteBeliefs(Product(parts))})
         elif isinstance(belief, Draws):
             network = jax.jit(lambda u: constraints.constrain(u)[0])(belief.samples["network"])
             mapped = replace(belief, samples={**belief.samples, "network": network})
         elif isinstance(belief, Product):
-            mapped = Product({**belief.factors, "network": Image(belief.factors["network"], constraints)})
+            mapped = Product({**belief.factors, "network": TransformedBelief(belief.factors["network"], constraints)})
         else:
-            mapped = Image(belief, constraints, part="network")
+            mapped = TransformedBelief(belief, constraints, part="network")
         return replace(posterior, model=posterior.model.of_theta(), belief=mapped)
 
     # Conjugacy.

@@ -18,7 +18,7 @@ import numpy as np
 from lamu.data import Encoding
 from lamu.plots.plane import COLOURS
 from lamu.plots.style import ACCENT, INK, canvas, head, literal, shortened, tidy
-from lamu.predictives import Mixture, Predictive
+from lamu.predictives import MixturePredictive, Predictive
 
 __all__ = ["Effect", "draw", "effects"]
 
@@ -143,7 +143,7 @@ def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.nda
         values = np.asarray(values, float)
         return values.reshape(*leading, values.shape[len(leading)] // rows, rows, -1).mean(axis=-2)
 
-    if isinstance(pred, Mixture):
+    if isinstance(pred, MixturePredictive):
         means = jax.jit(lambda pred: jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f))
         draws = over_rows(means(pred), len(pred.f))
         weights = np.exp(np.asarray(pred.log_weights, float))

@@ -1,4 +1,4 @@
-"""What comes after the steps: the posterior, its distance from the fixed point, and whether a run may end with it."""
+"""The end of a run: the posterior, its distance from the fixed point, and the test of convergence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from lamu import memory
-from lamu.batch_statistics import Statistics
+from lamu.batch_statistics import BatchStatistics
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
 from lamu.objective import Objective
@@ -60,7 +60,7 @@ class Conclusion:
     held: Arrays | None
     batch_size: int
     key: RandomKey
-    statistics: Statistics | None = None
+    statistics: BatchStatistics | None = None
     max_memory: Any = None
     measures: bool = True
 

@@ -29,7 +29,7 @@ from lamu.expectations import Antithetic, Delta, Exact, MonteCarlo, Quadrature
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
 from lamu.mcmc.convergence_warnings import mixing
 from lamu.natural_rule import NaturalRule
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
     Curvature,
     LowRankGradients,
@@ -89,7 +89,7 @@ def convergence_of(
         members = [
             convergence_of(
                 Posterior(posterior.model, belief.member(i), _member(posterior.network_state, i), posterior.rule, key),
-                algorithm.of if isinstance(algorithm, Wrapper) else algorithm,
+                algorithm.base if isinstance(algorithm, Wrapper) else algorithm,
                 objective,
                 rows,
                 jax.random.fold_in(key, i),
@@ -153,14 +153,14 @@ class _AtGaussian:
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
         """Returns gradient and curvature of the likelihood, and of a prior that is not Gaussian."""
         mean, at = self.belief.mean, self.objective
-        loss = BatchLoss.beside(self.prior, at, batch, self.network_state, Weights(), self.dispersion, mean)
+        loss = BatchLoss.beside(self.prior, at, batch, self.network_state, NetworkParameters(), self.dispersion, mean)
         at = self.expectation.evaluate(key, self.belief, loss, self.curvature, self.structure)
         return at.gradient, at.curvature.diagonal(self.belief.mean)
 
     @property
     def prior(self) -> tuple[Params, Operator] | None:
         """Mean and precision a row of the prior's Gaussian leaves, which enter exactly."""
-        return Weights().conjugate_prior(self.objective, self.belief.mean)
+        return NetworkParameters().conjugate_prior(self.objective, self.belief.mean)
 
     def averaged(self, draws: int) -> _AtGaussian:
         """Returns the same with more draws, in pairs."""
@@ -217,7 +217,7 @@ class _AtPoint:
 
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
         """Returns gradient and curvature of loss and prior; the latter once, and zero after that."""
-        loss = BatchLoss(self.objective, batch, self.network_state, Everything(), {})
+        loss = BatchLoss(self.objective, batch, self.network_state, AllParameters(), {})
         gradient = loss.gradient(self.point, jax.random.fold_in(key, 1)).coordinates
         if self.scale is not None:
             return gradient, tree.zeros_like(gradient)

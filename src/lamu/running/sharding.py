@@ -1,8 +1,8 @@
-"""A run over many devices: which axis of which array lies along which axis of a mesh, said here alone.
+"""Sharding of a run over the devices of a mesh.
 
-Two axes have a meaning. Along "runs" lie the runs that an algorithm makes side by side, chains or members: nothing but
-the mean of their losses is exchanged. Along "data" lie the rows of a batch: gradients are summed over it. The compiler
-divides the work by where the arrays are (its automatic axes), so that no algorithm knows of it.
+Two mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
+exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
+The compiler partitions the work from the arrays' shardings, so that algorithms need no code for it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Spread:
     Without its word the compiler may gather what a step returns, and every device then does everybody's work.
 
     Attributes:
-        of: the algorithm's handle.
+        base: the algorithm's handle.
         mesh: the devices.
 
     Examples:
@@ -146,21 +146,21 @@ class Spread:
         2
     """
 
-    of: Any
+    base: Any
     mesh: Mesh = static()
 
     @property
     def traits(self) -> Traits:
         """Those of the algorithm."""
-        return opened(self.of).traits
+        return opened(self.base).traits
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns the first state, which is never whole on one device."""
-        return self._kept(opened(self.of).init(key, objective, batch))
+        return self._kept(opened(self.base).init(key, objective, batch))
 
     def step(self, key: RandomKey, state: Any, batch: Batch, objective: Objective) -> tuple[Any, Info]:
         """Returns the next state, and what there is to see."""
-        state, info = opened(self.of).step(key, state, self._cut(batch), objective)
+        state, info = opened(self.base).step(key, state, self._cut(batch), objective)
         return self._kept(state), info
 
     def _kept(self, state: Any) -> Any:
@@ -176,8 +176,8 @@ class Spread:
 class _Dealt(Stream):
     """Batches that are laid on the devices one after the other."""
 
-    def __init__(self, of: Stream, devices: Devices) -> None:
-        super().__init__(of)
+    def __init__(self, base: Stream, devices: Devices) -> None:
+        super().__init__(base)
         self._devices = devices
 
     def __iter__(self) -> Iterator[Batch]:

@@ -1,7 +1,7 @@
-r"""How strange a row is: scores by which inputs of another kind may be told.
+r"""Out-of-distribution scores of rows.
 
-All of them rise with strangeness, so that `auroc(score of known rows, score of unknown rows)` is above one half where a
-score can tell them apart.
+All of them are higher for rows that are further from the training distribution, so that `auroc(score of known rows,
+score of unknown rows)` is above one half where a score separates the two.
 
 | score | of | high where |
 |---|---|---|
@@ -69,10 +69,10 @@ def mutual_information(pred: Any) -> np.ndarray:
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods import Bernoulli
-        >>> from lamu.predictives import Mixture
+        >>> from lamu.predictives import MixturePredictive
         >>> from lamu.scores import mutual_information
         >>> disagreeing = jnp.array([40.0, -40.0]).reshape(2, 1, 1)
-        >>> mutual_information(Mixture.equal(Bernoulli(), {}, disagreeing)).round(4).tolist()
+        >>> mutual_information(MixturePredictive.equal(Bernoulli(), {}, disagreeing)).round(4).tolist()
         [0.6931]
     """
     if not pred.support.has_classes:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, NegativeBinomial
-from lamu.predictives import Mixture
+from lamu.predictives import MixturePredictive
 
 __all__ = ["PEERS", "peer", "quiet"]
 
@@ -41,7 +41,9 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int], classes: int = 0) -> Mixture:
+def peer(
+    name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int], classes: int = 0
+) -> MixturePredictive:
     r"""Returns the prediction of one of scikit-learn's models, with a density where it predicts a number.
 
     A number is Gaussian about the prediction with the spread of the residuals of five folds (from 100,000 rows on, of
@@ -86,13 +88,13 @@ def peer(name: str, kind: str, x: Any, y: Any, x_new: Any, levels: Sequence[int]
     return _one(NegativeBinomial(_concentration(known, held)), np.log(mean)[:, None])
 
 
-def _one(likelihood: Likelihood, f: np.ndarray) -> Mixture:
+def _one(likelihood: Likelihood, f: np.ndarray) -> MixturePredictive:
     """Returns the predictive of one point, made without programs, which would wait for others' compilation."""
     dtype = jax.dtypes.canonicalize_dtype(float)
-    return Mixture(likelihood, {}, *jax.device_put((np.asarray(f, dtype)[None], np.zeros(1, dtype))))
+    return MixturePredictive(likelihood, {}, *jax.device_put((np.asarray(f, dtype)[None], np.zeros(1, dtype))))
 
 
-def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> Mixture:
+def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> MixturePredictive:
     p = np.zeros((len(x_new), number))
     p[:, np.asarray(model.classes_, int)] = model.predict_proba(x_new)
     if name == "forest":

@@ -183,7 +183,7 @@ def _laplace() -> Check:
     import optax
 
     problem = problems.regression()
-    posterior = _whole(problem, laplace(of=map_estimate(optax.lbfgs()), structure=Dense), steps=60)
+    posterior = _whole(problem, laplace(optimizer=map_estimate(optax.lbfgs()), structure=Dense), steps=60)
     deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - _expected(problem)[2]))
     return Check("laplace", "linear regression in closed form, with evidence", deviation, 1e-6)
 
@@ -193,7 +193,7 @@ def _last_layer() -> Check:
 
     # A linear network is its own last layer.
     problem = problems.regression()
-    algorithm = last_layer(of=map_estimate(optax.lbfgs()))
+    algorithm = last_layer(optimizer=map_estimate(optax.lbfgs()))
     posterior = _whole(problem, algorithm, steps=60)
     deviation = max(_gaussian_distance(posterior, problem), abs(float(posterior.evidence) - _expected(problem)[2]))
     return Check("last_layer", "linear regression in closed form, with evidence", deviation, 1e-6)

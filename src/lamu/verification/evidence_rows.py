@@ -44,7 +44,9 @@ def _online_laplace() -> Check:
     import optax
 
     problem = problems.regression()
-    algorithm = online_laplace(map_estimate(optax.lbfgs()), OneScale(), Dense, burn_in=0, every=1, rate=0.05)
+    algorithm = online_laplace(
+        map_estimate(optax.lbfgs()), OneScale(), Dense, burn_in=0, evidence_update_period=1, rate=0.05
+    )
     rows = (problem.x, problem.y)
     posterior: Any = fit(problem.objective.model, rows, algorithm, steps=60, batch_size=len(problem.y)).posterior
     precision = problem.precision

@@ -40,7 +40,7 @@ def _swag() -> Check:
     batches = (problem.batches(16) * 15)[:STEPS]
     algorithm = swag(sgd(0.1, momentum=0.9), LowRankDeviations(RANK), EverySteps(PERIOD, FIRST))
     state = algorithm.init(key, problem.objective, batches[0])
-    params = {"network": state.of.mean["network"], "likelihood": state.of.mean["likelihood"]}
+    params = {"network": state.inner.mean["network"], "likelihood": state.inner.mean["likelihood"]}
     optimiser = optax.sgd(0.1, momentum=0.9)
     memory = optimiser.init(params)
     step = jax.jit(algorithm.step)

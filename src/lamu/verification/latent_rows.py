@@ -18,7 +18,7 @@ from scipy import special, stats
 
 from lamu.data import load
 from lamu.data.batch import Batch
-from lamu.expectations import Constant, Control, LeaveOneOut, Regression, ScoreFunction
+from lamu.expectations import ConstantBaseline, Control, LeaveOneOut, Regression, ScoreFunction
 from lamu.families import Gaussian, Point
 from lamu.graphs import Bernoulli as Bits
 from lamu.graphs import Categorical, Graph, Normal, Program
@@ -89,7 +89,7 @@ def latent_rows() -> dict[str, Callable[[], Check]]:
         "MADE": _sums_to_one("MADE", MADE((12,))),
         "NADE": _sums_to_one("NADE", NADE(5)),
         "Amortised": _amortised,
-        "AmortisedBernoulli": _all_states("AmortisedBernoulli", LeaveOneOut(), Regression(), Constant(-6.0)),
+        "AmortisedBernoulli": _all_states("AmortisedBernoulli", LeaveOneOut(), Regression(), ConstantBaseline(-6.0)),
         "Baseline": _all_states("Baseline", Baseline(Linear()), Baseline()),
         "AutoregressiveBernoulli": _autoregressive,
         "Enumerated": _enumerated,

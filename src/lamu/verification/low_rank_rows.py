@@ -33,7 +33,7 @@ def low_rank_rows() -> dict[str, Callable[[], Check]]:
 def _slang() -> Check:
     problem = problems.logistic()
     rows, prior = len(problem.y), problem.precision / len(problem.y)
-    algorithm = slang(0.1, rank=2, b1=0.8, b2=0.9, hess_init=0.3, max_step=0.3, period=1)
+    algorithm = slang(0.1, rank=2, b1=0.8, b2=0.9, hess_init=0.3, max_step=0.3, curvature_update_period=1)
     batches = (problem.batches(16) * 7)[:STEPS]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
     m = flat(state.mean)

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from lamu import tree
-from lamu.mcmc.cycles import Polynomial
 from lamu.mcmc.preconditioners import RootMeanSquare
+from lamu.mcmc.step_sizes import Polynomial
 from lamu.mcmc.stochastic_hamiltonian import sghmc, sgnht
 from lamu.mcmc.stochastic_langevin import psgld, sgld
 from lamu.verification import problems

@@ -12,7 +12,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point
 from lamu.geometry import Geometry, Retraction
-from lamu.objective import BatchLoss, Everything, Objective
+from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -107,7 +107,7 @@ class BlackBox(Runnable):
         """Returns the state after one look at some points."""
         dimension = tree.dimension(state.mean)
         count = self.samples or 4 + math.floor(3 * math.log(dimension))
-        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
         draw_key, layer_key = jax.random.split(key)
         root = self.search(state)
         draws = root.draws(draw_key, count)

@@ -226,7 +226,7 @@ def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
     if not table:
         raise ValueError("blocks({}) has no algorithm; give one by path pattern, for instance {'*': ivon()}")
     for pattern, algorithm in table.items():
-        traits = require_part(algorithm).traits
+        traits = require_part(algorithm, f"algorithms[{pattern!r}]").traits
         if traits.batching != "mini" or traits.length is not None or traits.runs != 1 or traits.streams != 1:
             raise ValueError(
                 f"the algorithm of {pattern!r} is no step on a minibatch of one run; give for instance ivon(), adam() "

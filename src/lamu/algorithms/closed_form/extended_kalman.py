@@ -17,7 +17,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
@@ -116,7 +116,7 @@ class ExtendedKalman(Runnable):
     ) -> tuple[ExtendedKalmanState, Info]:
         """Returns the belief after the batch's rows, linearised at the mean before them."""
         alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
-        loss = BatchLoss(alone, batch, state.network_state, Weights(), {}, conjugate=True)
+        loss = BatchLoss(alone, batch, state.network_state, NetworkParameters(), {}, conjugate=True)
         total = batch.count / objective.temperature
         nll = lambda theta: alone.negative_log_likelihood(
             {"network": theta, "likelihood": {}}, batch, state.network_state

@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.expectations import Exact
 from lamu.families import Gaussian
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.priors import gaussian_belief
@@ -59,7 +59,7 @@ def following(
         objective: the loss.
     """
     alone = replace(objective, data_size=jnp.maximum(batch.count, 1))
-    loss = BatchLoss(alone, batch, network_state, Weights(), {}, conjugate=True)
+    loss = BatchLoss(alone, batch, network_state, NetworkParameters(), {}, conjugate=True)
     at = Exact().evaluate(key, old, loss, GaussNewton(), Dense)
     # An empty batch (all padding) has no rows to say anything.
     total = batch.count / objective.temperature

@@ -1,17 +1,17 @@
-"""Descent on the parameters of a belief, as on any others: its parts, and how its gradients are estimated."""
+"""Gradient descent on the parameters of a belief: the algorithm, gradient estimators and scale transforms."""
 
 from lamu.algorithms.descent.belief_descent import BeliefDescent, DescentState
 from lamu.algorithms.descent.estimators import Estimator, Flipout, Global, LocalReparameterisation
-from lamu.algorithms.descent.positive_transforms import Exponential, Positive, Softplus
+from lamu.algorithms.descent.positive_transforms import ExpTransform, PositiveTransform, SoftplusTransform
 
 __all__ = [
     "BeliefDescent",
     "DescentState",
     "Estimator",
-    "Exponential",
+    "ExpTransform",
     "Flipout",
     "Global",
     "LocalReparameterisation",
-    "Positive",
-    "Softplus",
+    "PositiveTransform",
+    "SoftplusTransform",
 ]

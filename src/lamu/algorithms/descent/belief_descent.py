@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator
-from lamu.algorithms.descent.positive_transforms import Positive
+from lamu.algorithms.descent.positive_transforms import PositiveTransform
 from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
+from lamu.families.base_distributions import BaseDistribution, StandardNormal
 from lamu.families.location_scale import LocationScale
-from lamu.families.shapes import Shape, StandardNormal
-from lamu.objective import BatchLoss, NonGaussian, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, NonGaussian, Objective
 from lamu.operators import Diagonal, Scalar
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -36,18 +36,18 @@ class DescentState:
     Attributes:
         count: steps taken.
         params: what descends: "mean" m, "raw" ρ, and "rest", the dispersions.
-        optimiser: the optax state.
+        optimizer: the optax state.
         network_state: the network's state.
 
     Examples:
         >>> from lamu.algorithms.descent import DescentState
-        >>> DescentState(count=0, params={}, optimiser=(), network_state={}).count
+        >>> DescentState(count=0, params={}, optimizer=(), network_state={}).count
         0
     """
 
     count: Any
     params: dict[str, Params]
-    optimiser: Any
+    optimizer: Any
     network_state: Any
 
 
@@ -56,7 +56,7 @@ class BeliefDescent(Runnable):
     r"""Gradient descent on \(\frac1\kappa\, D(q_{m, \rho}, p)\) in m, ρ and the dispersions, by any optax optimiser.
 
     Attributes:
-        optimiser: an optax gradient transformation.
+        optimizer: an optax gradient transformation.
         estimator: how the rows are drawn.
         divergence: D.
         base_distribution: the law of z in \(\theta = m + s(\rho) z\).
@@ -72,11 +72,11 @@ class BeliefDescent(Runnable):
         'Global'
     """
 
-    optimiser: Any = static()
+    optimizer: Any = static()
     estimator: Estimator
     divergence: Divergence
-    base_distribution: Shape
-    scale_transform: Positive
+    base_distribution: BaseDistribution
+    scale_transform: PositiveTransform
     factor: Rate
     init_scale: Number
     samples: int = static(default=1)
@@ -108,10 +108,10 @@ class BeliefDescent(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DescentState:
         """Returns the state at the network's initial weights, every scale at its start."""
         params, network_state = objective.model.init(key, batch)
-        mean, rest = Weights().split(params)
+        mean, rest = NetworkParameters().split(params)
         raw = jax.tree.map(lambda leaf: self.scale_transform.inverse(jnp.full_like(leaf, self.init_scale)), mean)
         moving = {"mean": mean, "raw": raw, "rest": rest}
-        return DescentState(jnp.zeros((), jnp.int32), moving, self.optimiser.init(moving), network_state)
+        return DescentState(jnp.zeros((), jnp.int32), moving, self.optimizer.init(moving), network_state)
 
     def belief(self, params: dict[str, Params]) -> LocationScale:
         """Returns q from what descends."""
@@ -125,12 +125,12 @@ class BeliefDescent(Runnable):
         value, loss, gradient, network_state = estimate(state.params)
         # Line searches evaluate what descends themselves, under the same draws.
         again = lambda params: self.estimate(jax.random.clone(key), params, batch, objective, state.network_state)[0]
-        params, optimiser = optax_step(
-            self.optimiser, gradient, state.optimiser, state.params, value, again, self.factor(state.count)
+        params, optimizer = optax_step(
+            self.optimizer, gradient, state.optimizer, state.params, value, again, self.factor(state.count)
         )
         scaled = jax.tree.map(lambda s, g: s * g, self.belief(state.params).scale, gradient["mean"])
         residual = objective.concentration * jnp.sqrt(tree.dot(scaled, scaled))
-        return DescentState(state.count + 1, params, optimiser, network_state), Info(loss, residual)
+        return DescentState(state.count + 1, params, optimizer, network_state), Info(loss, residual)
 
     def estimate(
         self, key: RandomKey, params: dict[str, Params], batch: Batch, objective: Objective, network_state: Any
@@ -146,7 +146,7 @@ class BeliefDescent(Runnable):
         """
 
         def loss_at(rest: Params) -> BatchLoss:
-            return BatchLoss(objective, batch, network_state, Weights(), rest, conjugate=True)
+            return BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
 
         if isinstance(self.divergence, ReverseKL):
             return self._bound(key, params, objective, loss_at)

@@ -1,7 +1,7 @@
-r"""How \(E_q[-\log p(D|\theta)]\) is estimated by one draw: with weights for all rows, or for each row its own.
+r"""Single-sample estimators of \(E_q[-\log p(D|\theta)]\), with one sample of the weights per batch or per example.
 
-All three have the same expectation. Where every row has its own draw, the rows' gradients are independent, and their
-average over a batch has the variance of one divided by B; with one draw for all of them it stays.
+All three have the same expectation. With a sample per example, the examples' gradients are independent and the variance
+of their average falls as 1/B; with one sample per batch it does not fall with B.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from lamu.algorithms.descent.local_reparameterisation import Plan, anew, flipped, local
 from lamu.algorithms.descent.per_example_forward import outputs_by_rows
 from lamu.data.batch import with_offset
+from lamu.families.base_distributions import BaseDistribution, StandardNormal
 from lamu.families.location_scale import LocationScale
-from lamu.families.shapes import Shape, StandardNormal
 from lamu.objective import BatchLoss
 from lamu.objective.curvature.reader.flat_jaxpr import Program
 from lamu.objective.curvature.reader.parameter_uses import Site
@@ -35,8 +35,8 @@ class Estimator(Protocol):
 
     joint: bool
 
-    def require(self, shape: Shape) -> None:
-        """Raises a TypeError where the belief's shape cannot be drawn so."""
+    def require(self, base_distribution: BaseDistribution) -> None:
+        """Raises a TypeError where the estimator cannot sample from the base distribution."""
         ...
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
@@ -62,8 +62,8 @@ class Global:
 
     joint = True
 
-    def require(self, shape: Shape) -> None:
-        """Accepts every shape."""
+    def require(self, base_distribution: BaseDistribution) -> None:
+        """Accepts every base distribution."""
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
         """Returns the mean loss at one draw, and the network's new state."""
@@ -96,12 +96,12 @@ class LocalReparameterisation:
 
     joint = False
 
-    def require(self, shape: Shape) -> None:
-        """Accepts the normal shape."""
-        if not isinstance(shape, StandardNormal):
+    def require(self, base_distribution: BaseDistribution) -> None:
+        """Accepts the standard normal."""
+        if not isinstance(base_distribution, StandardNormal):
             raise TypeError(
-                f"LocalReparameterisation() adds up normal weights, not those of {type(shape).__name__}(); use "
-                "Flipout() or Global()"
+                f"LocalReparameterisation() adds up normal weights, not those of {type(base_distribution).__name__}(); "
+                "use Flipout() or Global()"
             )
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
@@ -134,10 +134,12 @@ class Flipout:
 
     joint = False
 
-    def require(self, shape: Shape) -> None:
-        """Accepts symmetric shapes."""
-        if not shape.symmetric:
-            raise TypeError(f"Flipout() changes signs, and {type(shape).__name__}() is not symmetric; use Global()")
+    def require(self, base_distribution: BaseDistribution) -> None:
+        """Accepts symmetric base distributions."""
+        if not base_distribution.symmetric:
+            raise TypeError(
+                f"Flipout() changes signs, and {type(base_distribution).__name__}() is not symmetric; use Global()"
+            )
 
     def value(self, key: RandomKey, belief: LocationScale, loss: BatchLoss) -> tuple[Array, Any]:
         """Returns the mean loss with signs of every row's own, and the network's (empty) state."""

@@ -1,4 +1,4 @@
-"""A network's rows, each under its own draw of the weights, by drawing what comes out where weights meet data."""
+"""Forward passes with an independent sample of the weights for each example, by sampling the layers' outputs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def outputs_by_rows(
         return loss.objective.model.outputs(params, loss.network_state, row[0][None], row[1], train=True)[0][0]
 
     centre, scale = jax.tree.leaves(belief.location), jax.tree.leaves(belief.scale)
-    z = jax.tree.leaves(belief.shape.draw(shared_key, belief.location))
+    z = jax.tree.leaves(belief.base_distribution.draw(shared_key, belief.location))
     away = [s * e for s, e in zip(scale, z, strict=True)]
     program = Program(network, [_shape(leaf) for leaf in centre], [_shape(row, 1) for row in rows])
     plans = _plans(program, choose, belief, x.shape[0], name)

@@ -1,4 +1,4 @@
-r"""How an unconstrained number stands for a positive scale: what descent moves is ρ, what the belief has is s(ρ)."""
+r"""Transforms of an unconstrained parameter ρ, which gradient descent moves, to a positive scale s(ρ)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from lamu.record import record
 
-__all__ = ["Exponential", "Positive", "Softplus"]
+__all__ = ["ExpTransform", "PositiveTransform", "SoftplusTransform"]
 
 
 @runtime_checkable
-class Positive(Protocol):
+class PositiveTransform(Protocol):
     """An increasing function from all numbers onto the positive ones."""
 
     def __call__(self, raw: Any) -> Any:
@@ -26,13 +26,13 @@ class Positive(Protocol):
 
 
 @record
-class Softplus:
+class SoftplusTransform:
     r"""\(s = \log(1 + e^\rho)\), exponential for small scales and linear for large ones.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.descent import Softplus
-        >>> round(float(Softplus()(Softplus().inverse(jnp.asarray(0.02)))), 6)
+        >>> from lamu.algorithms.descent import SoftplusTransform
+        >>> round(float(SoftplusTransform()(SoftplusTransform().inverse(jnp.asarray(0.02)))), 6)
         0.02
     """
 
@@ -46,13 +46,13 @@ class Softplus:
 
 
 @record
-class Exponential:
+class ExpTransform:
     r"""\(s = e^\rho\), so that a step of ρ is a factor of s.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.algorithms.descent import Exponential
-        >>> float(Exponential()(jnp.zeros(())))
+        >>> from lamu.algorithms.descent import ExpTransform
+        >>> float(ExpTransform()(jnp.zeros(())))
         1.0
     """
 

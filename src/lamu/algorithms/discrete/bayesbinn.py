@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import MovingAverage, NoMomentum
 from lamu.expectations import Relaxed
-from lamu.natural_rule import NaturalRule, NetworkWeights, Signs
+from lamu.natural_rule import NaturalRule, NetworkWeights, SignStart
 from lamu.rate import Annealed, decay, rate
+from lamu.update_rules import MovingAverage, NoMomentum
 
 __all__ = ["bayesbinn"]
 
@@ -17,7 +17,7 @@ def bayesbinn(
     temperature: float = 0.5,
     floor: float = 0.1,
     samples: int = 1,
-    initial: float = 3.0,
+    init_half_logit: float = 3.0,
     rest_rate: Any = Annealed(0.1),
     momentum: float = 0.0,
     leaves: tuple[str, ...] = ("*kernel",),
@@ -43,14 +43,14 @@ def bayesbinn(
         floor: \(\epsilon_s\), without which rare draws of weights that are nearly certain outweigh all others; the
             authors' program has 1e-10.
         samples: how many relaxed draws a step.
-        initial: |λ| at the start, with the signs of the network's initial weights.
+        init_half_logit: |λ| at the start, with the signs of the network's initial weights.
         rest_rate: the rate of the weights that are not binary, and of dispersions.
         momentum: β in [0, 1), the decay of averaged gradients; zero for none.
         leaves: path patterns of the binary weights.
 
     Returns:
         The algorithm. Its posterior is the Bernoulli belief beside a point for the other weights: predictions average
-        over sampled binary networks. `posterior.with_rule(AtMode())` predicts by the most probable one.
+        over sampled binary networks. `posterior.with_rule(PlugInMode())` predicts by the most probable one.
 
     Raises:
         ValueError: for a rate or τ that is not positive, a negative floor, a momentum outside [0, 1), fewer than one
@@ -69,7 +69,7 @@ def bayesbinn(
         True
     """
     return NaturalRule(
-        subject=NetworkWeights(Signs(initial), tuple(leaves)),
+        subject=NetworkWeights(SignStart(init_half_logit), tuple(leaves)),
         expectation=Relaxed(temperature, samples, floor),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),

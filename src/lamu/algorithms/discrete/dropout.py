@@ -27,7 +27,7 @@ class NoisyUnits(Wrapper):
     """The algorithm that `dropout` and `mc_dropout` make: an optimiser on a network with noise on its units.
 
     Attributes:
-        of: the optimiser.
+        base: the optimiser.
         rule: how the trained network predicts.
 
     Examples:
@@ -36,7 +36,7 @@ class NoisyUnits(Wrapper):
         (Sampled(), Masked())
     """
 
-    of: Algorithm
+    base: Algorithm
     rule: PredictiveRule
 
     @property
@@ -46,7 +46,7 @@ class NoisyUnits(Wrapper):
             family="mixture of two Gaussians a unit, one at zero, fixed rate and covariances",
             expectation="Delta",
             curvature="none",
-            departures=("responsibilities are draws of the rate", *self.of.choices.departures),
+            departures=("responsibilities are draws of the rate", *self.base.choices.departures),
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
@@ -65,7 +65,7 @@ class NoisyUnits(Wrapper):
                 "are made with its statistics held; tell the two apart, in a Linen module by the arguments "
                 "deterministic and use_running_average, or use dropout()"
             )
-        return self.of.init(key, objective, batch)
+        return self.base.init(key, objective, batch)
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """Returns the optimiser's preview, predicting by this algorithm's rule."""
@@ -73,10 +73,10 @@ class NoisyUnits(Wrapper):
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the optimiser's posterior, predicting by this algorithm's rule."""
-        return replace(self.of.posterior(key, state, objective, data, trace), rule=self.rule)
+        return replace(self.base.posterior(key, state, objective, data, trace), rule=self.rule)
 
 
-def dropout(of: Algorithm | None = None) -> NoisyUnits:
+def dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     r"""Training with dropout: the rule for a mixture of two Gaussians a unit.
 
     Unit j's outgoing weights have the belief \(q_j = (1 - p)\, N(m_j, \cdot) + p\, N(0, \cdot)\), one component at
@@ -93,14 +93,14 @@ def dropout(of: Algorithm | None = None) -> NoisyUnits:
     optimiser's own. Predictions are those of the mean network, without noise.
 
     Args:
-        of: the optimiser; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the optimiser; `adam(Annealed(1e-2))` where none is given.
 
     Returns:
         The algorithm. Its posterior is the optimiser's, a point.
 
     Raises:
         ValueError: where the state is made, for a network without noise on its units.
-        TypeError: for an `of` that is no algorithm.
+        TypeError: for an `optimizer` that is no algorithm.
 
     Source: Khan & Rue (2021), section 4.3; Srivastava et al. (2014).
 
@@ -114,10 +114,10 @@ def dropout(of: Algorithm | None = None) -> NoisyUnits:
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
-    return NoisyUnits(_optimiser(of), Sampled())
+    return NoisyUnits(_optimiser(optimizer), Sampled())
 
 
-def mc_dropout(of: Algorithm | None = None) -> NoisyUnits:
+def mc_dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     r"""Monte Carlo dropout: training with dropout, and prediction with it.
 
     \[ p(y^* \mid x^*) \approx \frac1S \sum_s p\big(y^* \mid f(m \odot z_s, x^*)\big) \]
@@ -128,14 +128,14 @@ def mc_dropout(of: Algorithm | None = None) -> NoisyUnits:
     Departures from the rule: those of `dropout`; nothing is learned of the belief's width, which is the rate's.
 
     Args:
-        of: the optimiser; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the optimiser; `adam(Annealed(1e-2))` where none is given.
 
     Returns:
         The algorithm. Its posterior is the optimiser's point with the predictive rule `Masked`.
 
     Raises:
         ValueError: where the state is made, for a network without noise on its units.
-        TypeError: for an `of` that is no algorithm.
+        TypeError: for an `optimizer` that is no algorithm.
 
     Source: Gal & Ghahramani (2016), equation 6.
 
@@ -149,8 +149,8 @@ def mc_dropout(of: Algorithm | None = None) -> NoisyUnits:
         >>> bool((posterior.predict(x).epistemic > 0.0).all())
         True
     """
-    return NoisyUnits(_optimiser(of), Masked())
+    return NoisyUnits(_optimiser(optimizer), Masked())
 
 
-def _optimiser(of: Any) -> Algorithm:
-    return adam(Annealed(1e-2)) if of is None else require_part(of)
+def _optimiser(optimizer: Any) -> Algorithm:
+    return adam(Annealed(1e-2)) if optimizer is None else require_part(optimizer, "optimizer")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lamu.data.batch import with_offset
 from lamu.networks.randomness import draws_noise
-from lamu.predictives import Mixture, PredictiveRule, Prepared
+from lamu.predictives import MixturePredictive, PredictiveRule, Prepared
 from lamu.predictives.drawn_outputs import DrawnOutputs
 from lamu.record import record
 from lamu.supports import Support
@@ -54,7 +54,7 @@ class _Noisy:
     def support(self) -> Support:
         return self.drawn.support
 
-    def at(self, x: Rows, offset: Rows | None) -> Mixture:
+    def at(self, x: Rows, offset: Rows | None) -> MixturePredictive:
         model, (network_state, draws, _) = self.drawn.model, self.drawn.draws
         weights = model.complete(jax.tree.map(lambda leaf: _shape(leaf, leaf.shape[1:]), draws["network"]))
         if not draws_noise(model.network, weights, network_state, _shape(x, (1, *x.shape[1:]))):

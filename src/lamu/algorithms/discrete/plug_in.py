@@ -11,17 +11,17 @@ from lamu.record import record
 from lamu.target import Target
 from lamu.typing import Params, RandomKey
 
-__all__ = ["AtMean", "AtMode"]
+__all__ = ["PlugInMean", "PlugInMode"]
 
 
 @record
-class AtMean(PredictiveRule):
+class PlugInMean(PredictiveRule):
     r"""Predictions of the network at the belief's mean, for ±1 at \(\mu = \tanh\lambda\).
 
     Examples:
-        >>> from lamu.algorithms.discrete.plug_in import AtMean
-        >>> AtMean()
-        AtMean()
+        >>> from lamu.algorithms.discrete.plug_in import PlugInMean
+        >>> PlugInMean()
+        PlugInMean()
     """
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:
@@ -30,13 +30,13 @@ class AtMean(PredictiveRule):
 
 
 @record
-class AtMode(PredictiveRule):
+class PlugInMode(PredictiveRule):
     """Predictions of the most probable network: the signs of binary weights, and the mean of whatever else there is.
 
     Examples:
-        >>> from lamu.algorithms.discrete.plug_in import AtMode
-        >>> AtMode()
-        AtMode()
+        >>> from lamu.algorithms.discrete.plug_in import PlugInMode
+        >>> PlugInMode()
+        PlugInMode()
     """
 
     def prepare(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> Prepared:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import NoMomentum, Trace
 from lamu.geometry import Accumulation
-from lamu.natural_rule import Latent, NaturalRule, NetworkWeights, ZeroTemperature
+from lamu.natural_rule import LatentStart, NaturalRule, NetworkWeights, ZeroTemperature
 from lamu.rate import Annealed, decay, rate
+from lamu.update_rules import HeavyBall, NoMomentum
 
 __all__ = ["straight_through"]
 
@@ -54,10 +54,10 @@ def straight_through(
         True
     """
     return NaturalRule(
-        subject=NetworkWeights(Latent(), tuple(leaves)),
+        subject=NetworkWeights(LatentStart(), tuple(leaves)),
         expectation=ZeroTemperature(),
         geometry=Accumulation(),
         learning_rate=rate(learning_rate),
         rest_rate=rate(rest_rate, "rest_rate"),
-        momentum=Trace(decay(momentum, "momentum")) if momentum else NoMomentum(),
+        momentum=HeavyBall(decay(momentum, "momentum")) if momentum else NoMomentum(),
     )

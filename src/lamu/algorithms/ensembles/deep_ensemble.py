@@ -30,7 +30,7 @@ class DeepEnsemble(Wrapper):
     """The algorithm that `deep_ensemble` makes.
 
     Attributes:
-        of: what every member runs.
+        base: the algorithm of every member.
         members: how many there are.
         diversity: in what they differ beside their seeds.
 
@@ -40,22 +40,22 @@ class DeepEnsemble(Wrapper):
         3
     """
 
-    of: Algorithm
+    base: Algorithm
     members: int = static(default=5)
     diversity: Diversity = Seeds()
 
     @property
     def traits(self) -> Traits:
         """Those of the members' algorithm, with an order of the data for each; the members as runs."""
-        return replace(self.of.traits, streams=self.members, runs=self.members, shared=())
+        return replace(self.base.traits, streams=self.members, runs=self.members, shared=())
 
     @property
     def choices(self) -> Choices:
         """The members' row, several times."""
-        of = self.of.choices
+        choices = self.base.choices
         more = (self.diversity.departure,) if self.diversity.departure else ()
-        departures = (*of.departures, "members apart", *more)
-        return replace(of, family=f"mixture of {self.members}: {of.family}", departures=departures)
+        departures = (*choices.departures, "members apart", *more)
+        return replace(choices, family=f"mixture of {self.members}: {choices.family}", departures=departures)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> Any:
         """Returns every member's first state, along a leading axis."""
@@ -63,7 +63,7 @@ class DeepEnsemble(Wrapper):
 
         def one(key: RandomKey, k: Any) -> Any:
             own = self.diversity.objective(k, objective, batch)
-            return self.of.init(key, own, self.diversity.batch(k, batch))
+            return self.base.init(key, own, self.diversity.batch(k, batch))
 
         return jax.vmap(one)(keys, jnp.arange(self.members))
 
@@ -78,7 +78,7 @@ class DeepEnsemble(Wrapper):
 
         def step(key: RandomKey, state: Any, k: Any, batch: Batch) -> tuple[Any, Info]:
             own = self.diversity.objective(k, objective, batch)
-            return self.of.step(key, state, self.diversity.batch(k, batch), own)
+            return self.base.step(key, state, self.diversity.batch(k, batch), own)
 
         if model.loops_well(one):
             numbers = jnp.arange(self.members)
@@ -92,18 +92,22 @@ class DeepEnsemble(Wrapper):
 
     def preview(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """Returns what the state predicts before any pass over the data: the members' previews as one ensemble."""
-        of = runnable(self.of).preview
-        return pooled([of(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key)
+        preview = runnable(self.base).preview
+        return pooled(
+            [preview(jax.random.fold_in(key, k), _member(state, k), objective) for k in range(self.members)], key
+        )
 
     def complaint(self, state: Any) -> str | None:
         """Returns the first member's complaint that there is."""
-        complaints = (runnable(self.of).complaint(_member(state, k)) for k in range(self.members))
+        complaints = (runnable(self.base).complaint(_member(state, k)) for k in range(self.members))
         return next((each for each in complaints if each is not None), None)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the members' posteriors as one ensemble, predicting by the members' own rule."""
         members = [
-            self.of.posterior(jax.random.fold_in(key, k), _member(state, k), own, _seen(self.diversity, k, data), None)
+            self.base.posterior(
+                jax.random.fold_in(key, k), _member(state, k), own, _seen(self.diversity, k, data), None
+            )
             for k, own in enumerate(self._objectives(objective, data))
         ]
         # The model is everybody's; a prior of a member's own is none of it.
@@ -130,11 +134,11 @@ def _seen(diversity: Diversity, member: int, data: Any) -> Any:
 class _Rows:
     """Batches as a member sees them, which may be read again."""
 
-    def __init__(self, diversity: Diversity, member: int, of: Any) -> None:
-        self._diversity, self._member, self._of = diversity, member, of
+    def __init__(self, diversity: Diversity, member: int, base: Any) -> None:
+        self._diversity, self._member, self._base = diversity, member, base
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self._diversity.batch(self._member, batch) for batch in self._of)
+        return (self._diversity.batch(self._member, batch) for batch in self._base)
 
 
 def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
@@ -154,7 +158,7 @@ def pooled(posteriors: list[Posterior], key: RandomKey) -> Posterior:
 
 
 def deep_ensemble(
-    of: Algorithm | None = None,
+    base: Algorithm | None = None,
     members: int = 5,
     diversity: Diversity = Seeds(),  # noqa: B008  (a record never changes)
 ) -> DeepEnsemble:
@@ -174,7 +178,7 @@ def deep_ensemble(
     mixture would give (which vanish between modes that do not overlap); what the diversity adds.
 
     Args:
-        of: the algorithm of every member; `adam(Annealed(1e-2))` where none is given.
+        base: the algorithm of every member; `adam(Annealed(1e-2))` where none is given.
         members: M.
         diversity: `Seeds()`, `Bootstrap()` or `Anchors()`, or an object of one's own with their two methods.
 
@@ -183,7 +187,7 @@ def deep_ensemble(
 
     Raises:
         ValueError: for fewer than one member, or members that see each row once or all rows always.
-        TypeError: for an `of` that is no algorithm, or a diversity that is none.
+        TypeError: for a `base` that is no algorithm, or a diversity that is none.
 
     Source: Lakshminarayanan, Pritzel & Blundell (2017); Pearce et al. (2020) for anchors.
 
@@ -195,17 +199,17 @@ def deep_ensemble(
         >>> len(posterior.belief.members), posterior.predict(x).mean.shape
         (3, (569,))
     """
-    if of is None:
+    if base is None:
         from lamu.algorithms.optimisers.adam import adam
 
-        of = adam(Annealed(1e-2))
+        base = adam(Annealed(1e-2))
     if not isinstance(members, int) or members < 1:
         raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
-    if require_part(of).traits.batching != "mini" or of.traits.length is not None:
-        raise ValueError(f"{type(of).__name__} sees all the data: its members would be the same; run it alone")
+    if require_part(base, "base").traits.batching != "mini" or base.traits.length is not None:
+        raise ValueError(f"{type(base).__name__} sees all the data: its members would be the same; run it alone")
     if not isinstance(diversity, Diversity) or isinstance(diversity, type):
         raise TypeError(f"diversity={diversity!r} is none; give Seeds(), Bootstrap() or Anchors()")
-    return DeepEnsemble(of=of, members=members, diversity=diversity)
+    return DeepEnsemble(base=base, members=members, diversity=diversity)
 
 
 def _member(stacked: Any, index: int) -> Any:

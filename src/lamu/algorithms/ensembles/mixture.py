@@ -139,13 +139,13 @@ class Mixed(DeepEnsemble):
         """Returns the mixture of the runs' Gaussians; learned dispersions are their average, unconstrained."""
         keys = [jax.random.fold_in(key, k) for k in range(self.members)]
         runs = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(self.members)]
-        posteriors = [self.of.posterior(k, run, objective, data, None) for k, run in zip(keys, runs, strict=True)]
+        posteriors = [self.base.posterior(k, run, objective, data, None) for k, run in zip(keys, runs, strict=True)]
         logits = self.weights.logits(jax.random.fold_in(key, self.members), posteriors, objective, data)
         beliefs: Any = [posterior.belief for posterior in posteriors]
         for belief in beliefs:
             if not (isinstance(belief, Product) and isinstance(belief.factors["network"], Gaussian)):
                 raise TypeError(
-                    f"{type(self.of).__name__} keeps no Gaussian about the weights to make a mixture of; give ivon(), "
+                    f"{type(self.base).__name__} keeps no Gaussian about the weights to mix; give ivon(), "
                     "vogn() or laplace(), or use deep_ensemble"
                 )
         stack = lambda *leaves: jnp.stack(leaves)
@@ -163,7 +163,7 @@ class Mixed(DeepEnsemble):
 
 
 def mixture(
-    of: Algorithm | None = None,
+    base: Algorithm | None = None,
     components: int = 5,
     weights: EqualWeights | EvidenceWeights = EqualWeights(),  # noqa: B008  (a record never changes)
 ) -> Mixed:
@@ -179,7 +179,7 @@ def mixture(
     mixture would give (which vanish between modes that do not overlap); the weights are held equal, or set at the end.
 
     Args:
-        of: the algorithm of every run, with a Gaussian belief; `ivon()` where none is given.
+        base: the algorithm of every run, with a Gaussian belief; `ivon()` where none is given.
         components: K.
         weights: `EqualWeights()`, or `EvidenceWeights()` by each run's evidence bound.
 
@@ -189,7 +189,7 @@ def mixture(
     Raises:
         ValueError: for fewer than one component, members that see each row once or all rows always, or, where the state
             is made, a network with a state.
-        TypeError: for an `of` that is no algorithm, or, where the posterior is made, keeps no Gaussian.
+        TypeError: for a `base` that is no algorithm, or, where the posterior is made, keeps no Gaussian.
 
     Source: Wilson & Izmailov (2020), section 3.2 (multiple basins); Shen et al. (2024), section 4.3.
 
@@ -202,12 +202,12 @@ def mixture(
         >>> posterior.belief.factors["network"].count
         3
     """
-    if of is None:
+    if base is None:
         from lamu.algorithms.variational.ivon import ivon
 
-        of = ivon()
+        base = ivon()
     if not isinstance(components, int) or components < 1:
         raise ValueError(f"components={components!r} makes no mixture; give a whole number of at least 1")
     # The runs themselves, and what may be run so, are the ensemble's business.
-    checked = deep_ensemble(of, components)
-    return Mixed(of=checked.of, members=components, weights=weights)
+    checked = deep_ensemble(base, components)
+    return Mixed(base=checked.base, members=components, weights=weights)

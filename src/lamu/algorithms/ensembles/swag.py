@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu.algorithms.ensembles.iterates import Collected, Covariance, EverySteps, LastPart, LowRankDeviations
-from lamu.batch_statistics import Recomputed, Statistics
+from lamu.batch_statistics import BatchStatistics, Recomputed
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.objective import Objective
@@ -28,17 +28,17 @@ class SwagState:
     """The optimiser's state, and what was collected of its iterates.
 
     Attributes:
-        of: the optimiser's state.
+        inner: the optimiser's state.
         count: steps taken.
         seen: the iterates collected, of all parameters.
 
     Examples:
         >>> from lamu.algorithms.ensembles.swag import SwagState
-        >>> SwagState(of={}, count=0, seen=None).count
+        >>> SwagState(inner={}, count=0, seen=None).count
         0
     """
 
-    of: Any
+    inner: Any
     count: Any
     seen: Any
 
@@ -48,7 +48,7 @@ class Swag(Wrapper):
     """The algorithm that `swag` makes.
 
     Attributes:
-        of: the optimiser.
+        base: the optimiser.
         covariance: what covariance the iterates have.
         collect: which iterates are collected.
         statistics: what becomes of a network's batch statistics in the posterior.
@@ -59,45 +59,45 @@ class Swag(Wrapper):
         'Gaussian, low-rank (20) plus diagonal covariance of the iterates'
     """
 
-    of: Algorithm
+    base: Algorithm
     covariance: Covariance
     collect: LastPart | EverySteps
-    statistics: Statistics
+    statistics: BatchStatistics
 
     @property
     def traits(self) -> Traits:
         """The optimiser's."""
-        return replace(self.of.traits, looks_again=True)
+        return replace(self.base.traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:
         """The optimiser's row, with another family."""
-        of = self.of.choices
-        departures = (*of.departures, "moments of the iterates for a covariance", "dispersions a point")
-        return replace(of, family=f"Gaussian, {self.covariance.words}", departures=departures)
+        choices = self.base.choices
+        departures = (*choices.departures, "moments of the iterates for a covariance", "dispersions a point")
+        return replace(choices, family=f"Gaussian, {self.covariance.words}", departures=departures)
 
     def inner(self, state: SwagState) -> Any:
         """Returns the optimiser's state."""
-        return state.of
+        return state.inner
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> SwagState:
         """Returns the optimiser's first state, with nothing collected."""
         self.collect.check()
-        state = self.of.init(key, objective, batch)
+        state = self.base.init(key, objective, batch)
         seen = Collected.none(self._point(key, state, objective).mean, self.covariance.rank)
-        return SwagState(of=state, count=jnp.zeros((), jnp.int32), seen=seen)
+        return SwagState(inner=state, count=jnp.zeros((), jnp.int32), seen=seen)
 
     def step(self, key: RandomKey, state: SwagState, batch: Batch, objective: Objective) -> tuple[SwagState, Info]:
         """Returns the state after the optimiser's step, whose iterate is collected where it is its turn."""
-        of, info = self.of.step(key, state.of, batch, objective)
-        theta = self._point(key, of, objective).mean
+        inner, info = self.base.step(key, state.inner, batch, objective)
+        theta = self._point(key, inner, objective).mean
         seen = state.seen.without(self.collect.starts_again(state.count))
         seen = seen.with_iterate(theta, self.collect.collects(state.count))
-        return SwagState(of=of, count=state.count + 1, seen=seen), info
+        return SwagState(inner=inner, count=state.count + 1, seen=seen), info
 
     def preview(self, key: RandomKey, state: SwagState, objective: Objective) -> Posterior:
         """Returns what the state predicts before any pass over the data; with nothing collected, the last iterate."""
-        point, seen = self._point(key, state.of, objective), state.seen
+        point, seen = self._point(key, state.inner, objective), state.seen
         mean = jax.tree.map(lambda new, now: jnp.where(seen.count > 0, new, now), seen.mean, point.mean)
         belief = self._belief(replace(seen, mean=mean))
         return Posterior(
@@ -120,7 +120,7 @@ class Swag(Wrapper):
 
     def _point(self, key: RandomKey, state: Any, objective: Objective) -> Posterior:
         """The optimiser's own posterior, whose mean is the iterate."""
-        return runnable(self.of).preview(jax.random.clone(key), state, objective)
+        return runnable(self.base).preview(jax.random.clone(key), state, objective)
 
     def _belief(self, seen: Collected) -> Product:
         ours = seen.about("network")
@@ -129,10 +129,10 @@ class Swag(Wrapper):
 
 
 def swag(
-    of: Algorithm | None = None,
+    base: Algorithm | None = None,
     covariance: Covariance = LowRankDeviations(),  # noqa: B008  (a record never changes)
     collect: LastPart | EverySteps = LastPart(),  # noqa: B008  (the same)
-    statistics: Statistics = Recomputed(),  # noqa: B008  (the same)
+    statistics: BatchStatistics = Recomputed(),  # noqa: B008  (the same)
 ) -> Swag:
     r"""SWAG: the Gaussian with mean and covariance of the iterates of an optimiser that keeps moving.
 
@@ -144,7 +144,7 @@ def swag(
     each from the mean that was then. The optimiser's gradient a step; collecting costs a few passes over the weights
     and holds K + 2 copies of them; the posterior takes 50 passes over 1,024 rows, forward alone, where the network has
     batch statistics. A draw, an entropy or a density takes \(O(D K^2)\) once and \(O(D K)\) then. Multi-SWAG is
-    `deep_ensemble(of=swag())`, and `mixture(of=swag())` makes one density of it.
+    `deep_ensemble(base=swag())`, and `mixture(base=swag())` makes one density of it.
 
     The covariance is that of the optimiser about its valley, which the rate, the batch size and the momentum set: give
     an optimiser that does not come to rest, at a constant rate. Neither N nor the temperature scales it. Where the
@@ -154,7 +154,7 @@ def swag(
     loss fixes; learned dispersions are a point, their average.
 
     Args:
-        of: the optimiser; `sgd(0.005, momentum=0.9)` where none is given.
+        base: the optimiser; `sgd(0.005, momentum=0.9)` where none is given.
         covariance: `LowRankDeviations(rank)`, as above, or `DiagonalDeviations()`, \(\Sigma_{\mathrm{diag}}\) alone and
             whole.
         collect: `LastPart(share, iterates)` of the run, or `EverySteps(period, first)`.
@@ -167,7 +167,7 @@ def swag(
         over draws.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, or one whose steps have a length of their own.
+        TypeError: for a `base` that is no algorithm, or one whose steps have a length of their own.
         ValueError: where the state is made, for a last part of a run of unknown length; where the posterior is made,
             for fewer than two iterates.
 
@@ -182,10 +182,10 @@ def swag(
         >>> lamu.scores.nll(posterior.predict(x), y) < 0.2
         True
     """
-    if of is None:
+    if base is None:
         from lamu.algorithms.optimisers.sgd import sgd
 
-        of = sgd(0.005, momentum=0.9)
-    if require_part(of).traits.length is not None:
-        raise TypeError(f"{type(of).__name__} is a sampler, whose draws are its posterior; give an optimiser")
-    return Swag(of=of, covariance=covariance, collect=collect, statistics=statistics)
+        base = sgd(0.005, momentum=0.9)
+    if require_part(base, "base").traits.length is not None:
+        raise TypeError(f"{type(base).__name__} is a sampler, whose draws are its posterior; give an optimiser")
+    return Swag(base=base, covariance=covariance, collect=collect, statistics=statistics)

@@ -22,11 +22,10 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.departures import Inverse
 from lamu.expectations import Expectation
 from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.geometry import Geometry, Retraction, Straight
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature
 from lamu.objective.dispersions import dispersion_step
 from lamu.operators import Dense
@@ -37,6 +36,7 @@ from lamu.rate import Rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
 from lamu.typing import Array, Number, Params, RandomKey
+from lamu.update_rules import Inverse
 
 __all__ = ["MixtureRule", "MixtureState", "WithEntropy"]
 
@@ -153,7 +153,7 @@ class MixtureRule(Runnable):
                 "a mixture over one network has no place for the batch statistics of several; give a network without "
                 "a state, or run deep_ensemble"
             )
-        centre, rest = Weights().split(params)
+        centre, rest = NetworkParameters().split(params)
         keys = jax.vmap(lambda k: jax.random.fold_in(spread_key, k))(jnp.arange(self.components))
         mean = jax.vmap(lambda k: tree.add(centre, tree.normal(k, centre), self.spread))(keys)
         one = Dense.from_diagonal(jax.tree.map(lambda leaf: jnp.full_like(leaf, self.init_precision), centre))
@@ -178,7 +178,7 @@ class MixtureRule(Runnable):
         belief = self.belief(state, objective)
         roots = jax.vmap(lambda precision: precision.factored())(belief.components.precision)
         factored = Mixture(state.logits, Gaussian(state.mean, roots))
-        loss = WithEntropy(objective, batch, state.network_state, Weights(), state.rest, belief=factored)
+        loss = WithEntropy(objective, batch, state.network_state, NetworkParameters(), state.rest, belief=factored)
         rate = self.learning_rate(state.count)
 
         def component(key: RandomKey, q: Gaussian, precision: Dense) -> Any:

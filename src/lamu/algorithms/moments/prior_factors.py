@@ -29,7 +29,7 @@ class PriorFactors:
     Attributes:
         centre: \(m_0\), a tree of the weights.
         unit: \(u_j\), the prior's variance where λ is one.
-        pull: \(r_j\), precision times mean (from \(m_0\)).
+        precision_mean: \(r_j\), precision times mean (from \(m_0\)).
         precision: \(p_j\).
         shape: \(\alpha_j\), what a weight adds to the shape of the belief about λ.
         rate: \(\beta_j\), what it adds to its rate.
@@ -47,7 +47,7 @@ class PriorFactors:
 
     centre: Params
     unit: Params
-    pull: Params
+    precision_mean: Params
     precision: Params
     shape: Params
     rate: Params
@@ -83,23 +83,23 @@ class PriorFactors:
         """
         vector = lambda part: tree.ravel(part)[0]
         unravel = tree.ravel(mean)[1]
-        parts = (mean, variance, self.centre, self.unit, self.pull, self.precision, self.shape, self.rate)
+        parts = (mean, variance, self.centre, self.unit, self.precision_mean, self.precision, self.shape, self.rate)
         now = tuple(map(vector, parts))
         start = (self.belief.shape, self.belief.rate)
         (shape, rate), found = jax.lax.scan(_one, start, now)
-        m, v, pull, precision, more, faster = map(unravel, found)
-        after = PriorFactors(self.centre, self.unit, pull, precision, more, faster, Gamma(shape, rate))
+        m, v, precision_mean, precision, more, faster = map(unravel, found)
+        after = PriorFactors(self.centre, self.unit, precision_mean, precision, more, faster, Gamma(shape, rate))
         return m, v, after
 
 
 def _one(belief: tuple[Array, Array], weight: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
     a, b = belief
-    m, v, m0, u, pull, precision, shape, rate = weight
+    m, v, m0, u, precision_mean, precision, shape, rate = weight
     away = m - m0
     # The belief without this factor.
     left = 1.0 / v - precision
     wide = 1.0 / left
-    lean = (away / v - pull) * wide
+    lean = (away / v - precision_mean) * wide
     c, d = a - shape, b - rate
     total = wide + u * d / (c - 1.0)
     slope = -lean / total
@@ -113,7 +113,7 @@ def _one(belief: tuple[Array, Array], weight: tuple[Array, ...]) -> tuple[tuple[
     found = (
         keep(m0 + new_away, m),
         keep(new_v, v),
-        keep(new_away / new_v - lean * left, pull),
+        keep(new_away / new_v - lean * left, precision_mean),
         keep(1.0 / new_v - left, precision),
         keep(new_a - c, shape),
         keep(new_b - d, rate),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import RootOfSum
 from lamu.expectations import Delta
 from lamu.geometry import Accumulation
 from lamu.objective.curvature import SquaredGradient
 from lamu.operators import Diagonal
 from lamu.rate import rate
 from lamu.rule import Rule
+from lamu.update_rules import RootOfSum
 
 __all__ = ["adagrad"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import BiasCorrected, MovingAverage, SquareRoot
 from lamu.expectations import Delta
 from lamu.objective.curvature import SquaredGradient
 from lamu.operators import Diagonal
 from lamu.rate import decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import BiasCorrected, InverseSquareRoot, MovingAverage
 
 __all__ = ["adam"]
 
@@ -51,6 +51,6 @@ def adam(learning_rate: Any = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: flo
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=MovingAverage(decay(b1, "b1")),
-        metric=BiasCorrected(SquareRoot(float(eps))),
+        metric=BiasCorrected(InverseSquareRoot(float(eps))),
         hess_init=0.0,
     )

@@ -13,7 +13,7 @@ from lamu.algorithms.optax_step import optax_step
 from lamu.algorithms.optimisers.map_estimate import MapState
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.objective import BatchLoss, Everything, Objective, Weights
+from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense
 from lamu.posterior import Posterior
@@ -30,7 +30,7 @@ class InvariantMap(Runnable):
     r"""The algorithm that `invariant_map` makes.
 
     Attributes:
-        optimiser: an optax gradient transformation.
+        optimizer: an optax gradient transformation.
 
     Examples:
         >>> from lamu.algorithms.optimisers.invariant_map import invariant_map
@@ -38,7 +38,7 @@ class InvariantMap(Runnable):
         'full'
     """
 
-    optimiser: Any = static()
+    optimizer: Any = static()
 
     @property
     def traits(self) -> Traits:
@@ -54,11 +54,11 @@ class InvariantMap(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
         """Returns the network's initial parameters and the optimiser's first state."""
         params, network_state = objective.model.init(key, batch)
-        return MapState(params, self.optimiser.init(params), network_state)
+        return MapState(params, self.optimizer.init(params), network_state)
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
-        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
 
         def criterion(params: Params) -> tuple[Array, Any]:
             value, network_state = loss.value(params, {}, key)
@@ -67,9 +67,9 @@ class InvariantMap(Runnable):
 
         (value, network_state), gradient = jax.value_and_grad(criterion, has_aux=True)(state.params)
         again = lambda params: criterion(params)[0]
-        params, optimiser = optax_step(self.optimiser, gradient, state.optimiser, state.params, value, again)
+        params, optimizer = optax_step(self.optimizer, gradient, state.optimizer, state.params, value, again)
         norm = jnp.sqrt(tree.dot(gradient, gradient))
-        return MapState(params, optimiser, network_state), Info(value, norm)
+        return MapState(params, optimizer, network_state), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point."""
@@ -107,8 +107,8 @@ def log_volume(objective: Objective, batch: Batch, network_state: Any, params: P
         >>> round(float(jnp.exp(log_volume(lamu.objective.Objective(model, 4), batch, {}, params))), 4)  # 4 / 0.5²
         16.0
     """
-    weights, rest = Weights().split(params)
-    loss = BatchLoss(objective, batch, network_state, Weights(), rest, conjugate=True)
+    weights, rest = NetworkParameters().split(params)
+    loss = BatchLoss(objective, batch, network_state, NetworkParameters(), rest, conjugate=True)
     matrix = GaussNewton().matrix(loss, weights, Dense).matrix * objective.data_size
     # Positive by construction; a Cholesky factor says so where rounding would not, by NaN.
     found = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix))))
@@ -119,7 +119,7 @@ def log_volume(objective: Objective, batch: Batch, network_state: Any, params: P
     return found
 
 
-def invariant_map(optimiser: Any = None) -> InvariantMap:
+def invariant_map(optimizer: Any = None) -> InvariantMap:
     r"""The most probable parameters by a density that does not depend on how the model is written.
 
     \[ \hat\theta = \arg\max_\theta\; \log p(\theta \mid D) - \tfrac12 \log\det F(\theta) \]
@@ -134,7 +134,7 @@ def invariant_map(optimiser: Any = None) -> InvariantMap:
     Departures from the rule: the volume of the Fisher information, and whatever the optimiser adds to gradient descent.
 
     Args:
-        optimiser: an optax gradient transformation; `optax.lbfgs()` where none is given.
+        optimizer: an optax gradient transformation; `optax.lbfgs()` where none is given.
 
     Returns:
         The algorithm. Its posterior is the point θ. Every step sees all the data.
@@ -153,5 +153,5 @@ def invariant_map(optimiser: Any = None) -> InvariantMap:
         >>> lamu.scores.accuracy(fit.posterior.predict(x[:, :4]), y) > 0.85
         True
     """
-    optimiser = optimiser_or(optimiser, "lbfgs")
-    return InvariantMap(optimiser=optimiser)
+    optimizer = optimiser_or(optimizer, "lbfgs")
+    return InvariantMap(optimizer=optimizer)

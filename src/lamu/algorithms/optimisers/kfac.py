@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import Clipped, MovingAverage
 from lamu.expectations import Delta
 from lamu.geometry.factorwise import Factorwise, Shifted
 from lamu.objective.curvature import SampledGaussNewton
-from lamu.operators.kronecker_blocks import Layerwise
+from lamu.operators.kronecker_blocks import KroneckerFactored
 from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import Clipped, MovingAverage
 
 __all__ = ["kfac"]
 
@@ -82,7 +82,7 @@ def kfac(
     """
     metric = Shifted(damping)
     return Rule(
-        structure=Layerwise(diagonal, rank),
+        structure=KroneckerFactored(diagonal, rank),
         expectation=Delta(),
         curvature=SampledGaussNewton(),
         geometry=Factorwise(inverse_update_period),
@@ -91,5 +91,5 @@ def kfac(
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if max_step is None else Clipped(metric, max_step),
         hess_init=hess_init,
-        period=factor_update_period,
+        curvature_update_period=factor_update_period,
     )

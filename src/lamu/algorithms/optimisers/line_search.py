@@ -51,7 +51,7 @@ class MadePositive:
     """
 
     departure = "absolute eigenvalues where indefinite"
-    faithful = True
+    is_precision = True
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns S⁻¹ g, or |S|⁻¹ g."""

@@ -11,7 +11,7 @@ from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.algorithms.optax_step import optax_step
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.objective import BatchLoss, Everything, Objective
+from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
@@ -27,17 +27,17 @@ class MapState:
 
     Attributes:
         params: all free parameters.
-        optimiser: the optax state.
+        optimizer: the optax state.
         network_state: the network's state.
 
     Examples:
         >>> from lamu.algorithms.optimisers.map_estimate import MapState
-        >>> MapState(params={}, optimiser=(), network_state={}).params
+        >>> MapState(params={}, optimizer=(), network_state={}).params
         {}
     """
 
     params: Params
-    optimiser: Any
+    optimizer: Any
     network_state: Any
 
 
@@ -46,7 +46,7 @@ class MapEstimate(Runnable):
     """The algorithm that `map_estimate` makes.
 
     Attributes:
-        optimiser: an optax gradient transformation.
+        optimizer: an optax gradient transformation.
 
     Examples:
         >>> import lamu
@@ -54,7 +54,7 @@ class MapEstimate(Runnable):
         'Delta'
     """
 
-    optimiser: Any = static()
+    optimizer: Any = static()
 
     @property
     def traits(self) -> Traits:
@@ -69,16 +69,16 @@ class MapEstimate(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MapState:
         """Returns the network's initial parameters and the optimiser's first state."""
         params, network_state = objective.model.init(key, batch)
-        return MapState(params, self.optimiser.init(params), network_state)
+        return MapState(params, self.optimizer.init(params), network_state)
 
     def step(self, key: RandomKey, state: MapState, batch: Batch, objective: Objective) -> tuple[MapState, Info]:
         """Returns the state after one update."""
-        loss = BatchLoss(objective, batch, state.network_state, Everything(), {})
+        loss = BatchLoss(objective, batch, state.network_state, AllParameters(), {})
         at = loss.gradient(state.params, key)
         again = lambda params: loss.value(params, {}, key)[0]
-        params, optimiser = optax_step(self.optimiser, at.coordinates, state.optimiser, state.params, at.value, again)
+        params, optimizer = optax_step(self.optimizer, at.coordinates, state.optimizer, state.params, at.value, again)
         norm = jnp.sqrt(tree.dot(at.coordinates, at.coordinates))
-        return MapState(params, optimiser, at.network_state), Info(at.value, norm)
+        return MapState(params, optimizer, at.network_state), Info(at.value, norm)
 
     def posterior(self, key: RandomKey, state: MapState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the point."""
@@ -87,7 +87,7 @@ class MapEstimate(Runnable):
         )
 
 
-def map_estimate(optimiser: Any = None) -> MapEstimate:
+def map_estimate(optimizer: Any = None) -> MapEstimate:
     r"""The most probable parameters, \(\arg\min_\theta \bar\ell(\theta)\), by an optax optimiser.
 
     \[ \theta \leftarrow \theta + \mathrm{update}\big(\nabla\bar\ell(\theta)\big) \]
@@ -98,7 +98,7 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
     Departures from the rule: whatever the optimiser adds to gradient descent.
 
     Args:
-        optimiser: an optax gradient transformation; `optax.adam(1e-3)` where none is given.
+        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where none is given.
 
     Returns:
         The algorithm. Its posterior is the point θ.
@@ -116,5 +116,5 @@ def map_estimate(optimiser: Any = None) -> MapEstimate:
         >>> bool(fit.history["residual"][-1] < 1e-3)
         True
     """
-    optimiser = optimiser_or(optimiser, "adam", 1e-3)
-    return MapEstimate(optimiser=optimiser)
+    optimizer = optimiser_or(optimizer, "adam", 1e-3)
+    return MapEstimate(optimizer=optimizer)

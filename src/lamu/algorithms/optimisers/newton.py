@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.algorithms.optimisers.line_search import MadePositive, Searched
-from lamu.departures import Damped
 from lamu.expectations import Delta
 from lamu.objective.curvature import Hessian
 from lamu.operators import Dense
 from lamu.rate import rate
+from lamu.update_rules import DampedInverse
 
 __all__ = ["newton"]
 
@@ -59,6 +59,6 @@ def newton(learning_rate: Any = 1.0, damping: float = 0.0) -> Searched:
         expectation=Delta(),
         curvature=Hessian(),
         learning_rate=rate(learning_rate),
-        metric=Damped(float(damping)) if damping else MadePositive(),
+        metric=DampedInverse(float(damping)) if damping else MadePositive(),
         batching="full",
     )

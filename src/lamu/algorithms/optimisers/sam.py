@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import NoMomentum, Trace
 from lamu.expectations.worst_case import WorstCase
 from lamu.objective.curvature import NoCurvature
 from lamu.operators import Scalar
 from lamu.rate import decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import HeavyBall, NoMomentum
 
 __all__ = ["sam"]
 
@@ -49,5 +49,5 @@ def sam(learning_rate: Any = 0.1, radius: float = 0.05, momentum: float = 0.0) -
         expectation=WorstCase(float(radius)),
         curvature=NoCurvature(),
         learning_rate=rate(learning_rate),
-        momentum=Trace(decay(momentum, "momentum")) if momentum else NoMomentum(),
+        momentum=HeavyBall(decay(momentum, "momentum")) if momentum else NoMomentum(),
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import NoMomentum, Trace
 from lamu.expectations import Delta
 from lamu.objective.curvature import NoCurvature
 from lamu.operators import Scalar
 from lamu.rate import decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import HeavyBall, NoMomentum
 
 __all__ = ["sgd"]
 
@@ -45,5 +45,5 @@ def sgd(learning_rate: Any = 0.1, momentum: float = 0.0) -> Rule:
         expectation=Delta(),
         curvature=NoCurvature(),
         learning_rate=rate(learning_rate),
-        momentum=Trace(decay(momentum, "momentum")) if momentum else NoMomentum(),
+        momentum=HeavyBall(decay(momentum, "momentum")) if momentum else NoMomentum(),
     )

@@ -1,7 +1,7 @@
-r"""What one batch adds to the curvature at a mode, in the structure that the precision will have.
+r"""The generalised Gauss–Newton matrix of one batch at a mode, in the structure of the precision.
 
-Every structure takes what it holds by its own way: a dense matrix and its diagonal blocks by the rows' Jacobians, a
-diagonal and Kronecker factors by a reader of the backward pass, which forms none, and a last layer by its features.
+A dense matrix and its diagonal blocks are computed from the rows' Jacobians, a diagonal and Kronecker factors from
+captured activations and cotangents of the backward pass without Jacobians, and a last layer from its features.
 Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operator of the sum.
 """
 
@@ -18,7 +18,7 @@ from lamu import tree
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.head import Head, features, from_features
 from lamu.objective.curvature.kronecker_factors import by_factors
@@ -32,7 +32,7 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Kronecker,
-    Layerwise,
+    KroneckerFactored,
     OutputBlocks,
     OutputEigen,
     Scalar,
@@ -146,7 +146,7 @@ def batch_curvature(
         key: for labels that are drawn.
     """
     theta, dispersion = params["network"], params["likelihood"]
-    loss = without_padding(BatchLoss(objective, batch, {}, Weights(), dispersion, conjugate=True))
+    loss = without_padding(BatchLoss(objective, batch, {}, NetworkParameters(), dispersion, conjugate=True))
     count = batch.count.astype(jnp.result_type(float))
     weights = objective.row_factor(batch) * batch.count.astype(batch.mask.dtype)
 
@@ -165,7 +165,7 @@ def batch_curvature(
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
-            "use last_layer(), or the structure Layerwise() or Diagonal"
+            "use last_layer(), or the structure KroneckerFactored() or Diagonal"
         )
     network = lambda theta: objective.model.outputs({**params, "network": theta}, {}, loss.batch.x)[0]
     f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
@@ -231,7 +231,7 @@ def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params
 
 
 def _kronecker(
-    structure: Layerwise, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
+    structure: KroneckerFactored, curvature: Any, loss: BatchLoss, theta: Params, between: Any, weights: Array
 ) -> tuple[KroneckerSums, Array, Callable[[Array], Params]]:
     read = linearise(loss.of_row, theta, loss.batch.x)
     of = between(read.outputs)
@@ -252,7 +252,7 @@ def _kronecker(
     sums = []
     for index, block in zip(alone, flat, strict=True):
         reordered = isinstance(block, LayerOrder)
-        product = block.of if reordered else block
+        product = block.base if reordered else block
         if isinstance(product, Kronecker):
             first, second, outputs_first = product.input_factor, product.output_factor, of_kernel[index].outputs_first
             inputs, outputs = (second, first) if outputs_first and not reordered else (first, second)

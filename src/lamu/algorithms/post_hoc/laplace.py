@@ -12,7 +12,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.evidence_noise import noise_factor, well_determined
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
-from lamu.algorithms.post_hoc.marginal_likelihood import settled
+from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
 from lamu.algorithms.post_hoc.mode_polish import MOST_ROUNDS, Polished, polish, residual_at, residual_of
 from lamu.algorithms.post_hoc.selection import AllWeights, WeightsChoice
@@ -21,7 +21,16 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature, Damped, GaussNewton, Hessian, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.kronecker_factors import by_factors
-from lamu.operators import Dense, DenseBlocks, Diagonal, Layerwise, LowRankOf, MatrixFreeOf, OutputBlocks, OutputEigen
+from lamu.operators import (
+    Dense,
+    DenseBlocks,
+    Diagonal,
+    KroneckerFactored,
+    LowRankStructure,
+    MatrixFreeStructure,
+    OutputBlocks,
+    OutputEigen,
+)
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import PredictiveRule, Probit
@@ -38,7 +47,7 @@ _LARGEST_DENSE_AS_GIVEN = 1024  # of a network that arrives trained, which is to
 _MOST_FACTORED_OUTPUTS = 1000
 _RANK = 20
 _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
-_RECORDS = (Layerwise, LowRankOf, MatrixFreeOf)
+_RECORDS = (KroneckerFactored, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
     GaussNewton: "Gauss-Newton for the Hessian",
     SampledGaussNewton: "Gauss-Newton by sampled labels for the Hessian",
@@ -51,7 +60,7 @@ class Laplace(Wrapper):
     """The algorithm that `laplace` makes.
 
     Attributes:
-        of: what finds the mode.
+        base: the algorithm that finds the mode.
         weights: which weights the belief is about.
         structure: the operator class of the precision, a record that stands for one, or None where the number of
             weights decides.
@@ -66,7 +75,7 @@ class Laplace(Wrapper):
         'GaussNewton'
     """
 
-    of: Algorithm
+    base: Algorithm
     weights: WeightsChoice = AllWeights()
     structure: Any = static(default=None)
     curvature: Any = GaussNewton()
@@ -77,7 +86,7 @@ class Laplace(Wrapper):
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the scale of the prior by itself."""
-        return replace(self.of.traits, chooses_prior_scale=True, looks_again=True)
+        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -98,7 +107,7 @@ class Laplace(Wrapper):
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian at the mode, which is found to its end before."""
         _require_concave(self.curvature, objective)
-        point = self.of.posterior(key, state, objective, data, trace)
+        point = self.base.posterior(key, state, objective, data, trace)
         kept = as_it_came(objective.model, point, data)
         determined = None if kept else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)
@@ -127,7 +136,7 @@ class Laplace(Wrapper):
         weights = tree.dimension(point.mean["network"])
         first, gradient = at_first()
         if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
-            structure = LowRankOf(_RANK)
+            structure = LowRankStructure(_RANK)
             first, gradient = at_first()
         if gradient is not None:
             say_slope(first, objective, gradient)
@@ -135,7 +144,7 @@ class Laplace(Wrapper):
         held_out = getattr(data, "held_out", None)
         rule = self._rule_around(objective.model) if kept else self.rule
         around, own = data if kept else None, rule is not self.rule
-        found, under, rule = settled(first, objective, key, held_out, find, rule, around, tempered=own)
+        found, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=own)
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)
@@ -154,7 +163,7 @@ class Laplace(Wrapper):
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""
         if structure is OutputEigen and model.likelihood.outputs(data.example(1).y) > _MOST_FACTORED_OUTPUTS:
             return structure
-        return Layerwise() if structure in (Dense, OutputEigen) else structure
+        return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
     def _rule_around(self, model: Any) -> PredictiveRule | None:
         """The rule of a network that arrived trained: for logits of several classes the probit approximation.
@@ -163,7 +172,7 @@ class Laplace(Wrapper):
         logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
         most probable class nearly always what it was.
         """
-        if self.rule is not None or isinstance(self.structure, MatrixFreeOf) or not isinstance(model, Model):
+        if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
         return Probit() if model.likelihood.logits and isinstance(model.likelihood.support, Classes) else None
 
@@ -175,11 +184,15 @@ class Laplace(Wrapper):
             return Dense
         if self.beyond is not None:
             return self.beyond
-        return Layerwise() if bytes_held(Layerwise(), weights) <= memory.limit() else LowRankOf(_RANK)
+        return (
+            KroneckerFactored()
+            if bytes_held(KroneckerFactored(), weights) <= memory.limit()
+            else LowRankStructure(_RANK)
+        )
 
 
 def laplace(
-    of: Algorithm | None = None,
+    optimizer: Algorithm | None = None,
     weights: Any = None,
     structure: Any = None,
     curvature: Any = None,
@@ -200,10 +213,10 @@ def laplace(
     | | `LargestVariance(500)` | a pass for the diagonal of all weights |
     | `structure` | `Dense` | one Jacobian a row in chunks, \(N K D^2\) operations, \(2 D^2\) numbers |
     | | `DenseBlocks` | the same for each leaf by itself |
-    | | `Layerwise()` | Kronecker factors: K backward passes in all, no Jacobian; a decomposition a factor |
+    | | `KroneckerFactored()` | Kronecker factors: K backward passes in all, no Jacobian; a decomposition a factor |
     | | `Diagonal` | K backward passes, no Jacobian |
-    | | `LowRankOf(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), that many copies of the weights |
-    | | `MatrixFreeOf()` | nothing is held but the rows; every solve some dozens of passes |
+    | | `LowRankStructure(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), as many copies of weights |
+    | | `MatrixFreeStructure()` | nothing is held but the rows; every solve some dozens of passes |
     | | `OutputBlocks`, `OutputEigen` | of a last layer: a matrix an output; one basis for all outputs |
     | `curvature` | `GaussNewton()` | as above |
     | | `SampledGaussNewton(1)` | labels drawn from the model: one backward pass a draw in the place of K |
@@ -246,7 +259,7 @@ def laplace(
     canonical likelihoods); it is computed at the mode alone; learned dispersions are a point.
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         weights: which weights the belief is about, all others being held; all where none is given.
         structure: the operator class of the precision, or a record that stands for one. Where none is given dense up
             to 4,096 weights (1,024 where the network arrived trained) if that fits the memory, then Kronecker factors,
@@ -261,7 +274,7 @@ def laplace(
         The algorithm.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, or a part that is none of those.
+        TypeError: for an `optimizer` that is no algorithm, or a part that is none of those.
         ValueError: (when it runs) for a structure that does not fit into memory, and for a Hessian that is indefinite,
             or of a likelihood that is not log-concave. The error's attribute `fit` holds the point.
 
@@ -287,7 +300,7 @@ def laplace(
     curvature = GaussNewton() if curvature is None else curvature
     if isinstance(curvature, type) or not isinstance(curvature, Curvature):
         raise TypeError(f"curvature={curvature!r} is no curvature; give for instance GaussNewton() or Hessian()")
-    return Laplace(of=mode_finder(of), weights=weights, structure=structure, curvature=curvature, rule=rule)
+    return Laplace(base=mode_finder(optimizer), weights=weights, structure=structure, curvature=curvature, rule=rule)
 
 
 def require_structure(structure: Any) -> None:
@@ -300,21 +313,22 @@ def require_structure(structure: Any) -> None:
         return
     raise TypeError(
         f"structure={structure!r} is no structure of a precision; give one of "
-        f"{', '.join(each.__name__ for each in _CLASSES)}, Layerwise(), LowRankOf(20), MatrixFreeOf()"
+        f"{', '.join(each.__name__ for each in _CLASSES)}, KroneckerFactored(), LowRankStructure(20), "
+        "MatrixFreeStructure()"
     )
 
 
-def mode_finder(of: Algorithm | None) -> Algorithm:
+def mode_finder(optimizer: Algorithm | None) -> Algorithm:
     """Returns the algorithm that finds the mode, `adam(Annealed(1e-2))` where none is given.
 
     Raises:
         TypeError: for something that is no algorithm.
     """
-    if of is None:
+    if optimizer is None:
         from lamu.algorithms.optimisers.adam import adam
 
         return adam(Annealed(1e-2))
-    return require_part(of)
+    return require_part(optimizer, "optimizer")
 
 
 def _mostly_layers(curvature: Any, weights: int) -> bool:
@@ -331,7 +345,7 @@ def _named(structure: Any) -> str:
 
 
 def _require_concave(curvature: Any, objective: Objective) -> None:
-    exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.of, Hessian))
+    exact = isinstance(curvature, Hessian) or (isinstance(curvature, Damped) and isinstance(curvature.base, Hessian))
     if not exact or not isinstance(objective.model, Model):
         return
     likelihood = objective.model.likelihood

@@ -1,4 +1,4 @@
-r"""Laplace's approximation at a mode: what one pass over the data finds, and the evidence and the Gaussian of it.
+r"""Laplace's approximation at a mode: one pass over the data for the curvature, then the evidence and the Gaussian.
 
 \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big), \qquad
    \log Z \approx -\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S \]
@@ -26,9 +26,9 @@ from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
-from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankOf, MatrixFree, MatrixFreeOf, Scalar
+from lamu.operators import Dense, DenseBlocks, Diagonal, LowRankStructure, MatrixFree, MatrixFreeStructure, Scalar
 from lamu.operators.interface import Operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
@@ -220,8 +220,8 @@ def fit_laplace(
     """Returns what one pass over the data finds at a posterior's mean.
 
     Args:
-        structure: the operator class of the precision, or a record that stands for one (`Layerwise()`, `LowRankOf(20)`,
-            `MatrixFreeOf()`).
+        structure: the operator class of the precision, or a record that stands for one (`KroneckerFactored()`,
+            `LowRankStructure(20)`, `MatrixFreeStructure()`).
         point: a posterior whose mean is the mode.
         objective: the loss that the mode is of.
         data: the data.
@@ -268,7 +268,7 @@ def _fitted(
     _require_room(structure, params["network"])
     in_eval_mode = evaluated(objective, state)
     batches = data.batches(_rows_at_once(structure, in_eval_mode, params, data))
-    by_vectors = isinstance(structure, LowRankOf | MatrixFreeOf)
+    by_vectors = isinstance(structure, LowRankStructure | MatrixFreeStructure)
     batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
     sums = reduce(
         _added,
@@ -325,7 +325,7 @@ def _sums_and_gradient(
     found: Any = None
     if not isinstance(objective.model, Model):
         if structure is not None:
-            loss = BatchLoss(objective, batch, {}, Weights(), params["likelihood"], conjugate=True)
+            loss = BatchLoss(objective, batch, {}, NetworkParameters(), params["likelihood"], conjugate=True)
             belief = Gaussian(mean, Scalar(1.0))  # of which no curvature at a point asks
             evaluation = curvature.evaluate(loss, mean, belief, structure, key)
             found = evaluation.curvature.scale(rows.astype(jnp.result_type(float)))
@@ -417,11 +417,13 @@ def _require_room(structure: Any, weights: Params) -> None:
     size, itemsize = tree.dimension(weights), jnp.dtype(jnp.result_type(float)).itemsize
     if structure is Dense:
         what = f"a dense precision of {size:,} weights, with its factor,"
-        memory.demand(2 * size**2 * itemsize, what, "take structure=Layerwise(), or Diagonal")
+        memory.demand(2 * size**2 * itemsize, what, "take structure=KroneckerFactored(), or Diagonal")
     if structure is DenseBlocks:
         largest = sum(leaf.size**2 for leaf in jax.tree.leaves(weights))
         memory.demand(
-            2 * largest * itemsize, "a dense matrix a leaf, with its factor,", "take structure=Layerwise(), or Diagonal"
+            2 * largest * itemsize,
+            "a dense matrix a leaf, with its factor,",
+            "take structure=KroneckerFactored(), or Diagonal",
         )
 
 

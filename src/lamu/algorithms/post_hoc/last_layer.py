@@ -17,7 +17,7 @@ _LARGEST_DENSE = 20_000
 
 
 def last_layer(
-    of: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
+    optimizer: Algorithm | None = None, structure: Any = None, curvature: Any = None, rule: PredictiveRule | None = None
 ) -> Laplace:
     r"""Laplace's method for the last layer alone, exact Bayes for a linear model on learned features.
 
@@ -33,7 +33,7 @@ def last_layer(
     | structure | operations | numbers held |
     |---|---|---|
     | `Dense` | \(N F^2 K^2\), and \((F K)^3 / 3\) for the factor | \(F^2 K^2\) |
-    | `Layerwise()`, Kronecker | \(N (F^2 + K^2)\), and \(F^3 + K^3\) | \(F^2 + K^2 + F K\) |
+    | `KroneckerFactored()`, Kronecker | \(N (F^2 + K^2)\), and \(F^3 + K^3\) | \(F^2 + K^2 + F K\) |
     | `OutputBlocks`, a matrix an output | \(N F^2 K\), and \(K F^3 / 3\) | \(F^2 K\) |
     | `OutputEigen`, \(\sum \phi\phi^\top \otimes \mathrm{diag} \sum \Lambda\) | \(N (F^2 + F K)\) | \(F^2 + F K\) |
     | `Diagonal` | \(N F K\) | \(F K\) |
@@ -48,7 +48,7 @@ def last_layer(
     Departures from the rule: the features are a point, and the belief is computed at the mode alone.
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above. Of a network
             that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
         curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given.
@@ -59,7 +59,7 @@ def last_layer(
         The algorithm. Its posterior's model has every weight frozen but the head's.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, or a structure that is none.
+        TypeError: for an `optimizer` that is no algorithm, or a structure that is none.
 
     Source: Snoek et al. (2015); Kristiadi, Hein & Hennig (2020).
 
@@ -73,7 +73,7 @@ def last_layer(
     """
     require_structure(structure)
     return Laplace(
-        of=mode_finder(of),
+        base=mode_finder(optimizer),
         weights=HeadWeights(),
         structure=structure,
         curvature=GaussNewton() if curvature is None else curvature,

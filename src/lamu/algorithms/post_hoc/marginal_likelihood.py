@@ -56,7 +56,7 @@ from lamu.predictives.lazy import Deferred
 from lamu.priors import LearnedNormal
 from lamu.typing import RandomKey
 
-__all__ = ["settled"]
+__all__ = ["empirical_bayes"]
 
 _NARROWEST, _WIDEST = 1e-3, 1e3
 _DRAWS, _ROWS = 32, 4096
@@ -70,7 +70,7 @@ _NATS_LOST, _FAR = 10.0, math.log(10)  # what the evidence and the rows set asid
 Finder = Callable[..., Polished]
 
 
-def settled(
+def empirical_bayes(
     mode: LaplaceFit,
     objective: Objective,
     key: RandomKey,

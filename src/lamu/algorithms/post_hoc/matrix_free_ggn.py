@@ -1,4 +1,4 @@
-r"""Structures that know the curvature by its products with vectors alone: its leading directions, or nothing more."""
+r"""The Gauss–Newton matrix by matrix-vector products alone: low rank by Lanczos's method, or matrix-free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, finalize
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.over_data import OverData
-from lamu.operators import Diagonal, LowRank, LowRankOf, MatrixFree, MatrixFreeOf
+from lamu.operators import Diagonal, LowRank, LowRankStructure, MatrixFree, MatrixFreeStructure
 from lamu.operators.lanczos import eigenpairs
 from lamu.typing import Params, RandomKey
 
@@ -21,7 +21,7 @@ __all__ = ["by_products"]
 
 
 def by_products(
-    structure: LowRankOf | MatrixFreeOf,
+    structure: LowRankStructure | MatrixFreeStructure,
     curvature: Any,
     objective: Objective,
     params: Params,
@@ -31,8 +31,8 @@ def by_products(
     """Returns the curvature a row of all batches.
 
     Args:
-        structure: `LowRankOf(rank)`, for the leading eigenvectors by Lanczos's method with three times as many products
-            and twenty, or `MatrixFreeOf()`, which keeps the rows.
+        structure: `LowRankStructure(rank)`, for the leading eigenvectors by Lanczos's method with 3 rank + 20
+            products, or `MatrixFreeStructure()`, which keeps the rows.
         curvature: `GaussNewton()`.
         objective: the loss of a network in evaluation mode.
         params: all parameters.
@@ -45,11 +45,11 @@ def by_products(
     if not isinstance(curvature, GaussNewton):
         raise TypeError(
             f"{type(curvature).__name__}() has no products with vectors here; take GaussNewton(), or one of the "
-            "structures Dense, Diagonal and Layerwise()"
+            "structures Dense, Diagonal and KroneckerFactored()"
         )
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
     whole = OverData(objective, params, stacked)
-    if isinstance(structure, LowRankOf):
+    if isinstance(structure, LowRankStructure):
         return _low_rank(structure.rank, whole, key)
     theta = params["network"]
     diagonal = _diagonal(objective, params, stacked).values

@@ -1,4 +1,4 @@
-"""What a precision will take in memory, told before anything runs, and what fits where it does not."""
+"""Memory estimates of a precision before a fit, and the structures that fit where it does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.selection import AllWeights, HeadWeights, Matching
 from lamu.model import Model
-from lamu.operators import Dense, Diagonal, Layerwise, LowRankOf, OutputEigen
+from lamu.operators import Dense, Diagonal, KroneckerFactored, LowRankStructure, OutputEigen
 from lamu.target import Target
 from lamu.typing import Params
 
@@ -70,8 +70,8 @@ def bytes_held(structure: Any, weights: Params) -> int:
 def _nearest(model: Target, weights: Params, chosen: Params) -> str:
     head = _matching(weights, (model.network.head if isinstance(model, Model) else "*",))
     candidates = (
-        ("structure=Layerwise()", Layerwise(), chosen),
-        ("structure=LowRankOf(20)", LowRankOf(20), chosen),
+        ("structure=KroneckerFactored()", KroneckerFactored(), chosen),
+        ("structure=LowRankStructure(20)", LowRankStructure(20), chosen),
         ("weights=HeadWeights()", Dense, head),
         ("weights=HeadWeights() with structure=OutputEigen", OutputEigen, head),
         ("structure=Diagonal", Diagonal, chosen),

@@ -33,7 +33,7 @@ class NeuralLinear(Wrapper):
     """The algorithm that `neural_linear` makes.
 
     Attributes:
-        of: what finds the features.
+        base: the algorithm that finds the features.
         prior_rows: how many rows the prior of the noise is worth.
 
     Examples:
@@ -42,13 +42,13 @@ class NeuralLinear(Wrapper):
         'Exact'
     """
 
-    of: Algorithm
+    base: Algorithm
     prior_rows: Number = 1.0
 
     @property
     def traits(self) -> Traits:
         """Those of what finds the features."""
-        return replace(self.of.traits, looks_again=True)
+        return replace(self.base.traits, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -69,11 +69,11 @@ class NeuralLinear(Wrapper):
                 f"neural_linear() learns the noise of Gaussian(), and here is {name} without one; use last_layer(), or "
                 "Gaussian() without a scale"
             )
-        return self.of.init(key, objective, batch)
+        return self.base.init(key, objective, batch)
 
     def posterior(self, key: RandomKey, state: Any, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the exact posterior of head and noise given the features, after one pass over the data."""
-        point = self.of.posterior(key, state, objective, data, trace)
+        point = self.base.posterior(key, state, objective, data, trace)
         model = _above_features(supervised(objective.model), point.mean)
         head = _free(model, point.mean["network"])
         noise = jnp.exp(2 * point.mean["likelihood"]["log_scale"])
@@ -99,7 +99,7 @@ class NeuralLinear(Wrapper):
         return replace(start, belief=belief, evidence=evidence)
 
 
-def neural_linear(of: Algorithm | None = None, prior_rows: Number = 1.0) -> NeuralLinear:
+def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) -> NeuralLinear:
     r"""The neural linear model: features by any optimiser, and above them Bayesian regression with unknown noise.
 
     With \(\phi(x)\) the features at the mode, the bias's one among them, and for each output
@@ -119,7 +119,7 @@ def neural_linear(of: Algorithm | None = None, prior_rows: Number = 1.0) -> Neur
     (it is worth r rows).
 
     Args:
-        of: the algorithm that finds the features, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the features, with a point posterior; `adam(Annealed(1e-2))` where None.
         prior_rows: r, how many rows the mode's noise is worth.
 
     Returns:
@@ -127,8 +127,8 @@ def neural_linear(of: Algorithm | None = None, prior_rows: Number = 1.0) -> Neur
         `LinearNormalGamma`, and its `evidence` that of the head.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, and, when it runs, for a likelihood other than `Gaussian()` with
-            its noise unknown, a prior that is not normal, or a head that is no dense layer.
+        TypeError: for an `optimizer` that is no algorithm, and, when it runs, for a likelihood other than `Gaussian()`
+            with its noise unknown, a prior that is not normal, or a head that is no dense layer.
         ValueError: for a worth that is not positive.
 
     Source: Snoek et al. (2015); Riquelme, Tucker & Snoek (2018), section 3; Bishop (2006), section 3.3.
@@ -143,7 +143,7 @@ def neural_linear(of: Algorithm | None = None, prior_rows: Number = 1.0) -> Neur
     """
     if isinstance(prior_rows, int | float) and not prior_rows > 0:
         raise ValueError(f"prior_rows={prior_rows!r} rows make no prior of the noise; give a positive number")
-    return NeuralLinear(mode_finder(of), prior_rows if not isinstance(prior_rows, int) else float(prior_rows))
+    return NeuralLinear(mode_finder(optimizer), prior_rows if not isinstance(prior_rows, int) else float(prior_rows))
 
 
 def absorb(

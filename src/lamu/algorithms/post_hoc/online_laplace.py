@@ -1,4 +1,4 @@
-"""Evidence while training: the mode under a prior and a noise that the evidence moves every few epochs."""
+"""Online Laplace: training with prior scales and noise that the log evidence updates every few epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lamu.likelihoods.fixed_dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.kronecker_factors import by_factors
-from lamu.operators import Dense, Diagonal, Layerwise
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper
@@ -72,12 +72,12 @@ class OnlineLaplace(Wrapper):
     """The algorithm that `online_laplace` makes.
 
     Attributes:
-        of: what finds the mode.
+        base: the algorithm that finds the mode.
         scales: which weights share a scale of the prior.
         structure: the structure of the curvature; None where the number of weights decides.
         curvature: the choice of curvature; None for the Gauss–Newton matrix.
         burn_in: epochs before the first period.
-        every: epochs a period.
+        evidence_update_period: epochs between updates by the evidence.
         updates: Adam steps on the evidence at the end of a period.
         rate: Adam's learning rate on the logarithms of precisions and noise.
 
@@ -87,19 +87,19 @@ class OnlineLaplace(Wrapper):
         'GaussNewton'
     """
 
-    of: Algorithm
+    base: Algorithm
     scales: PriorScales
     structure: Any = static(default=None)
     curvature: Any = None
     burn_in: Number = 5.0
-    every: Number = 5.0
+    evidence_update_period: Number = 5.0
     updates: int = static(default=20)
     rate: Number = 0.1
 
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the scales of the prior by itself."""
-        return replace(self.of.traits, chooses_prior_scale=True, looks_again=True)
+        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
 
     @property
     def choices(self) -> Choices:
@@ -134,11 +134,11 @@ class OnlineLaplace(Wrapper):
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         dtype = sums.rows.dtype
         return OnlineState(
-            inner=self.of.init(jax.random.clone(key), under, batch),
+            inner=self.base.init(jax.random.clone(key), under, batch),
             log_precision=log_precision,
             dispersion=dispersion,
             memory=self._adam().init((log_precision, self._no_factor(sums, dispersion))),
-            rows=jnp.asarray((self.every - 1 - self.burn_in) * objective.data_size, dtype),
+            rows=jnp.asarray((self.evidence_update_period - 1 - self.burn_in) * objective.data_size, dtype),
             sums=sums,
             closed=jnp.ones((), bool),
             updates=jnp.zeros((), jnp.int32),
@@ -148,7 +148,7 @@ class OnlineLaplace(Wrapper):
         """Returns the state after a step of what finds the mode, and after an update where a period ends."""
         step_key, curvature_key = jax.random.split(key)
         under = self._under(objective, state.log_precision, state.dispersion)
-        inner, info = self.of.step(step_key, state.inner, batch, under)
+        inner, info = self.base.step(step_key, state.inner, batch, under)
         epoch = jnp.asarray(objective.data_size, state.rows.dtype)
         point = self._point(step_key, state.inner, under)
 
@@ -158,17 +158,17 @@ class OnlineLaplace(Wrapper):
             return before.add(measured), jnp.zeros_like(state.closed)
 
         # Only the last epoch of a period is looked at: it costs as much as a few steps, and old curvature is stale.
-        last = state.rows >= (self.every - 1) * epoch
+        last = state.rows >= (self.evidence_update_period - 1) * epoch
         sums, closed = jax.lax.cond(last, looked_at, lambda: (state.sums, state.closed))
         rows = state.rows + batch.count.astype(state.rows.dtype)
         params = self._point(step_key, inner, under).mean
-        ended = rows >= self.every * epoch
+        ended = rows >= self.evidence_update_period * epoch
         moved = jax.lax.cond(
             ended,
             lambda: self._updated(state, sums, params, objective),
             lambda: (state.log_precision, state.dispersion, state.memory),
         )
-        rows = jnp.where(ended, rows - self.every * epoch, rows)
+        rows = jnp.where(ended, rows - self.evidence_update_period * epoch, rows)
         new = OnlineState(
             inner=inner,
             log_precision=moved[0],
@@ -199,7 +199,7 @@ class OnlineLaplace(Wrapper):
         if not int(state.updates):
             LOG.warning(
                 "online_laplace: the run ended before its first update, after %s epochs; the prior is the model's own. "
-                "Train longer, or give a smaller burn_in and every",
+                "Train longer, or give a smaller burn_in and evidence_update_period",
                 float(self.burn_in + 1),
             )
         point = self.preview(key, state, objective)
@@ -220,7 +220,7 @@ class OnlineLaplace(Wrapper):
         if tree.dimension(weights) <= _LARGEST_DENSE:
             return Dense
         apart = isinstance(self.scales, ScalePerWeight) or bool(jax.tree.leaves(network_state))
-        return Diagonal if apart else Layerwise()
+        return Diagonal if apart else KroneckerFactored()
 
     def _curvature(self) -> Any:
         return GaussNewton() if self.curvature is None else self.curvature
@@ -239,7 +239,7 @@ class OnlineLaplace(Wrapper):
         return row_sums(structure, self._curvature(), evaluated(objective, network_state), params, batch, key)
 
     def _point(self, key: RandomKey, inner: Any, objective: Objective) -> Posterior:
-        return self.of.posterior(key, inner, objective, None, None)
+        return self.base.posterior(key, inner, objective, None, None)
 
     def _noise(self, state: OnlineState, point: Posterior) -> Params:
         return {"likelihood": state.dispersion or point.mean["likelihood"]}
@@ -285,12 +285,12 @@ class OnlineLaplace(Wrapper):
 
 
 def online_laplace(
-    of: Algorithm | None = None,
+    optimizer: Algorithm | None = None,
     scales: PriorScales | None = None,
     structure: Any = None,
     curvature: Any = None,
     burn_in: Number = 5.0,
-    every: Number = 5.0,
+    evidence_update_period: Number = 5.0,
     updates: int = 20,
     rate: Number = 0.1,
 ) -> OnlineLaplace:
@@ -319,16 +319,16 @@ def online_laplace(
     the Gaussian are learned with the mode. Logarithms of precisions stay within ±13.8 (scales from 0.001 to 1,000).
 
     Args:
-        of: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where none is given.
+        optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         scales: which weights share a scale: `ScalePerLayer()` where none is given, `OneScale()`, or `ScalePerWeight()`.
-        structure: of the curvature: `Dense`, `Layerwise()` (Kronecker factors) or `Diagonal`. Where none is given
+        structure: of the curvature: `Dense`, `KroneckerFactored()` or `Diagonal`. Where none is given
             dense up to 1,024 weights, and above Kronecker factors, or the diagonal where the network has batch
             statistics or every weight a scale of its own. Kronecker factors are cheap, and on small regressions asked
             for narrower priors than the full matrix.
         curvature: what stands for the Hessian, of `lamu.objective.curvature`: `GaussNewton()` where none is given;
             `SampledGaussNewton()` is for many classes.
         burn_in: epochs under the model's own prior, before the first period's last epoch.
-        every: epochs a period, one or more.
+        evidence_update_period: epochs between updates by the evidence, one or more.
         updates: steps on the evidence at the end of a period.
         rate: their learning rate.
 
@@ -336,8 +336,8 @@ def online_laplace(
         The algorithm. Its posterior is the Gaussian, with `evidence`.
 
     Raises:
-        TypeError: for an `of` that is no algorithm, `scales` that are none, and, when it runs, a prior that is not
-            normal.
+        TypeError: for an `optimizer` that is no algorithm, `scales` that are none, and, when it runs, a prior that is
+            not normal.
         ValueError: for a scale a weight under Kronecker factors, which hold one a layer, and for numbers that make no
             schedule.
 
@@ -359,9 +359,22 @@ def online_laplace(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
             "give structure=Diagonal, or scales=ScalePerLayer()"
         )
-    for name, value, least in (("burn_in", burn_in, 0), ("every", every, 1), ("updates", updates, 1)):
+    for name, value, least in (
+        ("burn_in", burn_in, 0),
+        ("evidence_update_period", evidence_update_period, 1),
+        ("updates", updates, 1),
+    ):
         if isinstance(value, int | float) and not value >= least:
             raise ValueError(f"{name}={value!r} makes no schedule; give at least {least}")
     if isinstance(rate, int | float) and not rate > 0:
         raise ValueError(f"rate={rate!r} would move nothing, or the wrong way; give a positive number")
-    return OnlineLaplace(mode_finder(of), scales, structure, curvature, float(burn_in), float(every), updates, rate)
+    return OnlineLaplace(
+        mode_finder(optimizer),
+        scales,
+        structure,
+        curvature,
+        float(burn_in),
+        float(evidence_update_period),
+        updates,
+        rate,
+    )

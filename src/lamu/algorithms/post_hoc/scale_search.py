@@ -1,4 +1,4 @@
-r"""What a prior's scale is judged by around a mode that stays, as a function of the scale that is cheap to ask again.
+r"""The objective of a prior's scale at a fixed mode, evaluated cheaply for many scales.
 
 The curvature is decomposed once: with \(N H = U \Lambda U^\top\) and a prior of one scale s,
 
@@ -112,7 +112,7 @@ def scale_search(
     if held_out is not None:
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
             return None  # one's own rule need not be compiled
-        marginal = isinstance(getattr(rule, "of", rule), LinearisedMarginal)
+        marginal = isinstance(getattr(rule, "base", rule), LinearisedMarginal)
         batches = in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
     leaves, structure = jax.tree.flatten(objective)
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)

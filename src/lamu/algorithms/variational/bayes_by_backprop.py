@@ -6,17 +6,17 @@ from typing import Any
 
 from lamu.algorithms.descent.belief_descent import BeliefDescent
 from lamu.algorithms.descent.estimators import Estimator, Global
-from lamu.algorithms.descent.positive_transforms import Positive, Softplus
+from lamu.algorithms.descent.positive_transforms import PositiveTransform, SoftplusTransform
 from lamu.algorithms.optax_defaults import optimiser_or
 from lamu.divergences import Divergence, ReverseKL
-from lamu.families.shapes import Shape, StandardNormal
+from lamu.families.base_distributions import BaseDistribution, StandardNormal
 from lamu.rate import Annealed, rate
 
 __all__ = ["bayes_by_backprop"]
 
 
 def bayes_by_backprop(
-    optimiser: Any = None,
+    optimizer: Any = None,
     estimator: Any = None,
     divergence: Any = None,
     samples: int = 1,
@@ -40,27 +40,27 @@ def bayes_by_backprop(
     adds; a divergence other than the evidence bound's, where asked.
 
     Args:
-        optimiser: an optax gradient transformation; `optax.adam(0.01)` where none is given.
+        optimizer: an optax gradient transformation; `optax.adam(0.01)` where none is given.
         estimator: how rows are drawn, of `lamu.algorithms.descent`: `Global()` where none is given,
             `LocalReparameterisation()` or `Flipout()`.
         divergence: of `lamu.divergences`: `ReverseKL()`, the evidence bound, where none is given, `Renyi(alpha)` or
             `InclusiveKL()`, both with several draws.
         samples: how many draws a step.
-        base_distribution: the law of z, of `lamu.families.shapes`: `StandardNormal()` where none is given,
+        base_distribution: the law of z, of `lamu.families.base_distributions`: `StandardNormal()` where none is given,
             `StandardLogistic()`, `StandardLaplace()`, `Radial()`, or `Quantile(function)` of any inverse
             distribution function.
-        scale_transform: s(ρ), of `lamu.algorithms.descent`: `Softplus()` where none is given, or `Exponential()`.
+        scale_transform: s(ρ), of `lamu.algorithms.descent`: `SoftplusTransform()` where None, or `ExpTransform()`.
         init_scale: s at the start, in the units of the weights.
         factor: \(f_t\), what every update is multiplied with: a number, a schedule of steps, or `Annealed`.
 
     Returns:
-        The algorithm. Its posterior is the diagonal Gaussian about the weights (of another shape, a location–scale
-        belief); learned dispersions are a point. `history["loss"]` is the expected negative log likelihood a row (for
-        other divergences, their estimate a row).
+        The algorithm. Its posterior is the diagonal Gaussian about the weights (of another base distribution, a
+        location–scale belief); learned dispersions are a point. `history["loss"]` is the expected negative log
+        likelihood a row (for other divergences, their estimate a row).
 
     Raises:
-        TypeError: for something that is no optimiser, estimator, divergence, shape or positive function, or a shape
-            that the estimator cannot draw.
+        TypeError: for something that is no optimiser, estimator, divergence, base distribution or positive
+            function, or a base distribution that the estimator cannot sample from.
         ValueError: for an initial scale or a factor that is not positive, or fewer draws than the divergence needs.
 
     Source: Blundell et al. (2015), section 3.2; Kingma, Salimans & Welling (2015); Wen et al. (2018).
@@ -74,11 +74,15 @@ def bayes_by_backprop(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    optimiser = optimiser_or(optimiser, "adam", 0.01)
+    optimizer = optimiser_or(optimizer, "adam", 0.01)
     estimator = _part("estimator", estimator, Global(), Estimator, "Flipout()")
     divergence = _part("divergence", divergence, ReverseKL(), Divergence, "Renyi(0.5)")
-    base_distribution = _part("base_distribution", base_distribution, StandardNormal(), Shape, "StandardLogistic()")
-    scale_transform = _part("scale_transform", scale_transform, Softplus(), Positive, "Exponential()")
+    base_distribution = _part(
+        "base_distribution", base_distribution, StandardNormal(), BaseDistribution, "StandardLogistic()"
+    )
+    scale_transform = _part(
+        "scale_transform", scale_transform, SoftplusTransform(), PositiveTransform, "ExpTransform()"
+    )
     estimator.require(base_distribution)
     if not isinstance(init_scale, int | float) or not init_scale > 0:
         raise ValueError(f"init_scale={init_scale!r} is no scale of a belief; give a positive number")
@@ -91,7 +95,7 @@ def bayes_by_backprop(
             "estimator Global()"
         )
     return BeliefDescent(
-        optimiser=optimiser,
+        optimizer=optimizer,
         estimator=estimator,
         divergence=divergence,
         base_distribution=base_distribution,

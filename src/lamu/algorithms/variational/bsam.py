@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import PlainAverage
 from lamu.expectations.worst_case import FenchelRelaxation
 from lamu.objective.curvature import Damped, RootScaledGradient
 from lamu.operators import Diagonal
 from lamu.rate import Annealed, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import PlainAverage
 
 __all__ = ["bsam"]
 

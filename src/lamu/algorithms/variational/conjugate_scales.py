@@ -61,7 +61,7 @@ class ConjugateScales(Wrapper):
     """The algorithm that `conjugate_scales` makes.
 
     Attributes:
-        of: what learns the weights.
+        base: the algorithm that learns the weights.
 
     Examples:
         >>> import lamu
@@ -69,12 +69,12 @@ class ConjugateScales(Wrapper):
         'Gaussian, diagonal precision, times Gamma of every scale'
     """
 
-    of: Algorithm
+    base: Algorithm
 
     @property
     def choices(self) -> Choices:
         """The row of the table."""
-        choices = self.of.choices
+        choices = self.base.choices
         return replace(choices, family=f"{choices.family}, times Gamma of every scale")
 
     def inner(self, state: ScalesState) -> Any:
@@ -96,13 +96,13 @@ class ConjugateScales(Wrapper):
             for level in prior.levels
         )
         normal = _mean_prior(prior, precisions, weights)
-        inner = self.of.init(jax.random.clone(key), _under(objective, normal), batch)
+        inner = self.base.init(jax.random.clone(key), _under(objective, normal), batch)
         return ScalesState(inner, precisions, normal)
 
     def step(self, key: RandomKey, state: ScalesState, batch: Batch, objective: Objective) -> tuple[ScalesState, Info]:
         """Returns the state after a step of the weights, and the messages to the scales."""
         prior, under = _conjugate(objective.model.prior), _under(objective, state.prior)
-        inner, info = self.of.step(key, state.inner, batch, under)
+        inner, info = self.base.step(key, state.inner, batch, under)
         belief = self._belief(jax.random.clone(key), inner, under)
         squares = jax.tree.map(lambda m, v: m * m + v, belief.mean, belief.precision.variance(belief.mean))
         if objective.model.frozen is not None:  # what a frozen weight is tells of its scale too
@@ -113,18 +113,18 @@ class ConjugateScales(Wrapper):
     def foresee(self, objective: Objective, params: Any) -> None:
         """Raises what the other raises, and a TypeError for a prior whose scales are not conjugate."""
         prior = _conjugate(objective.model.prior)
-        runnable(self.of).foresee(_under(objective, prior.standardised), params)
+        runnable(self.base).foresee(_under(objective, prior.standardised), params)
 
     def preview(self, key: RandomKey, state: ScalesState, objective: Objective) -> Posterior:
         """Returns what the state predicts, under the normal prior so far."""
-        return runnable(self.of).preview(key, state.inner, _under(objective, state.prior))
+        return runnable(self.base).preview(key, state.inner, _under(objective, state.prior))
 
     def posterior(self, key: RandomKey, state: ScalesState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the belief about the weights; its model has the normal prior of the mean precisions."""
-        return self.of.posterior(key, state.inner, _under(objective, state.prior), data, trace)
+        return self.base.posterior(key, state.inner, _under(objective, state.prior), data, trace)
 
     def _belief(self, key: RandomKey, inner: Any, objective: Objective) -> Gaussian:
-        belief = weights_belief(runnable(self.of).preview(key, inner, objective))
+        belief = weights_belief(runnable(self.base).preview(key, inner, objective))
         if not isinstance(belief, Gaussian):
             raise TypeError(
                 f"the messages to the scales need variances of the weights, and a {type(belief).__name__} has none; "
@@ -133,7 +133,7 @@ class ConjugateScales(Wrapper):
         return belief
 
 
-def conjugate_scales(of: Algorithm | None = None) -> ConjugateScales:
+def conjugate_scales(base: Algorithm | None = None) -> ConjugateScales:
     r"""A Gaussian belief about the weights of any network, and gamma beliefs about the scales of their prior.
 
     Each step moves the weights under the normal prior of their mean precisions, then sends every scale its exact
@@ -156,7 +156,7 @@ def conjugate_scales(of: Algorithm | None = None) -> ConjugateScales:
     Cost of a step: that of the other algorithm, and a few passes over the weights; no gradient.
 
     Args:
-        of: what learns the weights, an algorithm of a Gaussian belief; `ivon()` where None.
+        base: the algorithm that learns the weights, with a Gaussian belief; `ivon()` where None.
 
     Returns:
         An algorithm.
@@ -174,7 +174,7 @@ def conjugate_scales(of: Algorithm | None = None) -> ConjugateScales:
         >>> run.state.precisions[0].mean["layers/0/kernel"].shape
         (10, 1)
     """
-    return ConjugateScales(require_part(ivon() if of is None else of))
+    return ConjugateScales(require_part(ivon() if base is None else base, "base"))
 
 
 def scale_messages(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Retraction
 from lamu.objective.curvature import Curvature, Price
 from lamu.operators import Diagonal
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 
 __all__ = ["ivon"]
 
@@ -54,11 +54,11 @@ def ivon(
         samples: how many Monte Carlo draws a step.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
-        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
             which is smaller in kernels of many inputs; None where steps are not clipped.
         curvature: what stands for the Hessian at a draw; Price's identity where none is given,
             `lamu.objective.curvature.SquaredGradient()` for the positive, biased variant.
-        momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
+        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
 
     Returns:
         The algorithm. Its posterior is the diagonal Gaussian about the weights; learned dispersions are a point.

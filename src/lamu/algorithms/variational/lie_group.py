@@ -9,10 +9,9 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.departures import NoMomentum, PlainAverage
 from lamu.families import Point, Product
 from lamu.geometry import ClippedAffine, Group
-from lamu.objective import BatchLoss, Objective, Weights
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.dispersions import dispersion_step
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -20,6 +19,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Annealed, Rate, decay, rate
 from lamu.record import record, static
 from lamu.typing import Params, RandomKey
+from lamu.update_rules import NoMomentum, PlainAverage
 
 __all__ = ["LieGroup", "LieGroupState", "lie_group"]
 
@@ -95,7 +95,7 @@ class LieGroup(Runnable):
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> LieGroupState:
         """Returns the state at the network's initial weights."""
         params, network_state = objective.model.init(key, batch)
-        weights, rest = Weights().split(params)
+        weights, rest = NetworkParameters().split(params)
         element = self.group.start(weights, objective.concentration)
         return LieGroupState(
             count=jnp.zeros((), jnp.int32),
@@ -109,7 +109,7 @@ class LieGroup(Runnable):
         self, key: RandomKey, state: LieGroupState, batch: Batch, objective: Objective
     ) -> tuple[LieGroupState, Info]:
         """Returns the state after one step on a batch."""
-        loss = BatchLoss(objective, batch, state.network_state, Weights(), state.rest)
+        loss = BatchLoss(objective, batch, state.network_state, NetworkParameters(), state.rest)
 
         def at_draw(key: RandomKey) -> Any:
             noise_key, layer_key = jax.random.split(key)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import Delta
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 
 __all__ = ["ogn"]
 
@@ -42,7 +42,7 @@ def ogn(
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
-        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
             which is smaller in kernels of many inputs; None where steps are not clipped.
 
     Returns:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import ByFanIn, Clipped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.geometry import Compressed
 from lamu.objective.curvature import LowRankGradients
-from lamu.operators import LowRankOf
+from lamu.operators import LowRankStructure
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 
 __all__ = ["slang"]
 
@@ -24,7 +24,7 @@ def slang(
     directions: int | None = None,
     hess_init: float | None = None,
     max_step: float | ByFanIn | None = ByFanIn(0.02),
-    period: int = 10,
+    curvature_update_period: int = 10,
 ) -> Rule:
     r"""SLANG: structured, low-rank approximate natural gradients, for a Gaussian that holds the strongest correlations.
 
@@ -42,9 +42,9 @@ def slang(
     of the forward pass; cutting [U, G] at once would cost L of each, and gains less than a tenth of a nat on a logistic
     regression of fifteen coordinates. No row's gradient is held.
 
-    Cost: one gradient, one draw and four readings of U; and every `period` steps, for the curvature of all of
-    them, a product for the diagonal, as `vogn`, the rows' inner products and `directions` products of the backward
-    pass. Memory: L copies of the parameters, and as many again in passing.
+    Cost: one gradient, one draw and four readings of U; and every `curvature_update_period` steps, for the curvature
+    of all of them, a product for the diagonal, as `vogn`, the rows' inner products and `directions` products of the
+    backward pass. Memory: L copies of the parameters, and as many again in passing.
 
     Departures from the rule: the outer products of single rows' gradients stand for the Hessian, the leading ones with
     an exact diagonal; projection back to the rank; curvature every so many steps; momentum with bias correction; two
@@ -60,9 +60,9 @@ def slang(
         directions: how many directions are kept of a batch's gradients; the rank where it is None.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
-        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
             which is smaller in kernels of many inputs; None where steps are not clipped.
-        period: every how many steps the curvature is taken, and moved as far as that many would; 1 is the paper's.
+        curvature_update_period: the steps between curvature updates, each as large as that many; 1 is the paper's.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
@@ -83,7 +83,7 @@ def slang(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.95
         True
     """
-    structure = LowRankOf(rank)
+    structure = LowRankStructure(rank)
     return Rule(
         structure=structure,
         expectation=MonteCarlo(samples),
@@ -94,5 +94,5 @@ def slang(
         momentum=MovingAverage(decay(b1, "b1")),
         metric=Inverse() if max_step is None else Clipped(Inverse(), max_step),
         hess_init=hess_init,
-        period=period,
+        curvature_update_period=curvature_update_period,
     )

@@ -36,16 +36,16 @@ class HeadState:
 
     Attributes:
         params: "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
-        optimiser: the optax state.
+        optimizer: the optax state.
 
     Examples:
         >>> from lamu.algorithms.variational.variational_head import HeadState
-        >>> HeadState(params={}, optimiser=()).params
+        >>> HeadState(params={}, optimizer=()).params
         {}
     """
 
     params: Params
-    optimiser: Any
+    optimizer: Any
 
 
 @record
@@ -53,7 +53,7 @@ class VariationalHead(Runnable):
     """The algorithm that `variational_head` makes.
 
     Attributes:
-        optimiser: an optax gradient transformation.
+        optimizer: an optax gradient transformation.
         covariance: of the belief about the head.
         init_scale: the standard deviation of every weight of the head to begin with.
 
@@ -63,7 +63,7 @@ class VariationalHead(Runnable):
         'closed form'
     """
 
-    optimiser: Any = static()
+    optimizer: Any = static()
     covariance: HeadCovariance = DenseHead()
     init_scale: Number = 0.1
 
@@ -96,7 +96,7 @@ class VariationalHead(Runnable):
         require_head(head, model.likelihood.outputs(batch.y), "variational_head()")
         raw = self.covariance.init(head, self.init_scale)
         moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
-        return HeadState(moved, self.optimiser.init(moved))
+        return HeadState(moved, self.optimizer.init(moved))
 
     def step(self, key: RandomKey, state: HeadState, batch: Batch, objective: Objective) -> tuple[HeadState, Info]:
         """Returns the state after one step down the bound."""
@@ -107,9 +107,9 @@ class VariationalHead(Runnable):
             return -data / count.astype(data.dtype) + self._rest(params, objective) / objective.data_size
 
         value, gradient = jax.value_and_grad(loss)(state.params)
-        params, optimiser = optax_step(self.optimiser, gradient, state.optimiser, state.params, value, loss)
+        params, optimizer = optax_step(self.optimizer, gradient, state.optimizer, state.params, value, loss)
         norm = jnp.sqrt(tree.dot(gradient, gradient))
-        return HeadState(params, optimiser), Info(value, norm)
+        return HeadState(params, optimizer), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian about the head above frozen features; with data its evidence is the bound."""
@@ -222,7 +222,7 @@ def _above(model: Model, features: Params) -> Model:
 
 
 def variational_head(
-    optimiser: Any = None, covariance: HeadCovariance | None = None, init_scale: Number = 0.1
+    optimizer: Any = None, covariance: HeadCovariance | None = None, init_scale: Number = 0.1
 ) -> VariationalHead:
     r"""Variational Bayesian last layers: a Gaussian about the head, and features that know of it; nothing is sampled.
 
@@ -244,7 +244,7 @@ def variational_head(
     dispersions are a point; for classes the bound is not the ELBO but below it.
 
     Args:
-        optimiser: an optax gradient transformation; `optax.adam(0.01)` where none is given.
+        optimizer: an optax gradient transformation; `optax.adam(0.01)` where none is given.
         covariance: `DenseHead()` where none is given, or `DiagonalHead()`.
         init_scale: the standard deviation of the head's weights to begin with.
 
@@ -266,10 +266,10 @@ def variational_head(
         >>> lamu.scores.nll(posterior.predict(x), y) < 0.12
         True
     """
-    optimiser = optimiser_or(optimiser, "adam", 0.01)
+    optimizer = optimiser_or(optimizer, "adam", 0.01)
     covariance = DenseHead() if covariance is None else covariance
     if isinstance(covariance, type):
         raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
     if isinstance(init_scale, int | float) and not init_scale > 0:
         raise ValueError(f"init_scale={init_scale!r} is no deviation of a belief; give a positive number")
-    return VariationalHead(optimiser, covariance, init_scale if not isinstance(init_scale, int) else float(init_scale))
+    return VariationalHead(optimizer, covariance, init_scale if not isinstance(init_scale, int) else float(init_scale))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.departures import ByFanIn, Clipped, Damped, Inverse, MovingAverage
 from lamu.expectations import MonteCarlo
 from lamu.objective.curvature import SquaredGradients
 from lamu.operators import Diagonal
 from lamu.rate import Annealed, PolynomialAverage, Rate, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
 
 __all__ = ["vogn"]
 
@@ -60,11 +60,11 @@ def vogn(
         samples: how many Monte Carlo draws a step.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
-        max_step: the largest coordinate of a step at rate one: a number, or `lamu.departures.ByFanIn`, the default,
+        max_step: the largest coordinate of a step at rate one: a number, or `lamu.update_rules.ByFanIn`, the default,
             which is smaller in kernels of many inputs; None where steps are not clipped.
         damping: γ, external damping: steps are divided by P + γ, and P itself, the belief's, stays as it is.
         structure: the operator class of the precision.
-        momentum: what is followed in the place of the gradient; `lamu.departures.MovingAverage(b1)` unless given.
+        momentum: what is followed in the place of the gradient; `lamu.update_rules.MovingAverage(b1)` unless given.
 
     Returns:
         The algorithm. Its posterior is the Gaussian about the weights; learned dispersions are a point.
@@ -86,7 +86,7 @@ def vogn(
     """
     if damping < 0:
         raise ValueError(f"damping={damping!r} would lengthen steps; give a number that is not negative")
-    metric = Damped(float(damping)) if damping else Inverse()
+    metric = DampedInverse(float(damping)) if damping else Inverse()
     return Rule(
         structure=structure,
         expectation=MonteCarlo(samples),

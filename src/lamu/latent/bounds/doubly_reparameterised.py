@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.latent.bounds.importance import log_mean
-from lamu.latent.bounds.interface import Bound, drawn, require_samples
+from lamu.latent.bounds.interface import Bound, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -57,7 +57,7 @@ class DoublyReparameterised(Bound):
         """Returns the log of the mean weight, with the gradient above."""
         held = jax.lax.stop_gradient(belief)
         of_draws, of_rest = jax.random.split(key)
-        draws = drawn(of_draws, self.samples, belief.sample)
+        draws = over_samples(of_draws, self.samples, belief.sample)
         keys = jax.random.split(of_rest, self.samples)
 
         def log_weight(z: Any, k: RandomKey) -> Array:

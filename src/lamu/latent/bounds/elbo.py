@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.latent.bounds.interface import Bound, drawn, expected_log_likelihood, log_weight, require_samples
+from lamu.latent.bounds.interface import Bound, expected_log_likelihood, log_weight, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -53,4 +53,4 @@ class ELBO(Bound):
         divergence = joint.divergence(belief)
         if divergence is not None:
             return expected_log_likelihood(key, joint, belief, self.samples) - weight * divergence
-        return jnp.mean(drawn(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))
+        return jnp.mean(over_samples(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))

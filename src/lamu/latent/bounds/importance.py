@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from lamu.latent.bounds.interface import Bound, drawn, log_weight, require_samples
+from lamu.latent.bounds.interface import Bound, log_weight, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -50,7 +50,7 @@ class Importance(Bound):
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
         """Returns the log of the mean weight."""
-        return log_mean(drawn(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))
+        return log_mean(over_samples(key, self.samples, lambda k: log_weight(k, joint, belief, weight)))
 
 
 def log_mean(log_weights: Array) -> Array:

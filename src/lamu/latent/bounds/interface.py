@@ -13,7 +13,7 @@ from lamu.latent.bounds.joint import Joint
 from lamu.latent.flows import Flowed
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["Bound", "draw", "drawn", "expected_log_likelihood", "log_weight", "require_samples"]
+__all__ = ["Bound", "draw", "expected_log_likelihood", "log_weight", "over_samples", "require_samples"]
 
 
 class Bound(ABC):
@@ -132,10 +132,10 @@ def expected_log_likelihood(key: RandomKey, joint: Joint, belief: Any, samples: 
         of_draw, of_rest = jax.random.split(key)
         return joint.log_likelihood(belief.sample(of_draw), of_rest)
 
-    return jnp.mean(drawn(key, samples, of_draw))
+    return jnp.mean(over_samples(key, samples, of_draw))
 
 
-def drawn(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Array]) -> Array:
+def over_samples(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Array]) -> Array:
     """Returns a function of a key at several independent keys, stacked along a leading axis.
 
     Args:
@@ -145,8 +145,8 @@ def drawn(key: RandomKey, samples: int, of_key: Callable[[RandomKey], Array]) ->
 
     Examples:
         >>> import jax
-        >>> from lamu.latent.bounds.interface import drawn
-        >>> drawn(jax.random.key(0), 3, jax.random.normal).shape
+        >>> from lamu.latent.bounds.interface import over_samples
+        >>> over_samples(jax.random.key(0), 3, jax.random.normal).shape
         (3,)
     """
     if samples == 1:  # the key itself: one derivation of keys a row less

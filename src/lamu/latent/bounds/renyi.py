@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.latent.bounds.importance import log_mean
-from lamu.latent.bounds.interface import Bound, drawn, log_weight, require_samples
+from lamu.latent.bounds.interface import Bound, log_weight, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -55,4 +55,4 @@ class Renyi(Bound):
     def of_row(self, key: RandomKey, joint: Joint, belief: Any, weight: Number = 1.0) -> Array:
         r"""Returns the log of the mean of \(w^{1 - \alpha}\), over 1 − α."""
         power = 1.0 - self.alpha
-        return log_mean(drawn(key, self.samples, lambda k: power * log_weight(k, joint, belief, weight))) / power
+        return log_mean(over_samples(key, self.samples, lambda k: power * log_weight(k, joint, belief, weight))) / power

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.latent.bounds.interface import Bound, drawn, require_samples
+from lamu.latent.bounds.interface import Bound, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
 from lamu.typing import Array, Number, RandomKey
@@ -58,4 +58,4 @@ class StickingTheLanding(Bound):
             z = belief.sample(of_draw)
             return joint.log_likelihood(z, of_rest) + weight * (joint.log_prior(z) - held.log_prob(z))
 
-        return jnp.mean(drawn(key, self.samples, of_draw))
+        return jnp.mean(over_samples(key, self.samples, of_draw))

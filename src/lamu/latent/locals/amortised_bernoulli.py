@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu.expectations import LeaveOneOut, MovingAverage, Relaxed, ScoreFunction
+from lamu.expectations import LeaveOneOut, MovingAverageBaseline, Relaxed, ScoreFunction
 from lamu.expectations.samplers import own_key
 from lamu.families import Bernoulli
 from lamu.graphs.expressions import Environment
@@ -36,8 +36,8 @@ class AmortisedBernoulli(Local):
 
     - `ScoreFunction(draws, control)`, unbiased:
       \(\nabla_\lambda \approx \frac1S \sum_s (\ell(b_s) - \mathrm{control})\, \nabla_\lambda \log q(b_s \mid y)\),
-      with the controls `Constant`, `LeaveOneOut`, `Regression`, and `Baseline`, which is learned (NVIL). The model's
-      parameters get the average gradient of \(\log p(y, b_s)\).
+      with the controls `ConstantBaseline`, `LeaveOneOut`, `Regression`, and `Baseline`, which is learned (NVIL). The
+      model's parameters get the average gradient of \(\log p(y, b_s)\).
     - `Relaxed(temperature, draws)`, **biased**: the gradient, in all parameters, of
       \(E[\log p(y, w_\tau)] + H(q)\) at relaxed draws \(w = \sigma((\lambda + \epsilon)/\tau)\) between zero and one.
       The value is still \(\ell\) at the corners, \(b = 1[w > \tfrac12]\), a bound.
@@ -51,8 +51,8 @@ class AmortisedBernoulli(Local):
         given: latents that the encoder reads beside the data.
 
     Raises:
-        TypeError: for another estimator, a `MovingAverage`, whose state rows cannot hold, or a latent that is not zeros
-            and ones.
+        TypeError: for another estimator, a `MovingAverageBaseline`, whose state rows cannot hold, or a latent that
+            is not zeros and ones.
         ValueError: for a `Relaxed` with a floor, which is one for gradients in the probabilities.
 
     Source: Mnih & Gregor (2014), equations 3 to 7; Kool, van Hoof & Welling (2019) for `LeaveOneOut`; Maddison, Mnih &
@@ -89,10 +89,10 @@ class AmortisedBernoulli(Local):
                 f"the estimator is {self.estimator!r}, and a draw of zeros and ones has no derivative; give "
                 "ScoreFunction(draws, control) or Relaxed(temperature)"
             )
-        if isinstance(self.estimator, ScoreFunction) and isinstance(self.estimator.control, MovingAverage):
+        if isinstance(self.estimator, ScoreFunction) and isinstance(self.estimator.control, MovingAverageBaseline):
             raise TypeError(
-                "MovingAverage() keeps a state, and rows are seen one by one; give latent.Baseline(), a number that "
-                "follows the average signal, or LeaveOneOut()"
+                "MovingAverageBaseline() keeps a state, and rows are seen one by one; give latent.Baseline(), a number "
+                "that follows the average signal, or LeaveOneOut()"
             )
         if isinstance(self.estimator, Relaxed) and self.estimator.departure:
             raise ValueError(

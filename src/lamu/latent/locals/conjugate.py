@@ -1,4 +1,4 @@
-"""A network that speaks to a latent as a conjugate factor would."""
+"""A recognition network whose outputs are conjugate messages to a latent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
-from lamu.graphs.local import Eliminated, Exact, Local, Rest
+from lamu.graphs.local import Eliminated, ExactElimination, Local, Rest
 from lamu.graphs.network import applications
 from lamu.graphs.program import Site
 from lamu.graphs.proposals import Proposal
@@ -177,7 +177,9 @@ class _UnderMessage:
         """
 
         def of_value(number: Array) -> tuple[Array, Any]:
-            value, latents = Exact().eliminated("", {}, self._given(self.closed, number), at, None, _nothing_left)
+            value, latents = ExactElimination().eliminated(
+                "", {}, self._given(self.closed, number), at, None, _nothing_left
+            )
             return value, latents[self.site.name]
 
         return jax.vmap(of_value)(jnp.arange(math.prod(self._sizes)))

@@ -1,4 +1,4 @@
-"""Curvature with something added to its diagonal."""
+"""Damped curvature: a multiple of the identity added to another curvature."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Damped(Curvature):
     the mean's fixed point stays where it is.
 
     Attributes:
-        of: the choice of curvature.
+        base: the choice of curvature.
         damping: γ, in the units of the curvature of a row.
 
     Examples:
@@ -34,7 +34,7 @@ class Damped(Curvature):
         'damping'
     """
 
-    of: Curvature
+    base: Curvature
     damping: Number
 
     departure = "damping"
@@ -42,12 +42,12 @@ class Damped(Curvature):
     @property
     def name(self) -> str:
         """The name of the curvature that is damped."""
-        return self.of.name
+        return self.base.name
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         """Returns value, gradient and damped curvature."""
-        at = self.of.evaluate(loss, theta, belief, structure, key)
+        at = self.base.evaluate(loss, theta, belief, structure, key)
         floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)
         return replace(at, curvature=at.curvature.add_diagonal(floor))

@@ -19,7 +19,7 @@ from lamu.objective.curvature.reader.factors import factors, halved, without_pad
 from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators.interface import is_operator
-from lamu.operators.kronecker_blocks import KroneckerBlocks, Layerwise
+from lamu.operators.kronecker_blocks import KroneckerBlocks, KroneckerFactored
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["AtOutputs", "by_factors"]
@@ -33,11 +33,11 @@ def by_factors(structure: Any) -> bool:
 
     Examples:
         >>> from lamu.objective.curvature.kronecker_factors import by_factors
-        >>> from lamu.operators import Dense, Layerwise
-        >>> by_factors(Layerwise()), by_factors(Dense)
+        >>> from lamu.operators import Dense, KroneckerFactored
+        >>> by_factors(KroneckerFactored()), by_factors(Dense)
         (True, False)
     """
-    return isinstance(structure, Layerwise)
+    return isinstance(structure, KroneckerFactored)
 
 
 class AtOutputs:
@@ -46,14 +46,14 @@ class AtOutputs:
     Args:
         loss: the mean loss on a batch.
         theta: the weights.
-        structure: `Layerwise()`.
+        structure: `KroneckerFactored()`.
         key: for random layers.
 
     Raises:
         TypeError: for a network with a state, or a prior that is not Gaussian.
     """
 
-    def __init__(self, loss: BatchLoss, theta: Params, structure: Layerwise, key: RandomKey | None) -> None:
+    def __init__(self, loss: BatchLoss, theta: Params, structure: KroneckerFactored, key: RandomKey | None) -> None:
         _require(loss)
         self.loss, self.theta, self.structure = loss, theta, structure
         objective, batch = loss.objective, loss.batch
@@ -117,7 +117,7 @@ def _require(loss: BatchLoss) -> None:
         raise TypeError("Kronecker factors need a Gaussian prior, which enters the belief exactly; use ivon()")
 
 
-def _require_layout(found: KroneckerBlocks, structure: Layerwise, theta: Params, read: Linearised) -> None:
+def _require_layout(found: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: Linearised) -> None:
     """Raises a TypeError where the network does not use a leaf as the tree lets expect."""
     expected = jax.eval_shape(lambda: structure.from_diagonal(theta).fresh)
     paths = [_described(blocks.blocks) for blocks in (found, expected)]

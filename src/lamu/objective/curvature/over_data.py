@@ -13,7 +13,7 @@ from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.products import gauss_newton_product
 from lamu.objective.curvature.rows import without_padding
 from lamu.objective.objective import Objective
-from lamu.objective.space import Weights
+from lamu.objective.space import NetworkParameters
 from lamu.record import record
 from lamu.typing import Params, RandomKey
 
@@ -76,7 +76,7 @@ class OverData:
         def add(carry: tuple[Params, Any], batch: Batch) -> tuple[tuple[Params, Any], None]:
             total, number = carry
             held = jax.lax.stop_gradient(self.params["likelihood"])
-            loss = without_padding(BatchLoss(self.objective, batch, {}, Weights(), held, conjugate=True))
+            loss = without_padding(BatchLoss(self.objective, batch, {}, NetworkParameters(), held, conjugate=True))
             part = of(loss, batch.count / rows, jax.random.fold_in(key, number))
             return (tree.add(total, part), number + 1), None
 

@@ -30,12 +30,12 @@ def hessian_product(loss: BatchLoss, theta: Params, key: RandomKey | None = None
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature import hessian_product
         >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
         >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
         >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 2), batch, state, Weights(), {}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 2), batch, state, NetworkParameters(), {}, conjugate=True)
         >>> product = hessian_product(loss, params["network"])
         >>> product(jax.tree.map(jnp.ones_like, params["network"]))["layers"][0]["kernel"].ravel().tolist()
         [2.0, 2.0]
@@ -59,12 +59,12 @@ def gauss_newton_product(loss: BatchLoss, theta: Params) -> Callable[[Params], P
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature import gauss_newton_product
         >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
         >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
         >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 2), batch, state, Weights(), {}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 2), batch, state, NetworkParameters(), {}, conjugate=True)
         >>> product = gauss_newton_product(loss, params["network"])
         >>> product(jax.tree.map(jnp.ones_like, params["network"]))["layers"][0]["kernel"].ravel().tolist()
         [2.0, 2.0]

@@ -1,4 +1,4 @@
-"""The loss of a single row, for what needs each row's own gradient."""
+"""The loss of a single row, for per-example gradients."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Any, Array]
 
     Examples:
         >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature.rows import row_losses
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
         >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
         >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 4), batch, state, Weights(), {}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 4), batch, state, NetworkParameters(), {}, conjugate=True)
         >>> row, rows, weights = row_losses(loss, None)
         >>> row((params["network"], {}), jax.tree.map(lambda leaf: leaf[0], rows)).shape, weights.tolist()
         ((), [0.25, 0.25, 0.25, 0.25])
@@ -91,14 +91,14 @@ def require_rows(loss: BatchLoss) -> None:
 
     Examples:
         >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature.rows import require_rows
         >>> network = lamu.networks.MLP((4,), normalise=lamu.networks.BatchNorm())
         >>> model = lamu.Model(network, lamu.likelihoods.Bernoulli())
         >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
         >>> params, state = model.init(jax.random.key(0), batch)
         >>> try:
-        ...     require_rows(BatchLoss(Objective(model, 4), batch, state, Weights(), {}, conjugate=True))
+        ...     require_rows(BatchLoss(Objective(model, 4), batch, state, NetworkParameters(), {}, conjugate=True))
         ... except TypeError as error:
         ...     print(str(error).split(":")[0])
         gradients of single rows need a network without a state (batch statistics)
@@ -152,11 +152,11 @@ def without_padding(loss: BatchLoss) -> BatchLoss:
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature.rows import without_padding
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
         >>> batch = lamu.data.Batch(jnp.array([[1.0], [jnp.nan]]), jnp.zeros(2), jnp.array([1.0, 0.0]), jnp.ones(2))
-        >>> loss = BatchLoss(Objective(model, 4), batch, {}, Weights(), {}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 4), batch, {}, NetworkParameters(), {}, conjugate=True)
         >>> without_padding(loss).batch.x.ravel().tolist()
         [1.0, 1.0]
     """
@@ -174,11 +174,11 @@ def dispersion_prior(loss: BatchLoss, coordinates: Params) -> tuple[Array, Param
 
     Examples:
         >>> import jax, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature.rows import dispersion_prior
         >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
         >>> batch = lamu.data.Batch.of(jax.numpy.ones((4, 3)), jax.numpy.zeros(4))
-        >>> loss = BatchLoss(Objective(model, 4), batch, {}, Weights(), {}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 4), batch, {}, NetworkParameters(), {}, conjugate=True)
         >>> float(dispersion_prior(loss, {})[0]) == 0.0, dispersion_prior(loss, {})[1]
         (True, {})
     """

@@ -42,12 +42,12 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
-        >>> from lamu.objective import BatchLoss, Objective, Weights
+        >>> from lamu.objective import BatchLoss, Objective, NetworkParameters
         >>> from lamu.objective.curvature import fisher_diagonal
         >>> model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=0.5))
         >>> batch = lamu.data.Batch.of(jnp.eye(2), jnp.zeros(2))
         >>> params, state = model.init(jax.random.key(0), batch)
-        >>> loss = BatchLoss(Objective(model, 2), batch, state, Weights(), {}, conjugate=True)
+        >>> loss = BatchLoss(Objective(model, 2), batch, state, NetworkParameters(), {}, conjugate=True)
         >>> found = fisher_diagonal(jax.random.key(1), loss, params["network"], probes=2000)
         >>> bool(jnp.allclose(found["layers"][0]["kernel"].ravel(), 2.0, rtol=0.2))
         True

@@ -1,4 +1,4 @@
-r"""Shapes of a location–scale belief: the law of z in \(\theta = m + s z\), one draw a coordinate or one a leaf."""
+r"""Base distributions of a location–scale belief, of z in \(\theta = m + s z\): per coordinate or per leaf."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lamu.families.newton import increasing_root
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Quantile", "Radial", "Shape", "StandardLaplace", "StandardLogistic", "StandardNormal"]
+__all__ = ["BaseDistribution", "Quantile", "Radial", "StandardLaplace", "StandardLogistic", "StandardNormal"]
 
 
 @runtime_checkable
-class Shape(Protocol):
-    r"""The law of z, with density p(z).
+class BaseDistribution(Protocol):
+    r"""A base distribution: the distribution of z, with density p(z).
 
     Attributes:
         symmetric: whether a sign may be changed at any coordinate without a change of the law.
@@ -52,7 +52,7 @@ class StandardNormal:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.families.shapes import StandardNormal
+        >>> from lamu.families.base_distributions import StandardNormal
         >>> round(float(StandardNormal().entropy(jnp.zeros(2))), 4)
         2.8379
     """
@@ -82,7 +82,7 @@ class StandardLogistic:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.families.shapes import StandardLogistic
+        >>> from lamu.families.base_distributions import StandardLogistic
         >>> float(StandardLogistic().entropy(jnp.zeros(3)))
         6.0
     """
@@ -112,7 +112,7 @@ class StandardLaplace:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.families.shapes import StandardLaplace
+        >>> from lamu.families.base_distributions import StandardLaplace
         >>> round(float(StandardLaplace().entropy(jnp.zeros(1))), 4)
         1.6931
     """
@@ -155,7 +155,7 @@ class Quantile:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.families.shapes import Quantile
+        >>> from lamu.families.base_distributions import Quantile
         >>> gumbel = Quantile(lambda u: -jnp.log(-jnp.log(u)))
         >>> round(float(gumbel.entropy(jnp.zeros(()))), 2)  # 1 + Euler's constant
         1.58
@@ -227,7 +227,7 @@ class Radial:
 
     Examples:
         >>> import jax, jax.numpy as jnp
-        >>> from lamu.families.shapes import Radial
+        >>> from lamu.families.base_distributions import Radial
         >>> z = Radial().draw(jax.random.key(0), jnp.zeros(10_000))
         >>> bool(jnp.linalg.norm(z) < 5.0)
         True

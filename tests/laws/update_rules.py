@@ -11,23 +11,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.departures import (
+from lamu.operators import Diagonal
+from lamu.update_rules import (
     BiasCorrected,
     ByFanIn,
     Clipped,
-    Damped,
+    DampedInverse,
+    HeavyBall,
     Inverse,
+    InverseSquareRoot,
     MovingAverage,
     NoMomentum,
     PlainAverage,
     RootOfSum,
-    SquareRoot,
-    Trace,
 )
-from lamu.operators import Diagonal
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
-vocabulary("departures", "metric momentum")
+vocabulary("update_rules", "metric momentum")
 
 LIKE = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
 GRADIENTS = [tree.normal(jax.random.key(seed), LIKE) for seed in range(6)]
@@ -48,7 +48,7 @@ def follow(momentum: Any, gradients: list[Any]) -> list[np.ndarray]:
     return followed
 
 
-@law("departures", when="momentum")
+@law("update_rules", when="momentum")
 def momentum_is_its_weighted_sum(row: Row) -> None:
     """What is followed at step t is Σ_s weight(t, s) g_s, the weights written out."""
     followed = follow(row.subject, GRADIENTS)
@@ -57,13 +57,13 @@ def momentum_is_its_weighted_sum(row: Row) -> None:
         np.testing.assert_allclose(direction, expected, rtol=1e-12, atol=1e-14)
 
 
-@law("departures", when="momentum")
+@law("update_rules", when="momentum")
 def momentum_declares_whether_its_weights_sum_to_one(row: Row) -> None:
     last = follow(row.subject, [GRADIENTS[0]] * 40)[-1]
     assert row.subject.normalised == bool(np.allclose(last, flat(GRADIENTS[0]), rtol=1e-9))
 
 
-@law("departures", when="metric")
+@law("update_rules", when="metric")
 def metric_is_its_formula(row: Row) -> None:
     for count in (1, 7):
         found = row.subject.direction(Diagonal(SCALE), GRADIENTS[0], jnp.asarray(count, jnp.int32), 0.25)
@@ -71,7 +71,7 @@ def metric_is_its_formula(row: Row) -> None:
         np.testing.assert_allclose(flat(found), expected, rtol=1e-12)
 
 
-@law("departures")
+@law("update_rules")
 def dtypes_are_preserved(row: Row) -> None:
     narrow = lambda a: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), a)
     if "momentum" in row.traits:
@@ -81,7 +81,7 @@ def dtypes_are_preserved(row: Row) -> None:
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(found))
 
 
-@law("departures", when="metric")
+@law("update_rules", when="metric")
 def a_faithful_metric_is_the_inverse_of_a_narrow_belief(row: Row) -> None:
     """Where S is large, S⁻¹ is what a gradient meets: the step of a quadratic with Hessian S lands on its minimum.
 
@@ -89,25 +89,31 @@ def a_faithful_metric_is_the_inverse_of_a_narrow_belief(row: Row) -> None:
     """
     narrow, near = (jax.tree.map(lambda leaf, by=by: by * leaf, of) for by, of in ((1e12, SCALE), (0.1, GRADIENTS[0])))
     found = row.subject.direction(Diagonal(narrow), Diagonal(narrow).matvec(near), jnp.asarray(3, jnp.int32), 0.25)
-    assert row.subject.faithful == bool(np.allclose(flat(found), flat(near), atol=1e-12))
+    assert row.subject.is_precision == bool(np.allclose(flat(found), flat(near), atol=1e-12))
 
 
-none = row("departures", "NoMomentum", NoMomentum(), "momentum", weight=lambda t, s: float(t == s))
-trace = row("departures", "Trace", Trace(0.7), "momentum", weight=lambda t, s: 0.7 ** (t - s))
+none = row("update_rules", "NoMomentum", NoMomentum(), "momentum", weight=lambda t, s: float(t == s))
+trace = row("update_rules", "HeavyBall", HeavyBall(0.7), "momentum", weight=lambda t, s: 0.7 ** (t - s))
 average = row(
-    "departures",
+    "update_rules",
     "MovingAverage",
     MovingAverage(0.7),
     "momentum",
     weight=lambda t, s: 0.3 * 0.7 ** (t - s) / (1 - 0.7**t),
 )
-plain = row("departures", "PlainAverage", PlainAverage(0.7), "momentum", weight=lambda t, s: 0.3 * 0.7 ** (t - s))
-inverse = row("departures", "Inverse", Inverse(), "metric", formula=lambda s, g, t, r: g / s)
-root = row("departures", "SquareRoot", SquareRoot(0.1), "metric", formula=lambda s, g, t, r: g / (np.sqrt(s) + 0.1))
-damped = row("departures", "Damped", Damped(0.3), "metric", formula=lambda s, g, t, r: g / (s + 0.3))
-within = row("departures", "RootOfSum", RootOfSum(0.1), "metric", formula=lambda s, g, t, r: g / np.sqrt(s + 0.1))
+plain = row("update_rules", "PlainAverage", PlainAverage(0.7), "momentum", weight=lambda t, s: 0.3 * 0.7 ** (t - s))
+inverse = row("update_rules", "Inverse", Inverse(), "metric", formula=lambda s, g, t, r: g / s)
+root = row(
+    "update_rules",
+    "InverseSquareRoot",
+    InverseSquareRoot(0.1),
+    "metric",
+    formula=lambda s, g, t, r: g / (np.sqrt(s) + 0.1),
+)
+damped = row("update_rules", "DampedInverse", DampedInverse(0.3), "metric", formula=lambda s, g, t, r: g / (s + 0.3))
+within = row("update_rules", "RootOfSum", RootOfSum(0.1), "metric", formula=lambda s, g, t, r: g / np.sqrt(s + 0.1))
 clipped = row(
-    "departures",
+    "update_rules",
     "Clipped",
     # Wider than every gradient here, and narrower than some of the directions.
     Clipped(Inverse(), RADIUS),
@@ -116,16 +122,16 @@ clipped = row(
 )
 BY_INPUTS = flat(jax.tree.map(lambda leaf: jnp.full_like(leaf, RADIUS / math.prod(leaf.shape[:-1])), LIKE))
 by_inputs = row(
-    "departures",
+    "update_rules",
     "Clipped by fan-in",
     Clipped(Inverse(), ByFanIn(RADIUS, inputs=1)),
     "metric",
     formula=lambda s, g, t, r: np.clip(g / s, -BY_INPUTS, BY_INPUTS),
 )
 corrected = row(
-    "departures",
+    "update_rules",
     "BiasCorrected",
-    BiasCorrected(SquareRoot(0.1)),
+    BiasCorrected(InverseSquareRoot(0.1)),
     "metric",
     formula=lambda s, g, t, r: g / (np.sqrt(s / (1 - (1 - r) ** t)) + 0.1),
 )
@@ -211,7 +217,7 @@ changed(
     within,
     "a precision in name",
     "a_faithful_metric_is_the_inverse_of_a_narrow_belief",
-    faithful=True,
+    is_precision=True,
 )
 changed(
     corrected,

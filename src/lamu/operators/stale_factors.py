@@ -1,4 +1,4 @@
-"""An operator whose factors are made once in a while, beside the fresher one that they will be made of."""
+"""An operator that is factored every few steps, and used with its latest factors in between."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lamu.operators.interface import Operator
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
-__all__ = ["FactoredApart"]
+__all__ = ["StaleFactors"]
 
 _WIDEST = 2048  # of a factor that is decomposed whole, once
 
 
 @record
-class FactoredApart(Operator):
-    r"""The operator `used`, with the fresher operator that is to take its place.
+class StaleFactors(Operator):
+    r"""An operator with stale factors: `used` was factored at an earlier step, `fresh` is up to date.
 
-    As an operator it is the one in use, in every method: solves and draws are cheap, and agree with each other. The
-    fresh one moves at every step, and is factored when it is time.
+    Every method is that of `used`, so that solves and draws are cheap and consistent with each other. `fresh` moves at
+    every step, and is factored every few steps, as in K-FAC.
 
     Attributes:
         used: an operator that is factored.
@@ -33,8 +33,8 @@ class FactoredApart(Operator):
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.operators import Kronecker
-        >>> from lamu.operators.factored_apart import FactoredApart
-        >>> old = FactoredApart.of(Kronecker(jnp.eye(1), jnp.eye(1)))
+        >>> from lamu.operators.stale_factors import StaleFactors
+        >>> old = StaleFactors.of(Kronecker(jnp.eye(1), jnp.eye(1)))
         >>> moved = old.moved(Kronecker(jnp.eye(1), 4.0 * jnp.eye(1)), every=2)
         >>> float(moved.solve(jnp.ones((1, 1)))[0, 0])  # the first step is always time
         0.25
@@ -46,13 +46,13 @@ class FactoredApart(Operator):
     rank: int | None = static(default=None)
 
     @classmethod
-    def of(cls, operator: Any, rank: int | None = None) -> FactoredApart:
+    def of(cls, operator: Any, rank: int | None = None) -> StaleFactors:
         """Returns the operator, factored now, that has not moved."""
         # A block that is its own factor would be here twice, and who gives a state away gives each buffer once.
         used = jax.tree.map(jnp.copy, _factored(operator, rank))
         return cls(used, operator, jnp.zeros((), jnp.int32), rank)
 
-    def moved(self, fresh: Any, every: int) -> FactoredApart:
+    def moved(self, fresh: Any, every: int) -> StaleFactors:
         """Returns the operator after a move of the fresh one, factored where it is time.
 
         Args:
@@ -65,9 +65,9 @@ class FactoredApart(Operator):
         due = young | (moves % every == 0)
         factor = lambda: _factored(fresh, self.rank)
         used = factor() if every == 1 else jax.lax.cond(due, factor, lambda: self.used)
-        return FactoredApart(used, fresh, moves, self.rank)
+        return StaleFactors(used, fresh, moves, self.rank)
 
-    def renewed(self) -> FactoredApart:
+    def renewed(self) -> StaleFactors:
         """Returns the operator with the fresh one in use, and all its eigenvectors where no factor is very wide.
 
         What is handed out at the end should be neither old nor cut: the mean of the eigenvalues left out would stand
@@ -75,7 +75,7 @@ class FactoredApart(Operator):
         """
         widest = max(max(jnp.shape(leaf), default=0) for leaf in jax.tree.leaves(self.fresh))
         rank = None if widest <= _WIDEST else self.rank
-        return FactoredApart(_factored(self.fresh, rank), self.fresh, self.moves, self.rank)
+        return StaleFactors(_factored(self.fresh, rank), self.fresh, self.moves, self.rank)
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""
@@ -115,11 +115,11 @@ class FactoredApart(Operator):
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other)."""
-        return self.used.trace_solve(other.used if isinstance(other, FactoredApart) else other, like)
+        return self.used.trace_solve(other.used if isinstance(other, StaleFactors) else other, like)
 
     def sandwich(self, delta: Any) -> Operator:
         """Returns Δ S⁻¹ Δ."""
-        return self.used.sandwich(delta.used if isinstance(delta, FactoredApart) else delta)
+        return self.used.sandwich(delta.used if isinstance(delta, StaleFactors) else delta)
 
     def scale(self, factor: Number) -> Operator:
         """Returns factor · S, of the operator in use alone: what is scaled is a belief and moves no more."""

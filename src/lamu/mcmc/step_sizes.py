@@ -81,7 +81,7 @@ class Cyclical:
         peak: \(\epsilon_0\), a row, at the start of every cycle.
         cycles: M; it must divide the number of draws.
         exploration: the share of a cycle that explores, in [0, 1).
-        heat: the temperature of exploration, as a multiple of the target's.
+        exploration_temperature: the temperature of exploration, as a multiple of the target's.
         period: L, which the sampler fills in.
         lead: the steps of the warm-up, which the sampler fills in.
 
@@ -100,7 +100,7 @@ class Cyclical:
     peak: Number
     cycles: int = static(default=4)
     exploration: float = static(default=0.8)
-    heat: Number = 0.0
+    exploration_temperature: Number = 0.0
     period: int | None = static(default=None)
     lead: int = static(default=0)
 
@@ -110,8 +110,11 @@ class Cyclical:
             raise ValueError(f"cycles={self.cycles!r} is no number of cycles; give a whole number of at least 1")
         if not 0 <= self.exploration < 1:
             raise ValueError(f"exploration={self.exploration!r} is no share of a cycle; give a number in [0, 1)")
-        if isinstance(self.heat, int | float) and self.heat < 0:
-            raise ValueError(f"heat={self.heat!r} is no temperature; give zero to descend, or a positive number")
+        if isinstance(self.exploration_temperature, int | float) and self.exploration_temperature < 0:
+            raise ValueError(
+                f"exploration_temperature={self.exploration_temperature!r} is no temperature; give zero to descend, or "
+                "a positive number"
+            )
 
     def over(self, draws: int, thinning: int, warmup: int) -> Cyclical:
         """Returns the schedule that leaves so many draws.
@@ -169,7 +172,7 @@ def step_size(value: Any) -> StepSize:
         TypeError: for anything else.
 
     Examples:
-        >>> from lamu.mcmc.cycles import step_size
+        >>> from lamu.mcmc.step_sizes import step_size
         >>> step_size(0.1)
         Constant(value=0.1)
     """

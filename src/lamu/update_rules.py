@@ -1,7 +1,8 @@
-r"""What practical algorithms add to the rule: momentum, bias correction, square roots. Each is named where it is used.
+r"""Update rules of practical algorithms: momentum, bias correction, square-root scaling and clipping.
 
-A *momentum* turns the sequence of gradients into the sequence that is followed. A *metric* turns the precision and a
-gradient into a direction; the rule's own is S⁻¹. A momentum is `normalised` where it gives a constant gradient back.
+A *momentum* turns the sequence of gradients into the one that is followed; it is `normalised` if it returns a constant
+gradient unchanged. A *metric* turns the precision and a gradient into a direction; that of the natural-gradient rule is
+\(S^{-1}\). Each names its departure from the rule, which the table of algorithms shows.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ __all__ = [
     "BiasCorrected",
     "ByFanIn",
     "Clipped",
-    "Damped",
+    "DampedInverse",
+    "HeavyBall",
     "Inverse",
+    "InverseSquareRoot",
     "MovingAverage",
     "NoMomentum",
     "PlainAverage",
     "RootOfSum",
-    "SquareRoot",
-    "Trace",
 ]
 
 
@@ -36,7 +37,7 @@ class NoMomentum:
     """The gradient itself.
 
     Examples:
-        >>> from lamu.departures import NoMomentum
+        >>> from lamu.update_rules import NoMomentum
         >>> NoMomentum().follow({}, {"w": 1.0}, 1)
         ({}, {'w': 1.0})
     """
@@ -54,15 +55,15 @@ class NoMomentum:
 
 
 @record
-class Trace:
+class HeavyBall:
     r"""Heavy-ball momentum: \(v \leftarrow g + \beta v\), and v is followed.
 
     Attributes:
         decay: β.
 
     Examples:
-        >>> from lamu.departures import Trace
-        >>> Trace(0.5).follow({"w": 2.0}, {"w": 1.0}, 1)[1]
+        >>> from lamu.update_rules import HeavyBall
+        >>> HeavyBall(0.5).follow({"w": 2.0}, {"w": 1.0}, 1)[1]
         {'w': 2.0}
     """
 
@@ -92,7 +93,7 @@ class MovingAverage:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import MovingAverage
+        >>> from lamu.update_rules import MovingAverage
         >>> _, followed = MovingAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
         >>> followed["w"].tolist()
         [1.0, 1.0]
@@ -123,7 +124,7 @@ class PlainAverage:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import PlainAverage
+        >>> from lamu.update_rules import PlainAverage
         >>> _, followed = PlainAverage(0.5).follow({"w": jnp.zeros(2)}, {"w": jnp.ones(2)}, 1)
         >>> followed["w"].tolist()
         [0.5, 0.5]
@@ -149,14 +150,14 @@ class Inverse:
     r"""The rule's own metric, \(S^{-1} g\).
 
     Examples:
-        >>> from lamu.departures import Inverse
+        >>> from lamu.update_rules import Inverse
         >>> from lamu.operators import Scalar
         >>> Inverse().direction(Scalar(4.0), {"w": 2.0}, 1, 0.1)
         {'w': 0.5}
     """
 
     departure = ""
-    faithful = True
+    is_precision = True
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns S⁻¹ g."""
@@ -164,24 +165,24 @@ class Inverse:
 
 
 @record
-class SquareRoot:
+class InverseSquareRoot:
     r"""The square root of a diagonal scale, \(g / (\sqrt{s} + \epsilon)\). What is rooted is no precision any more.
 
     Attributes:
         eps: ε, in the units of one row's gradient.
 
     Examples:
-        >>> from lamu.departures import SquareRoot
+        >>> from lamu.update_rules import InverseSquareRoot
         >>> from lamu.operators import Diagonal
         >>> import jax.numpy as jnp
-        >>> float(SquareRoot(0.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
+        >>> float(InverseSquareRoot(0.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
         1.0
     """
 
     eps: Number
 
     departure = "square root"
-    faithful = False
+    is_precision = False
 
     def __post_init__(self) -> None:
         _require_not_negative(self.eps)
@@ -194,7 +195,7 @@ class SquareRoot:
 
 
 @record
-class Damped:
+class DampedInverse:
     r"""The rule's metric, damped: \((S + \gamma I)^{-1} g\), steps no longer than \(\lVert g \rVert / \gamma\).
 
     S itself is untouched, and stays a precision: the damping shortens steps, and is gone where there is none to take.
@@ -206,16 +207,16 @@ class Damped:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Damped
+        >>> from lamu.update_rules import DampedInverse
         >>> from lamu.operators import Diagonal
-        >>> float(Damped(1.0).direction(Diagonal(jnp.array(3.0)), jnp.array(2.0), 1, 0.1))
+        >>> float(DampedInverse(1.0).direction(Diagonal(jnp.array(3.0)), jnp.array(2.0), 1, 0.1))
         0.5
     """
 
     damping: Number
 
     departure = "damping"
-    faithful = True
+    is_precision = True
 
     def direction(self, precision: Any, gradient: Params, count: Any, rate: Any) -> Params:
         """Returns (S + γ I)⁻¹ g."""
@@ -225,13 +226,13 @@ class Damped:
 
 @record
 class RootOfSum:
-    r"""The square root of a diagonal scale, \(g / \sqrt{s + \epsilon}\): as `SquareRoot`, with ε under the root.
+    r"""The square root of a diagonal scale, \(g / \sqrt{s + \epsilon}\): as `InverseSquareRoot`, with ε under the root.
 
     Attributes:
         eps: ε, in the units of one row's squared gradient.
 
     Examples:
-        >>> from lamu.departures import RootOfSum
+        >>> from lamu.update_rules import RootOfSum
         >>> from lamu.operators import Diagonal
         >>> import jax.numpy as jnp
         >>> float(RootOfSum(12.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
@@ -241,7 +242,7 @@ class RootOfSum:
     eps: Number
 
     departure = "square root"
-    faithful = False
+    is_precision = False
 
     def __post_init__(self) -> None:
         _require_not_negative(self.eps)
@@ -261,14 +262,14 @@ class BiasCorrected:
         base: the metric.
 
     Examples:
-        >>> from lamu.departures import BiasCorrected, SquareRoot
-        >>> BiasCorrected(SquareRoot(1e-8)).departure
+        >>> from lamu.update_rules import BiasCorrected, InverseSquareRoot
+        >>> BiasCorrected(InverseSquareRoot(1e-8)).departure
         'square root, bias correction'
     """
 
     base: Any
 
-    faithful = False
+    is_precision = False
 
     @property
     def departure(self) -> str:
@@ -307,7 +308,7 @@ class ByFanIn:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import ByFanIn
+        >>> from lamu.update_rules import ByFanIn
         >>> [ByFanIn(0.02).of(jnp.zeros(shape)) for shape in ((10,), (64, 10), (5, 5, 8, 10))]
         [0.02, 0.02, 0.0064]
     """
@@ -344,7 +345,7 @@ class Clipped:
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> from lamu.departures import Clipped, Inverse
+        >>> from lamu.update_rules import Clipped, Inverse
         >>> from lamu.operators import Scalar
         >>> float(Clipped(Inverse(), 0.05).direction(Scalar(4.0), {"w": jnp.asarray(2.0)}, 1, 0.1)["w"]) < 0.0501
         True
@@ -358,9 +359,9 @@ class Clipped:
             raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
 
     @property
-    def faithful(self) -> bool:
+    def is_precision(self) -> bool:
         """Whether the precision is meant as one, as the base says."""
-        return self.base.faithful
+        return self.base.is_precision
 
     @property
     def departure(self) -> str:
