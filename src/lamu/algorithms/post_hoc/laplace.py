@@ -155,7 +155,7 @@ class Laplace(Wrapper):
         noisy = objective.model.quadratic and jax.tree.leaves(point.mean["likelihood"])
         if not noisy or isinstance(self.weights, AllWeights):
             return None
-        structure = Laplace(of=self.of)._structure_of(point.mean["network"])
+        structure = Laplace(base=self.base)._structure_of(point.mean["network"])
         whole = fit_laplace(structure, point, objective, data, GaussNewton())
         return float(well_determined(whole.widened(objective, noise_factor(whole, objective)), objective))
 
