@@ -12,6 +12,7 @@ from lamu.latent import models
 from lamu.networks import MLP
 
 LATENTS, HIDDEN, FACTORS = 20, 300, 20
+RATE, WARMUP = 3e-3, 100  # where pixels are filled in; chosen on the last 10,000 training images
 
 
 def main(quick: bool) -> None:
@@ -30,13 +31,13 @@ def _filled(steps: int, count: int, tests: int) -> None:
     shown = random.uniform(size=(count, 784)) < random.uniform(0.05, 1.0, (count, 1))
     train = np.where(shown, fashion.train[:count], np.nan).astype(np.float32) - center
     graph = models.VAE(LATENTS, 784, MLP((HIDDEN,)), MLP((HIDDEN,)), likelihood=lamu.likelihoods.Gaussian())
-    vae = fitted(graph, train, 1e-3, steps)
+    vae = fitted(graph, train, RATE, steps)
     analysis = graphs.models.FactorAnalysis(FACTORS, 784)
     factors = lamu.fit(analysis, {"y": train}, lamu.algorithms.vmp(), steps=30)  # as many rows as the VAE
     for share in (0.2, 0.1):
         seen = random.uniform(size=test.shape) < share
         holes = np.where(seen, test - center, np.nan).astype(np.float32)
-        draws = latent.impute(vae, {"y": holes}, jax.random.key(0), draws=100, warmup=20)["y"]
+        draws = latent.impute(vae, {"y": holes}, jax.random.key(0), draws=100, warmup=WARMUP)["y"]
         means = {
             "VAE": np.mean(draws, axis=0),
             "FA with holes": np.asarray(factors.posterior.predict({"y": holes}).mean),
