@@ -10,7 +10,7 @@ import jax
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
-from lamu.algorithms.post_hoc.evidence_noise import noise_factor, well_determined
+from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
@@ -156,8 +156,9 @@ class Laplace(Wrapper):
         if not noisy or isinstance(self.weights, AllWeights):
             return None
         structure = Laplace(base=self.base)._structure_of(point.mean["network"])
-        whole = fit_laplace(structure, point, objective, data, GaussNewton())
-        return float(well_determined(whole.widened(objective, noise_factor(whole, objective)), objective))
+        if isinstance(structure, LowRankStructure):  # of which twenty directions are no count
+            return None
+        return determined_by_all(fit_laplace(structure, point, objective, data, GaussNewton()), objective)
 
     def _factored(self, structure: Any, model: Any, data: Any) -> Any:
         """Kronecker factors in the place of what is dearer, or knows only layers that have the outputs last."""

@@ -39,7 +39,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
+from lamu.algorithms.post_hoc.evidence_noise import well_determined
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.likelihood_bound import likelihood_bound, spread_rows
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.algorithms.post_hoc.scale_search import (
@@ -248,8 +249,7 @@ def _mackay(mode: LaplaceFit, objective: Objective) -> Any:
     r"""Returns the logarithm of the scale at which the evidence is stationary, γ being what it is."""
     mean = mode.params["network"]
     precision = mode.precision(objective).factored()
-    own = prior_precision(objective, mean).diagonal(mean)
-    determined = tree.dimension(mean) - tree.dot(precision.variance(mean), own)  # γ
+    determined = well_determined(precision, objective, mean)
     return jnp.log(tree.dot(mean, mean) / jnp.maximum(determined, 1e-3)) / 2
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.eval_mode import evaluated
-from lamu.algorithms.post_hoc.evidence_noise import noise_factor
+from lamu.algorithms.post_hoc.evidence_noise import noise_factor, well_determined
 from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
 from lamu.compile_once import compiled_once
@@ -335,8 +335,7 @@ def _scored(
     numbers, observed = tree.dimension(dispersion), mode.observed * mode.misfit.size
     determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
     if model.quadratic:
-        prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
-        own = tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
+        own = well_determined(metric, objective, mean)
         determined = own if given is None else jnp.asarray(given, own.dtype)
         rows = observed / numbers
     information = tree.scale(model.dispersion_information(dispersion), rows / objective.temperature)
