@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,9 +17,11 @@ from scipy.stats import multivariate_normal
 
 import lamu
 from lamu.algorithms import adam, conjugate, evidence, laplace, last_layer, newton, von
+from lamu.algorithms.post_hoc.evidence_noise import determined_by_all, noise_factor
+from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
-from lamu.operators import Dense, Diagonal, KroneckerFactored
+from lamu.operators import Dense, Diagonal, KroneckerFactored, MatrixFreeStructure
 from lamu.priors import LearnedNormal, Normal
 from lamu.rate import Annealed
 
@@ -125,6 +128,41 @@ def test_a_noise_beside_features_that_were_fitted_leaves_room_for_them() -> None
     assert 12 < all_weights < 35
     np.testing.assert_allclose(squares / noise**2, 40 - all_weights + np.log(noise) / 9, rtol=0.04)
     assert noise > 1.2 * joint
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_a_noise_that_is_too_small_is_raised_to_where_the_evidence_is_stationary(temperature: float) -> None:
+    """Ten rows, four weights: the maximum of the evidence over the noise, by the marginal density of the rows at T."""
+    x, y, start = X[:10], Y[:10], 0.01
+    design, model = np.column_stack([np.ones(10), x]), lamu.Model(Linear(), Gaussian())
+    mean = np.linalg.lstsq(design, y, rcond=None)[0]
+    network = {"layers": {0: {"bias": jnp.asarray(mean[:1]), "kernel": jnp.asarray(mean[1:, None])}}}
+    params = {"network": network, "likelihood": {"log_scale": jnp.log(jnp.array([start]))}}
+    point = replace(lamu.fit(model, (x, y), adam(), steps=1).posterior, belief=lamu.families.Point(params))
+    objective = lamu.objective.Objective(model, 10.0, temperature)
+    mode = fit_laplace(Dense, point, objective, lamu.data.Arrays.of((x, y)))
+    squares = np.sum((y - design @ mean) ** 2)
+
+    def log_evidence(log_noise: float) -> float:
+        noise = np.exp(log_noise)
+        loss = squares / (2 * noise**2) + 10 * log_noise + log_noise**2 / 18
+        gram = design.T @ design / noise**2 + np.eye(4)
+        return -loss / temperature - np.linalg.slogdet(gram)[1] / 2
+
+    exact = minimize(lambda log_noise: -log_evidence(log_noise[0]), [np.log(0.3)], tol=1e-10).x[0]
+    np.testing.assert_allclose(np.log(noise_factor(mode, objective) * start), exact, atol=0.002)
+    assert noise_factor(mode.widened(objective, 1000.0), objective) == 1.0
+    singular = replace(mode, curvature=Dense(jnp.full_like(mode.curvature.matrix, jnp.nan)))
+    assert (noise_factor(singular, objective), determined_by_all(singular, objective)) == (1.0, None)
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_a_precision_without_a_matrix_has_a_noise_too() -> None:
+    """Of four rows and four weights more than half of the rows is determined."""
+    posterior: Any = lamu.fit(
+        lamu.Model(Linear(), Gaussian()), (X[:4], Y[:4]), laplace(structure=MatrixFreeStructure()), steps=400
+    ).posterior
+    assert np.isfinite(posterior.mean["likelihood"]["log_scale"]).all()
 
 
 def test_a_last_layer_is_polished_given_its_features() -> None:
