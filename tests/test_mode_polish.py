@@ -21,7 +21,7 @@ from lamu.algorithms.post_hoc.evidence_noise import determined_by_all, noise_fac
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
-from lamu.operators import Dense, Diagonal, KroneckerFactored, MatrixFreeStructure
+from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.priors import LearnedNormal, Normal
 from lamu.rate import Annealed
 
@@ -154,15 +154,6 @@ def test_a_noise_that_is_too_small_is_raised_to_where_the_evidence_is_stationary
     assert noise_factor(mode.widened(objective, 1000.0), objective) == 1.0
     singular = replace(mode, curvature=Dense(jnp.full_like(mode.curvature.matrix, jnp.nan)))
     assert (noise_factor(singular, objective), determined_by_all(singular, objective)) == (1.0, None)
-
-
-@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
-def test_a_precision_without_a_matrix_has_a_noise_too() -> None:
-    """Of four rows and four weights more than half of the rows is determined."""
-    posterior: Any = lamu.fit(
-        lamu.Model(Linear(), Gaussian()), (X[:4], Y[:4]), laplace(structure=MatrixFreeStructure()), steps=400
-    ).posterior
-    assert np.isfinite(posterior.mean["likelihood"]["log_scale"]).all()
 
 
 def test_a_last_layer_is_polished_given_its_features() -> None:
