@@ -112,7 +112,8 @@ def scale_search(
     if held_out is not None:
         if not isinstance(objective.model, Model) or not isinstance(rule or Linearised(), _RULES):
             return None  # one's own rule need not be compiled
-        marginal = isinstance(getattr(rule, "base", rule), LinearisedMarginal)
+        outputs = rule.base if isinstance(rule, Probit | LaplaceBridge) else rule
+        marginal = isinstance(outputs, LinearisedMarginal)
         batches = in_room(mode, objective, held_out, min(held_out.count, rows), marginal)
     leaves, structure = jax.tree.flatten(objective)
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
