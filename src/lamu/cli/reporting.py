@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,7 +34,7 @@ _BASELINES = {"boosting": "gradient boosting", "linear": "linear model", "consta
 def baselines(
     x: Any, y: Any, x_test: Any, encoding: Encoding, counts: bool
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
-    """Fits the baselines in a thread beside the work inside a `with` block, which leaves a processor idle now and then.
+    """Fits the baselines in a thread beside the work inside a `with` block, on what processors that work leaves idle.
 
     Args:
         x: the training inputs.
@@ -49,6 +52,8 @@ def baselines(
     wide = jax.dtypes.canonicalize_dtype(float) == np.float64
 
     def predicted() -> dict[str, MixturePredictive]:
+        if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         with jax.enable_x64(wide):
             return {
                 baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels)

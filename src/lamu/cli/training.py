@@ -151,6 +151,25 @@ def train(
             "seconds_choosing": seconds_choosing,
             "seconds_scoring": seconds_scoring,
         }
+        precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
+        if not as_json:  # before the pictures, which take seconds
+            show_line(
+                f"{way.ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s"
+            )
+            if learned.told is not None:
+                show_line(learned.told)
+            show_line(_compilation(seconds_compiling))
+            if precision is not None:
+                show_line(f"a Gaussian about the weights, its precision {precision}")
+            if learned.temperatures:
+                chosen_by = f"chosen by training rows: {_listed(learned.temperatures)}"
+                show_line(f"temperature {learned.temperature:g}, {chosen_by}")
+            if convergence is not None:
+                show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
+            show_scores(f"{len(test_rows)} test rows", found)
+            if noise > 0.0:
+                show_line(f"another {samples} draws would move nll by about {noise:.1g}; --samples takes more")
+            sys.stdout.flush()
         predictions = columns(pred, test_rows, y_test, encoding)
         known, shown, certain = test, pred, known_rows(y_test)
         if len(certain) < test.count:
@@ -173,12 +192,12 @@ def train(
                 "candidates": dict(learned.candidates),
                 "candidates_nll": dict(learned.candidates_nll),
                 **{name: way.loop.get(name) for name in ("epochs", "batch_size", "validation", "stop")},
-                "samples": request.samples or _default_samples(posterior),
+                "samples": samples,
                 "steps": learned.steps,
                 "network": repr(posterior.model.network),
                 "prior": repr(posterior.model.prior if learned.candidates else model.prior),
                 "prior_as_used": repr(posterior.model.prior),
-                "precision": _precision(posterior),
+                "precision": precision,
                 "temperature": learned.temperature,
                 "temperatures_tried": {f"{each:g}": nll for each, nll in learned.temperatures.items()},
                 "prior_scales_tried": {f"{scale:g}": nll + encoding.log_unit for scale, nll in learned.scales.items()},
@@ -206,20 +225,6 @@ def train(
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
-    show_line(f"{way.ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s")
-    if learned.told is not None:
-        show_line(learned.told)
-    show_line(_compilation(seconds_compiling))
-    if config["precision"] is not None:
-        show_line(f"a Gaussian about the weights, its precision {config['precision']}")
-    if learned.temperatures:
-        chosen_by = f"chosen by training rows: {_listed(learned.temperatures)}"
-        show_line(f"temperature {learned.temperature:g}, {chosen_by}")
-    if convergence is not None:
-        show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-    show_scores(f"{len(test_rows)} test rows", found)
-    if noise > 0.0:
-        show_line(f"another {config['samples']} draws would move nll by about {noise:.1g}; --samples takes more")
     show_line(f"{time.perf_counter() - begun:.1f} s in all, with reading, scores{' and report' if report else ''}")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
 
