@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ from lamu.tabular.constant import constant_of
 from lamu.tabular.noise import noise_factor
 from lamu.tabular.stretches import Stretches
 from lamu.tabular.temperature import logit_factor
-from lamu.tabular.training import FoldRows, Members, Path, order_of, rows_padded, train
+from lamu.tabular.training import TRACING, FoldRows, Members, Path, order_of, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Params
 
@@ -174,25 +175,28 @@ def fit_table(
     numbers = count * (columns.smooth_width + columns.piece_count)
     ahead = numbers <= _ENCODED and numbers * full.mask.dtype.itemsize <= memory.limit() // 2
     network = TableNetwork(columns, _WIDTHS, _ACTIVATION)
-    hidden, hidden_training, kernel = network, full, None
+    hidden, hidden_training, smooth = network, full, None
     if ahead:
         hidden, readings = network.encode(full.x)
         hidden_training = replace(full, x=readings)
         if count <= _KERNEL_ROWS:
-            kernel = _kernel(np.asarray(readings)[:count, : columns.smooth_width], rows, likelihood)
-    small, large = candidates_for(varying=means is not None, kernels=kernel is not None)
+            smooth = np.asarray(readings)[:count, : columns.smooth_width]
+    small, large = candidates_for(varying=means is not None, kernels=smooth is not None)
     constant = constant_of(likelihood, full)
-    flat, training = replace(network, widths=(), kernel=kernel), hidden_training
-    if ahead:
-        flat, readings = flat.encode(full.x)
-        training = replace(full, x=readings)
-    plans = [
-        _planned(own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant)
-        for own, batch, candidates in ((flat, training, small), (hidden, hidden_training, large))
-    ]
+    planned = lambda own, batch, candidates: _planned(
+        own, likelihood, candidates, batch, parts, judges, steps, seed, means, constant
+    )
     kinds = f"{len(small) * folds} smaller models and {len(large) * folds} networks"
-    with Progress(steps, progress, kinds) as bar:
-        paths = _trained(plans, kept, bar)
+    with Progress(steps, progress, kinds) as bar, _threads(kept, bar) as start:
+        networks = start(1, planned(hidden, hidden_training, large))  # the longest, which needs no kernel
+        kernel = None if smooth is None else _kernel(smooth, rows, likelihood)
+        flat, training = replace(network, widths=(), kernel=kernel), hidden_training
+        with TRACING:
+            if ahead:
+                flat, readings = flat.encode(full.x)
+                training = replace(full, x=readings)
+            plan = planned(flat, training, small)
+        paths = start(0, plan).result(), networks.result()
     found: list[_Found] = []
     for candidates, path in zip((small, large), paths, strict=True):
         company = found[0].log_density if found else None
@@ -354,34 +358,33 @@ def _stretches(checkpoint: Any, run: Mapping[str, str], resume: bool) -> Stretch
     return found
 
 
-def _trained(plans: Sequence[_Plan], kept: Sequence[Stretches], bar: Progress) -> list[Path]:
-    """Returns the path of each plan; each has a thread, so that none waits for another's compilation or steps."""
-    done, stopped = [0] * len(plans), threading.Event()
+@contextmanager
+def _threads(kept: Sequence[Stretches], bar: Progress) -> Iterator[Callable[[int, _Plan], Future[Path]]]:
+    """Yields what starts a plan's training in a thread of its own, so that none waits for another's compilation.
+
+    An error inside the block, an interruption too, ends every training after its stretch.
+    """
+    done, stopped = [0] * len(kept), threading.Event()
     wide = jax.dtypes.canonicalize_dtype(float) == np.float64
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
 
-    def counted(index: int) -> Callable[[int], None]:
+    def learn(index: int, plan: _Plan) -> Path:
         def count(steps: int) -> None:
             if stopped.is_set():
                 raise KeyboardInterrupt
             done[index] = steps
             bar.update(min(done))
 
-        return count
-
-    def learn(index: int) -> Path:
-        plan = plans[index]
         # A thread inherits neither the precision nor the device of the block that starts it.
         with jax.enable_x64(wide), jax.default_device(device):
             of = plan.model, plan.members, plan.rows, plan.batch
-            return train(*of, _STRETCHES, _RATE, counted(index), kept[index])
+            return train(*of, _STRETCHES, _RATE, count, kept[index])
 
-    with ThreadPoolExecutor(len(plans)) as pool:
+    with ThreadPoolExecutor(len(kept)) as pool:
         try:
-            last_first = [pool.submit(learn, index) for index in reversed(range(len(plans)))]  # the longest is the last
-            return [future.result() for future in reversed(last_first)]
+            yield lambda index, plan: pool.submit(learn, index, plan)
         except BaseException:
-            stopped.set()  # the pool waits for its threads, which end after their stretch
+            stopped.set()  # the pool waits for its threads
             raise
 
 

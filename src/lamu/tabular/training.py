@@ -35,11 +35,11 @@ from lamu.record import record, static
 from lamu.tabular.stretches import Stretches
 from lamu.typing import Array, Params
 
-__all__ = ["FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
+__all__ = ["TRACING", "FoldRows", "Members", "Path", "order_of", "rows_padded", "train"]
 
 _WARMUP = 0.05  # of the steps
 _SQUARES = 0.95  # b2 of Adam
-_TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two threads at a time
+TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two threads at a time
 
 
 @record
@@ -119,7 +119,7 @@ def train(
     length, each = _Length(steps, stretches, rate), steps // stretches
     order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
     stretch = lambda done: replace(rows, order=order[:, done - each : done])
-    with _TRACING:
+    with TRACING:
         before, carry, path = kept.restore(_start(length, members))
         # What it traces is kept, so that the first call has compiling left to do.
         _stretch.lower(length, model, members, stretch(each), batch, carry)
