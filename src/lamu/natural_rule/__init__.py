@@ -23,8 +23,6 @@ from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.network_weights import GaussianStart, LatentStart, NetworkWeights, SignStart, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
-from lamu.natural_rule.program_messages import ProgramMessages
-from lamu.natural_rule.program_parameters import ProgramLoss, ProgramParameters
 from lamu.natural_rule.subject import Subject
 
 __all__ = [
@@ -37,9 +35,6 @@ __all__ = [
     "NetworkWeights",
     "ParameterSubset",
     "Points",
-    "ProgramLoss",
-    "ProgramMessages",
-    "ProgramParameters",
     "SignStart",
     "Start",
     "Streamed",

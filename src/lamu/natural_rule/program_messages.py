@@ -42,7 +42,7 @@ class ProgramMessages:
         pairs: how many pairs of draws.
 
     Examples:
-        >>> from lamu.natural_rule import ProgramMessages
+        >>> from lamu.natural_rule.program_messages import ProgramMessages
         >>> ProgramMessages(pairs=8).departure
         ''
     """

@@ -38,7 +38,7 @@ class ProgramLoss:
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
-        >>> from lamu.natural_rule import ProgramLoss
+        >>> from lamu.natural_rule.program_parameters import ProgramLoss
         >>> target = lamu.from_numpyro(lambda: numpyro.sample("rate", dist.Exponential(2.0)), {})
         >>> loss = ProgramLoss(lamu.objective.Objective(target, 1), target.read(None).full(), {}, {})
         >>> round(float(loss.value({"conjugate": {"rate": jnp.array(1.0)}}, {}, None)[0]), 4)  # 2 - log 2
@@ -70,7 +70,7 @@ class ProgramParameters(Subject):
         ValueError: (where the state is made) for a program with frozen sites.
 
     Examples:
-        >>> from lamu.natural_rule import ProgramParameters
+        >>> from lamu.natural_rule.program_parameters import ProgramParameters
         >>> ProgramParameters().family
         'conjugate families × dense Gaussian'
     """

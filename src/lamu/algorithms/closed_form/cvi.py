@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.geometry import Retraction
-from lamu.natural_rule import NaturalRule, ProgramMessages, ProgramParameters
+from lamu.natural_rule import NaturalRule
 from lamu.rate import PolynomialDecay, rate
 
 __all__ = ["cvi"]
@@ -53,5 +53,8 @@ def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
     """
     if pairs < 1:
         raise ValueError(f"pairs={pairs!r} cannot be averaged; ask for at least one")
+    from lamu.natural_rule.program_messages import ProgramMessages  # NumPyro is imported where a program is used
+    from lamu.natural_rule.program_parameters import ProgramParameters
+
     chosen = PolynomialDecay(delay=10.0, scale=3.0, hold=100.0) if learning_rate is None else learning_rate
     return NaturalRule(ProgramParameters(), ProgramMessages(pairs), rate(chosen), Retraction())
