@@ -12,8 +12,8 @@ from lamu.latent import models
 from lamu.networks import MLP
 
 LATENTS, HIDDEN, FACTORS = 20, 300, 20
-# Where pixels are filled in; chosen on the last 10,000 training images. With a noise of their own, pixels of the margin,
-# which hardly vary, outweigh all others, and the fit does not get near its optimum in these steps.
+# Where pixels are filled in; chosen on the last 10,000 training images. With a noise of their own, pixels of the
+# margin, which hardly vary, outweigh all others, and the fit does not get near its optimum in these steps.
 RATE, WARMUP, NOISE = 3e-3, 50, 0.12
 
 
