@@ -86,9 +86,8 @@ def test_one_noise_is_shared_by_entries_of_which_some_are_missing() -> None:
     holes = np.where(np.eye(20, 3, dtype=bool), np.nan, Y[:, :3]).astype(np.float32)
     posterior = at_first_weights(graph, {"y": holes})
     assert posterior.belief.mean["likelihood"]["y"]["log_scale"].shape == (1,)
-    filled = latent.impute(posterior, {"y": holes}, jax.random.key(0), draws=2, warmup=1)["y"]
+    filled = latent.impute(posterior, {"y": holes}, jax.random.key(0), draws=2, warmup=0)["y"]
     assert filled.shape == (2, 20, 3)
-    assert posterior.predict({"y": holes}).mean.shape == (20, 3)
 
 
 def test_outputs_of_an_entry_stand_side_by_side_whether_or_not_some_are_missing() -> None:
