@@ -38,7 +38,8 @@ center = train.mean(0)
 rows = (noise(train) - center).astype(np.float32)
 
 network, adam = MLP((200,)), lamu.algorithms.adam(lamu.rate.Annealed(2e-3))
-vae = latent.models.VAE(16, pixels, network, network, likelihood=lamu.likelihoods.Gaussian())
+one_noise = lamu.likelihoods.Gaussian(scale=0.15)  # of its own for each, the margin would outweigh all other pixels
+vae = latent.models.VAE(16, pixels, network, network, likelihood=one_noise)
 posterior = lamu.fit(vae, {"y": rows}, adam, steps=4000, batch_size=100).posterior
 analysis = graphs.models.FactorAnalysis(16, pixels)
 factors = lamu.fit(analysis, {"y": rows}, lamu.algorithms.vmp(), steps=30).posterior

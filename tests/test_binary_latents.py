@@ -118,9 +118,10 @@ def test_bits_that_meet_nothing_leave_in_closed_form() -> None:
     np.testing.assert_allclose(rows.mean(0), [0.3, 0.6], atol=5 * np.sqrt(0.25 / 2000))
 
 
-def test_a_baseline_is_learned_by_regression() -> None:
+@pytest.mark.parametrize("network", [pytest.param(Linear(), id="NVIL"), pytest.param(None, id="moving average")])
+def test_a_baseline_is_learned_by_regression(network) -> None:
     """Its mean gradient is the regression's, zero where it is the mean signal of a row, and there noise is lowest."""
-    graph = models.SigmoidBelief((3,), 4, estimator=ScoreFunction(1, Baseline(Linear())))
+    graph = models.SigmoidBelief((3,), 4, estimator=ScoreFunction(1, Baseline(network)))
     _, at = at_random(graph)
     batch = graph.read({"y": Y[:1]}).full()
     keys = jax.random.split(jax.random.key(2), 2000)
@@ -131,9 +132,9 @@ def test_a_baseline_is_learned_by_regression() -> None:
 
     both = jax.jit(jax.vmap(jax.value_and_grad(value), in_axes=(None, 0)))
     own = at["local"]["b1"]
-    layer = own["baseline"]["network"]["layers"][0]
+    of_row = 0.0 if network is None else linear(Y[0], own["baseline"]["network"]["layers"][0])[0]
     values, gradients = both(own, keys)
-    expected = float(own["baseline"]["offset"] + linear(Y[0], layer)[0])
+    expected = float(own["baseline"]["offset"] + of_row)
     np.testing.assert_allclose(gradients["baseline"]["offset"], values / 4 - expected, rtol=1e-4, atol=1e-5)
     best = {**own["baseline"], "offset": own["baseline"]["offset"] + jnp.mean(values) / 4 - expected}
     quiet = both({**own, "baseline": best}, keys)[1]["encoder"]

@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import lamu
 from lamu import graphs, latent
+from lamu.graphs.expressions import Environment
+from lamu.graphs.potential import Observed
 from lamu.graphs.reading import read
 from lamu.latent import models
 from lamu.networks import MLP
@@ -66,6 +69,36 @@ def test_a_decoder_of_whole_rows_is_as_wide_as_they_are() -> None:
     likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Bernoulli(), (6,))
     graph = models.VAE(2, 6, MLP((4,)), MLP((4,)), likelihood=likelihood)
     assert read({"y": Y}, graph.in_rows, ()).count == 20
+
+
+def test_one_noise_is_shared_by_entries_of_which_some_are_missing() -> None:
+    """Of the observed entries alone, which have the density of the base at one scale."""
+    likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Gaussian(), (3,))
+    f, y, params = jnp.array([0.5, -1.0, 2.0]), jnp.array([0.0, 1.0, 3.0]), {"log_scale": jnp.array([0.3])}
+    factor = graphs.Potential(likelihood, f, name="y")
+    at = Environment({"likelihood": {"y": params}})
+    exact = norm.logpdf(y, f, np.exp(0.3))
+    np.testing.assert_allclose(factor.log_density(Observed(y), at), exact.sum(), rtol=1e-5)
+    seen = jnp.array([True, False, True])
+    np.testing.assert_allclose(factor.log_density(Observed(y), at, seen), exact[0] + exact[2], rtol=1e-5)
+    assert factor.predicted(at)[1].tolist() == pytest.approx([np.exp(0.6)] * 3, rel=1e-5)
+    graph = models.VAE(2, 3, MLP((4,)), MLP((4,)), likelihood=likelihood)
+    holes = np.where(np.eye(20, 3, dtype=bool), np.nan, Y[:, :3]).astype(np.float32)
+    posterior = at_first_weights(graph, {"y": holes})
+    assert posterior.belief.mean["likelihood"]["y"]["log_scale"].shape == (1,)
+    filled = latent.impute(posterior, {"y": holes}, jax.random.key(0), draws=2, warmup=0)["y"]
+    assert filled.shape == (2, 20, 3)
+
+
+def test_outputs_of_an_entry_stand_side_by_side_whether_or_not_some_are_missing() -> None:
+    """The density is that of the entries as they are drawn: mean and noise of the first, mean and noise of the next."""
+    f, y = jnp.array([1.0, -2.0, -1.0, 3.0, 0.0, 0.5]), jnp.array([1.2, 0.0, 0.3])
+    factor, at = graphs.Potential(lamu.likelihoods.HeteroscedasticGaussian(), f, name="y"), Environment({})
+    mean, variance = factor.predicted(at)
+    np.testing.assert_allclose(mean, f[::2])
+    exact = norm.logpdf(y, mean, np.sqrt(variance)).sum()
+    np.testing.assert_allclose(factor.log_density(Observed(y), at, jnp.ones(3, bool)), exact, rtol=1e-5)
+    np.testing.assert_allclose(factor.log_density(Observed(y), at), exact, rtol=1e-5)
 
 
 def test_entries_that_depend_on_each_other_are_reconstructed_by_draws() -> None:

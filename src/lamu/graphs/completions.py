@@ -163,7 +163,7 @@ def law_of(site: Site) -> Likelihood:
     """
     factor = site.factor
     if isinstance(factor, Potential):
-        return factor.likelihood
+        return factor.of_entry
     if isinstance(factor, CategoricalFactor):
         return Categorical(shape_of(site)[-1])
     law = _LAWS.get(type(factor))

@@ -64,7 +64,7 @@ def fixed(site: Site, dispersions: Params) -> Site:
     factor = site.factor
     if not isinstance(factor, Potential) or site.name not in dispersions:
         return site
-    known = FixedDispersion(factor.likelihood, dispersions[site.name])
+    known = FixedDispersion(factor.of_entry, dispersions[site.name])
     return replace(site, factor=replace(factor, likelihood=known))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Statistics
-from lamu.likelihoods import Likelihood, MultivariateGaussian
+from lamu.likelihoods import Likelihood, MultivariateGaussian, PerPosition
 from lamu.record import record, static
 from lamu.supports import TwoClasses
 from lamu.typing import Array, Params, RandomKey
@@ -183,9 +183,14 @@ class Potential(Factor):
         return self.likelihood.support.zeros(1)[0]
 
     @property
+    def of_entry(self) -> Likelihood:
+        """The likelihood of one target; of `PerPosition` its base, whose dispersions all targets share."""
+        return self.likelihood.base if isinstance(self.likelihood, PerPosition) else self.likelihood
+
+    @property
     def _width(self) -> int:
         """How many outputs one target has."""
-        return self.likelihood.outputs(self.likelihood.support.zeros(1))
+        return self.of_entry.outputs(self.of_entry.support.zeros(1))
 
     def at_values(self) -> Potential:
         """Returns the potential of outputs that are known."""
@@ -205,17 +210,21 @@ class Potential(Factor):
 
     def _of_row(self, dispersions: Params, f: Array, y: Any, observed: Any) -> Array:
         """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""
-        together = jnp.ndim(y) < 2 and self.likelihood.outputs(jnp.asarray(y)[None]) == f.size
+        width, y_size = self._width, jnp.size(y)
+        # Targets of several outputs each have them side by side, as where they are drawn or some are missing; as one
+        # row of a likelihood they may have another order.
+        apart = y_size > 1 and width > 1 and f.size == y_size * width
+        together = jnp.ndim(y) < 2 and not apart and self.of_entry.outputs(jnp.asarray(y)[None]) == f.size
         if together and (observed is None or jnp.ndim(observed) == 0):
-            value = self.likelihood.log_prob(dispersions, jnp.reshape(f, (1, -1)), jnp.asarray(y)[None])[0]
+            value = self.of_entry.log_prob(dispersions, jnp.reshape(f, (1, -1)), jnp.asarray(y)[None])[0]
             return value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))
         rows = jnp.reshape(f, (-1, self._width))
         y = jnp.broadcast_to(y, (len(rows),)) if jnp.ndim(y) == 0 else jnp.reshape(y, (len(rows),))
         if not jax.tree.leaves(dispersions):  # one call: under vmap a row of one entry each would be no vector
-            values = self.likelihood.log_prob(dispersions, rows, y)
+            values = self.of_entry.log_prob(dispersions, rows, y)
         else:
             own = _by_entry(dispersions, len(rows))
-            values = jax.vmap(lambda part, f, y: self.likelihood.log_prob(part, f[None], y[None])[0])(own, rows, y)
+            values = jax.vmap(lambda part, f, y: self.of_entry.log_prob(part, f[None], y[None])[0])(own, rows, y)
         return summed(values, None if observed is None else jnp.reshape(observed, (len(rows),)))
 
     def _dispersions(self, at: Environment) -> Params:
@@ -229,7 +238,7 @@ class Potential(Factor):
         support.check(value[observed], f"{name}, of {self.likelihood.name},")
         if value.ndim > 1 and self.outputs.shape is not None:
             entries, given = math.prod(value.shape[1:]), math.prod(self.outputs.shape)
-            together = self.likelihood.outputs(value[:1])  # of a likelihood of whole rows: some for every entry
+            together = self.of_entry.outputs(value[:1])  # of a likelihood of whole rows: some for every entry
             if given != entries * self._width and (given != together or together % entries):
                 raise ValueError(
                     f"a row of {name} has {entries} entries, and {self.likelihood.name} is given {given} outputs for "
@@ -254,7 +263,7 @@ class Potential(Factor):
         """
         rows, own = self.entries(at)
         keys = jax.random.split(key, len(rows))
-        return jax.vmap(lambda part, k, f: self.likelihood.sample(k, part, f[None])[0])(own, keys, rows)
+        return jax.vmap(lambda part, k, f: self.of_entry.sample(k, part, f[None])[0])(own, keys, rows)
 
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
@@ -263,9 +272,10 @@ class Potential(Factor):
         own = _by_entry(self._dispersions(at), len(rows))
         mean, variance = (
             jax.vmap(lambda part, f, moment=moment: moment(part, f[None])[0])(own, rows)
-            for moment in (self.likelihood.mean, self.likelihood.variance)
+            for moment in (self.of_entry.mean, self.of_entry.variance)
         )
-        return jnp.reshape(mean, f.shape), jnp.reshape(variance, f.shape)
+        shape = f.shape if mean.size == f.size else mean.shape  # one number of each target's several outputs
+        return jnp.reshape(mean, shape), jnp.reshape(variance, shape)
 
 
 def _require_bits(name: str, value: np.ndarray, observed: np.ndarray) -> None:

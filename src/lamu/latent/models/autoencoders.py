@@ -35,6 +35,10 @@ def VAE(
     Data: `{"y": [N, outputs]}`, NaN where missing. Images `[N, height, width]` go to a convolutional encoder as they
     are; outputs is the number of their pixels.
 
+    `Gaussian()` learns a noise for each entry of y. Entries that hardly vary, such as the margin of images, then
+    outweigh all others and training is slow; entries of one unit are better served by one noise, which is given,
+    `Gaussian(scale=...)`, or learned, `PerPosition(Gaussian(), (outputs,))`.
+
     Args:
         latents: numbers of z.
         outputs: numbers that the decoder returns, one an entry of y for most likelihoods.
