@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from lamu import memory, tree
+from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton, averaged, can_average
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
@@ -50,6 +51,7 @@ _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
 _RECORDS = (KroneckerFactored, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
     GaussNewton: "Gauss-Newton for the Hessian",
+    AveragedGaussNewton: "Gauss-Newton for the Hessian, of classes averaged over the linearised outputs",
     SampledGaussNewton: "Gauss-Newton by sampled labels for the Hessian",
     SquaredGradients: "empirical Fisher for the Hessian",
 }
@@ -78,7 +80,7 @@ class Laplace(Wrapper):
     base: Algorithm
     weights: WeightsChoice = AllWeights()
     structure: Any = static(default=None)
-    curvature: Any = GaussNewton()
+    curvature: Any = AveragedGaussNewton()
     largest_dense: int = static(default=_LARGEST_DENSE)
     beyond: Any = static(default=None)
     rule: PredictiveRule | None = None
@@ -148,6 +150,10 @@ class Laplace(Wrapper):
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)
+        if not kept and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
+            at_mode = replace(point, belief=Point(found.mode.params))
+            refined = averaged(structure, found.mode, at_mode, under, data, jax.random.clone(key))
+            posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Any) -> float | None:
@@ -298,7 +304,7 @@ def laplace(
     if isinstance(weights, type) or not isinstance(weights, WeightsChoice):
         raise TypeError(f"weights={weights!r} chooses no weights; give for instance HeadWeights() or Matching('*bias')")
     require_structure(structure)
-    curvature = GaussNewton() if curvature is None else curvature
+    curvature = AveragedGaussNewton() if curvature is None else curvature
     if isinstance(curvature, type) or not isinstance(curvature, Curvature):
         raise TypeError(f"curvature={curvature!r} is no curvature; give for instance GaussNewton() or Hessian()")
     return Laplace(base=mode_finder(optimizer), weights=weights, structure=structure, curvature=curvature, rule=rule)

@@ -76,7 +76,7 @@ def last_layer(
         base=mode_finder(optimizer),
         weights=HeadWeights(),
         structure=structure,
-        curvature=GaussNewton() if curvature is None else curvature,
+        curvature=AveragedGaussNewton() if curvature is None else curvature,
         largest_dense=_LARGEST_DENSE,
         beyond=OutputEigen,
         rule=rule,
