@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, require_structure
 from lamu.algorithms.post_hoc.selection import HeadWeights
-from lamu.objective.curvature import GaussNewton
 from lamu.operators import OutputEigen
 from lamu.predictives import PredictiveRule
 from lamu.protocol import Algorithm
