@@ -50,8 +50,8 @@ class AveragedGaussNewton(GaussNewton):
     a Gauss-Hermite rule for one output, 32 antithetic draws a row for more. It is found to 2 % of the outputs'
     covariance, in some ten passes over the rows.
 
-    Source: Khan & Rue (2021), section 4.1, for the expectation; Immer, Korzepa & Bauer (2021), section 3.3, refine the
-        same Gaussian by variational inference in the linearised model.
+    Source: Khan & Rue (2021), equation 12, for the expectation of the Hessian; Immer, Korzepa & Bauer (2021), who
+        refine the same Gaussian by variational inference in the linearised model.
 
     Examples:
         >>> from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton

@@ -74,7 +74,7 @@ class Laplace(Wrapper):
     Examples:
         >>> import lamu
         >>> lamu.algorithms.laplace().choices.curvature
-        'GaussNewton'
+        'AveragedGaussNewton'
     """
 
     base: Algorithm
@@ -225,13 +225,25 @@ def laplace(
     | | `LowRankStructure(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), as many copies of weights |
     | | `MatrixFreeStructure()` | nothing is held but the rows; every solve some dozens of passes |
     | | `OutputBlocks`, `OutputEigen` | of a last layer: a matrix an output; one basis for all outputs |
-    | `curvature` | `GaussNewton()` | as above |
+    | `curvature` | None | as `GaussNewton()`; for classes some ten times that once more, for the average below |
+    | | `GaussNewton()` | at the mode alone, as above |
     | | `SampledGaussNewton(1)` | labels drawn from the model: one backward pass a draw in the place of K |
     | | `SquaredGradients()` | the data's own labels (empirical Fisher): one backward pass |
     | | `Hessian()`, `Damped(Hessian(), γ)` | one product a column; where the likelihood is log-concave |
 
     A last layer alone takes its features once and no Jacobian, whatever the structure. For a likelihood of one's own
     the information in f is `likelihood.information`, or, drawn, needs its `sample` and `log_prob` alone.
+
+    A network that tells its rows apart has logits at which \(\Lambda_i\) all but vanishes, so that a belief of the
+    curvature there is far too wide. Where no curvature is given, the logits of classes therefore have the average
+
+    \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top\, E_{f \sim N(f_i,\, J_i S^{-1} J_i^\top)}[\Lambda_i(f)]\, J_i
+           - \nabla^2 \log p(m) \Big), \]
+
+    the fixed point of the rule for the linearised network, the mean held at the mode: an NLL of .30 in place of .86 on
+    digits, and .09 in place of .35 for the last layer. It is taken around a mode that is found here, of networks that
+    are not linear, for up to 100 classes, and neither for a low rank nor matrix-free. `evidence` stays that of the
+    curvature at the mode, and `curvature=GaussNewton()` has the belief of that curvature, too.
 
     What the optimiser leaves is near the mode, not at it. After the steps L-BFGS over all rows goes on until the
     residual \(\sqrt{g^\top S^{-1} g}\), g the gradient of \(\ell/T\), is below 0.05, for at most 400 gradients; it is
@@ -263,7 +275,7 @@ def laplace(
     function, and scales a layer.
 
     Departures from the rule: the Gauss–Newton matrix is an approximation of the Hessian (exact for linear networks with
-    canonical likelihoods); it is computed at the mode alone; learned dispersions are a point.
+    canonical likelihoods); it is computed at the mode, which no average moves; learned dispersions are a point.
 
     Args:
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
@@ -273,7 +285,7 @@ def laplace(
             then, where layers hold less than half of the weights or the factors do not fit, rank 20; a diagonal only
             where it is asked for. What was taken is logged, and is the type of
             `posterior.belief.factors["network"].precision`.
-        curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given.
+        curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given, of classes averaged.
         rule: how the posterior predicts, and by what a width is judged on rows set aside: of `lamu.predictives`, for
             instance `Probit()`; the linearised rule where none is given, but for classes of a trained network.
 

@@ -51,7 +51,8 @@ def last_layer(
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above. Of a network
             that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
-        curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given.
+        curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given, of classes
+            averaged over the belief around a mode that is found here.
         rule: how the posterior predicts, as in `laplace`; the linearised rule where none is given, and for classes of a
             network that arrives trained `Probit()`.
 
