@@ -27,7 +27,7 @@ from lamu.typing import Array, Params, RandomKey, Rows
 __all__ = ["ClosedForm", "Linearised", "LinearisedMarginal", "OutputsRule", "TangentOutputs"]
 
 _NODES = 32
-_MOST_ROWS = 4096
+_MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` where a precision is dense
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from lamu import memory, tree
+from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton, averaged, can_average
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
@@ -50,6 +51,7 @@ _CLASSES = (Dense, Diagonal, DenseBlocks, OutputBlocks, OutputEigen)
 _RECORDS = (KroneckerFactored, LowRankStructure, MatrixFreeStructure)
 _WORDS = {
     GaussNewton: "Gauss-Newton for the Hessian",
+    AveragedGaussNewton: "Gauss-Newton for the Hessian, of classes averaged over the linearised outputs",
     SampledGaussNewton: "Gauss-Newton by sampled labels for the Hessian",
     SquaredGradients: "empirical Fisher for the Hessian",
 }
@@ -72,13 +74,13 @@ class Laplace(Wrapper):
     Examples:
         >>> import lamu
         >>> lamu.algorithms.laplace().choices.curvature
-        'GaussNewton'
+        'AveragedGaussNewton'
     """
 
     base: Algorithm
     weights: WeightsChoice = AllWeights()
     structure: Any = static(default=None)
-    curvature: Any = GaussNewton()
+    curvature: Any = AveragedGaussNewton()
     largest_dense: int = static(default=_LARGEST_DENSE)
     beyond: Any = static(default=None)
     rule: PredictiveRule | None = None
@@ -148,6 +150,10 @@ class Laplace(Wrapper):
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)
+        if not kept and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
+            at_mode = replace(point, belief=Point(found.mode.params))
+            refined = averaged(structure, found.mode, at_mode, under, data, jax.random.clone(key))
+            posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Any) -> float | None:
@@ -219,13 +225,25 @@ def laplace(
     | | `LowRankStructure(20)` | 3 · 20 + 20 passes of Gauss–Newton products (Lanczos), as many copies of weights |
     | | `MatrixFreeStructure()` | nothing is held but the rows; every solve some dozens of passes |
     | | `OutputBlocks`, `OutputEigen` | of a last layer: a matrix an output; one basis for all outputs |
-    | `curvature` | `GaussNewton()` | as above |
+    | `curvature` | None | as `GaussNewton()`; for classes some ten times that once more, for the average below |
+    | | `GaussNewton()` | at the mode alone, as above |
     | | `SampledGaussNewton(1)` | labels drawn from the model: one backward pass a draw in the place of K |
     | | `SquaredGradients()` | the data's own labels (empirical Fisher): one backward pass |
     | | `Hessian()`, `Damped(Hessian(), γ)` | one product a column; where the likelihood is log-concave |
 
     A last layer alone takes its features once and no Jacobian, whatever the structure. For a likelihood of one's own
     the information in f is `likelihood.information`, or, drawn, needs its `sample` and `log_prob` alone.
+
+    A network that tells its rows apart has logits at which \(\Lambda_i\) all but vanishes, so that a belief of the
+    curvature there is far too wide. Where no curvature is given, the logits of classes therefore have the average
+
+    \[ S = \tfrac1T \Big( p \sum_i w_i J_i^\top\, E_{f \sim N(f_i,\, J_i S^{-1} J_i^\top)}[\Lambda_i(f)]\, J_i
+           - \nabla^2 \log p(m) \Big), \]
+
+    the fixed point of the rule for the linearised network, the mean held at the mode: an NLL of .29 in place of .84 on
+    digits, and .17 in place of .34 for the last layer. It is taken around a mode that is found here, of networks that
+    are not linear, for up to 100 classes, and neither for a low rank nor matrix-free. `evidence` stays that of the
+    curvature at the mode, and `curvature=GaussNewton()` has the belief of that curvature, too.
 
     What the optimiser leaves is near the mode, not at it. After the steps L-BFGS over all rows goes on until the
     residual \(\sqrt{g^\top S^{-1} g}\), g the gradient of \(\ell/T\), is below 0.05, for at most 400 gradients; it is
@@ -257,7 +275,7 @@ def laplace(
     function, and scales a layer.
 
     Departures from the rule: the Gauss–Newton matrix is an approximation of the Hessian (exact for linear networks with
-    canonical likelihoods); it is computed at the mode alone; learned dispersions are a point.
+    canonical likelihoods); it is computed at the mode, which no average moves; learned dispersions are a point.
 
     Args:
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
@@ -267,7 +285,7 @@ def laplace(
             then, where layers hold less than half of the weights or the factors do not fit, rank 20; a diagonal only
             where it is asked for. What was taken is logged, and is the type of
             `posterior.belief.factors["network"].precision`.
-        curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given.
+        curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given, of classes averaged.
         rule: how the posterior predicts, and by what a width is judged on rows set aside: of `lamu.predictives`, for
             instance `Probit()`; the linearised rule where none is given, but for classes of a trained network.
 
@@ -298,7 +316,7 @@ def laplace(
     if isinstance(weights, type) or not isinstance(weights, WeightsChoice):
         raise TypeError(f"weights={weights!r} chooses no weights; give for instance HeadWeights() or Matching('*bias')")
     require_structure(structure)
-    curvature = GaussNewton() if curvature is None else curvature
+    curvature = AveragedGaussNewton() if curvature is None else curvature
     if isinstance(curvature, type) or not isinstance(curvature, Curvature):
         raise TypeError(f"curvature={curvature!r} is no curvature; give for instance GaussNewton() or Hessian()")
     return Laplace(base=mode_finder(optimizer), weights=weights, structure=structure, curvature=curvature, rule=rule)

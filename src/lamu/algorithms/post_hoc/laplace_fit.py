@@ -216,6 +216,7 @@ def fit_laplace(
     data: Any,
     curvature: Any = None,
     key: RandomKey | None = None,
+    of_batch: Any = None,
 ) -> LaplaceFit:
     """Returns what one pass over the data finds at a posterior's mean.
 
@@ -227,11 +228,12 @@ def fit_laplace(
         data: the data.
         curvature: the choice of curvature; `GaussNewton()` where none is given.
         key: for labels that are drawn.
+        of_batch: what returns the sums of a batch, called as `row_sums`, which it is where None.
 
     Raises:
         ValueError: for a structure that does not fit into memory.
     """
-    return _fitted(row_sums, structure, point, objective, data, curvature, key)[0]
+    return _fitted(of_batch or row_sums, structure, point, objective, data, curvature, key)[0]
 
 
 def fit_with_gradient(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, require_structure
 from lamu.algorithms.post_hoc.selection import HeadWeights
-from lamu.objective.curvature import GaussNewton
 from lamu.operators import OutputEigen
 from lamu.predictives import PredictiveRule
 from lamu.protocol import Algorithm
@@ -51,7 +51,8 @@ def last_layer(
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.
         structure: one of the table's; where none is given dense up to 20,000 weights, `OutputEigen` above. Of a network
             that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
-        curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given.
+        curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given, of classes
+            averaged over the belief around a mode that is found here.
         rule: how the posterior predicts, as in `laplace`; the linearised rule where none is given, and for classes of a
             network that arrives trained `Probit()`.
 
@@ -76,7 +77,7 @@ def last_layer(
         base=mode_finder(optimizer),
         weights=HeadWeights(),
         structure=structure,
-        curvature=GaussNewton() if curvature is None else curvature,
+        curvature=AveragedGaussNewton() if curvature is None else curvature,
         largest_dense=_LARGEST_DENSE,
         beyond=OutputEigen,
         rule=rule,
