@@ -179,6 +179,15 @@ def test_parts_that_a_candidate_lacks_stay_at_zero(candidate):
     assert np.all(gates["linear"]["bias"])
 
 
+def test_a_linear_path_beside_other_parts_says_no_more_of_many_columns_than_of_few():
+    scales = lambda candidate, width: candidate.scales(TableNetwork(EncodedColumns(width, 0, 0)))["linear/kernel"]
+    for candidate in (*KERNELS, *NETWORKS):
+        deviations = [scales(candidate, width) * width**0.5 for width in (4, 100, 1500)]
+        assert max(deviations) == pytest.approx(min(deviations))
+        assert scales(candidate, 1) == candidate.linear  # and never wider than alone
+    assert [scales(candidate, 1500) for candidate in ADDITIVE] == [1.0, 1.0]
+
+
 def test_order_takes_every_row_once_before_any_twice_and_none_that_is_held():
     rows = np.arange(0, 40, 2)
     order = order_of(rows, steps=10, batch=4, seed=1)

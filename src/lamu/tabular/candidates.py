@@ -1,7 +1,9 @@
 r"""The candidates for a table: which parts of a `TableNetwork` each one uses, and how far its prior lets them go.
 
 A candidate is the network with some of its parts at zero. The scale of a hidden part is relative to its inputs,
-\(g \sqrt{2 / \text{inputs}}\), so that one number suits tables of few and of many columns.
+\(g \sqrt{2 / \text{inputs}}\), so that one number suits tables of few and of many columns. So is that of the linear
+path beside a kernel or hidden layers, \(\min(s, 1.2 / \sqrt{\text{inputs}})\): of hundreds of columns it would
+otherwise fit any rows before the other parts learn. Alone it has the scale s, for a few columns may carry everything.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lamu.typing import Params
 __all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "sharpened"]
 
 _INTERCEPT = 10.0  # a prior that is hardly felt
+_BESIDE = 1.2  # the prior deviation of the linear path beside other parts, of standardised columns
 _OUTPUTS = ("linear/kernel", "additive/kernel", "features/kernel", "head/kernel")
 
 
@@ -33,7 +36,7 @@ class Candidate:
         hidden: g, the scale of the perceptron relative to its inputs; zero leaves it out.
         pieces: whether the perceptron reads the piecewise-linear encoding beside the smooth one.
         varying: whether the noise of a regression depends on the row.
-        linear: the scale of the linear path.
+        linear: s, the scale of the linear path.
         kernel: the scale of the features of a kernel, a Gaussian process's deviation; zero leaves them out.
 
     Examples:
@@ -56,12 +59,15 @@ class Candidate:
         Args:
             network: the network.
         """
-        scales = {"linear/kernel": self.linear, "linear/bias": _INTERCEPT, "additive/kernel": self.additive}
+        count = max(network.columns.smooth_width, 1)
+        beside = self.kernel > 0 or self.hidden > 0
+        linear = min(self.linear, _BESIDE / math.sqrt(count)) if beside else self.linear
+        scales = {"linear/kernel": linear, "linear/bias": _INTERCEPT, "additive/kernel": self.additive}
         if network.feature_count:
             scales["features/kernel"] = self.kernel
         if not network.widths:
             return scales
-        g, count = self.hidden, max(network.columns.smooth_width, 1)
+        g = self.hidden
         scales |= {
             "hidden/smooth": g * math.sqrt(2 / count),
             "hidden/pieces": g * math.sqrt(1 / count) if self.pieces else 0.0,
