@@ -70,8 +70,11 @@ def test_where_no_mode_is_reached_there_is_no_evidence_and_it_is_said(monkeypatc
     monkeypatch.setattr("lamu.algorithms.post_hoc.mode_polish._ITERATIONS", 1)
     monkeypatch.setattr("lamu.algorithms.post_hoc.mode_polish._EVALUATIONS", 1)
     model = lamu.Model(MLP((4,), "tanh"), Gaussian(0.2))
-    with pytest.warns(lamu.Unconverged, match=r"no evidence: the residual at the mode is \S+ nats.*train for more"):
+    with pytest.warns(
+        lamu.Unconverged, match=r"no evidence: the residual at the mode is \S+ nats.*train for more"
+    ) as told:
         posterior = lamu.fit(model, (X, Y), laplace(), **SHORT).posterior
+    assert [issubclass(each.category, lamu.Unconverged) for each in told].count(True) == 1
     assert posterior.evidence is None
     assert posterior.convergence is not None
     assert posterior.convergence.residual is not None

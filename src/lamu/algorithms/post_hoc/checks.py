@@ -105,7 +105,13 @@ def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = F
     """
     posterior = found.mode.posterior(objective, key)
     remedy = _remedy(kept)
-    posterior = replace(posterior, convergence=found.convergence(remedy), temperature=objective.temperature)
+    if not found.found:
+        remedy = (
+            f"no evidence: the residual at the mode is {found.residual:.2g} nats, where an evidence needs "
+            f"{LARGEST_RESIDUAL}; {remedy}"
+        )
+    convergence = found.convergence(remedy)
+    posterior = replace(posterior, convergence=convergence, temperature=objective.temperature)
     if np.isnan(posterior.evidence):
         dtype = jnp.asarray(posterior.evidence).dtype
         warnings.warn(
@@ -117,12 +123,8 @@ def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = F
         )
         return replace(_regular(posterior, dtype), evidence=None)
     if not found.found:
-        warnings.warn(
-            f"no evidence: the residual at the mode is {found.residual:.2g} nats, where an evidence needs "
-            f"{LARGEST_RESIDUAL}; {remedy}",
-            Unconverged,
-            stacklevel=4,
-        )
+        if convergence.converged:  # of what has not, `fit` warns, with the same remedy
+            warnings.warn(remedy, Unconverged, stacklevel=4)
         return replace(posterior, evidence=None)
     return posterior
 
