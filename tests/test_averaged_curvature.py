@@ -125,3 +125,13 @@ def test_a_network_that_tells_its_rows_apart_predicts_new_ones_better() -> None:
     nll = lambda posterior: lamu.scores.nll(posterior.predict(x[test], samples=256), y[test])
     assert nll(default) < nll(plain) - 0.01
     assert default.evidence == pytest.approx(plain.evidence)
+
+
+def test_a_precision_that_rounding_makes_singular_keeps_the_curvature_at_its_mode(caplog) -> None:
+    x, y = lamu.data.load("wine")
+    with jax.enable_x64(False):
+        model = Model(MLP((8,), "tanh"), Categorical(3), Normal(1e6)).standardised(x, y)
+        posterior = lamu.fit(model, (x, y), last_layer(), epochs=2).posterior
+        assert np.isfinite(lamu.scores.nll(posterior.predict(x), y))
+    assert "not averaged" in caplog.text
+    assert "float32" in caplog.text

@@ -11,6 +11,7 @@ belief reaches, and S is its fixed point.
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +49,8 @@ class AveragedGaussNewton(GaussNewton):
     not given trained, and the precision is a sum over rows (no low rank, not matrix-free). Everywhere else it is
     `GaussNewton`. The average is the fixed point of the rule for the network's tangent at the mode, with the mean held:
     a Gauss-Hermite rule for one output, 32 antithetic draws a row for more. It is found to 2 % of the outputs'
-    covariance, in some ten passes over the rows.
+    covariance, in some ten passes over the rows. Where rounding leaves no covariance (a prior that is far too wide, in
+    single precision), the curvature stays that at the mode, and a line of the log says so.
 
     Source: Khan & Rue (2021), equation 12, for the expectation of the Hessian; Immer, Korzepa & Bauer (2021), who
         refine the same Gaussian by variational inference in the linearised model.
@@ -85,7 +87,7 @@ def can_average(structure: Any, model: Any) -> bool:
 def averaged(
     structure: Any, mode: LaplaceFit, point: Posterior, objective: Objective, data: Any, key: RandomKey
 ) -> LaplaceFit:
-    """Returns the fit at the same mode with the averaged curvature.
+    """Returns the fit at the same mode with the averaged curvature, or as it came where rounding leaves no number.
 
     Args:
         structure: the structure of the precision.
@@ -101,6 +103,14 @@ def averaged(
         outputs = Linearised().outputs(objective.model, belief, mode.network_state, 1, key)
         one_pass = _Pass(outputs, before or outputs)
         sums = fit_laplace(structure, point, objective, data, None, key, one_pass)
+        if not math.isfinite(one_pass.moved):
+            logging.getLogger("lamu").warning(
+                "The curvature is that at the mode, and not averaged over the belief: the covariance of the outputs is "
+                "no number in %s under the prior %r; narrow the prior, or compute in 64 bits (jax_enable_x64).",
+                jax.tree.leaves(point.mean)[0].dtype,
+                objective.model.prior,
+            )
+            return mode
         fit, moved = replace(mode, curvature=sums.curvature), one_pass.moved if before else 1.0
         if moved < _STILL:
             return fit

@@ -153,7 +153,8 @@ class Laplace(Wrapper):
         if not kept and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
             at_mode = replace(point, belief=Point(found.mode.params))
             refined = averaged(structure, found.mode, at_mode, under, data, jax.random.clone(key))
-            posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
+            if refined is not found.mode:
+                posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Any) -> float | None:
