@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -233,6 +234,16 @@ def test_no_heavy_import_before_it_is_needed(words):
     ran = shell(*words, code=code)
     assert ran.returncode == (2 if "iris" in words else 0), ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_garbage_is_collected_seldom_while_a_command_runs_and_as_before_after_it(monkeypatch):
+    from lamu.cli import app as commands
+
+    before, during = gc.get_threshold(), []
+    monkeypatch.setattr(commands, "app", lambda **_: during.append(gc.get_threshold()[0]))
+    assert commands.main(["algorithms"]) == 0
+    assert during == [300_000]
+    assert gc.get_threshold() == before
 
 
 def test_exit_codes_reach_the_shell():

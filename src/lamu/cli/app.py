@@ -15,6 +15,7 @@ import typer
 
 from lamu.cli.compiled_programs import keep_compiled
 from lamu.cli.config_file import read_options
+from lamu.cli.garbage import collected_seldom
 from lamu.cli.output_dir import Interrupted, refuse_existing, refuse_unwritable
 from lamu.interrupts import heard
 
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Anywhere, since it is asked for behind the command that has failed.
         debug, words = _DEBUG in words, [word for word in words if word != _DEBUG]
         keep_compiled()
-        with heard():
+        with collected_seldom(), heard():
             result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
     except Interrupted as kept:
         print(f"lamu: {kept}", file=sys.stderr)
