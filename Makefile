@@ -54,8 +54,10 @@ demo: $(READY) ## a first belief, a first prediction
 	@$(BIN)/python examples/demo.py
 
 # The compiler's older way to fuse loops takes two thirds of the time, and programs that run once are not worth its
-# optimisations, a fifth of the rest. What is sensitive to either is in `make stress`, which compiles as users do.
-test laws examples docs: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 $(XLA_FLAGS)
+# optimisations, a fifth of the rest, nor a split into parts that are compiled beside each other, a seventh of what is left.
+# What is sensitive to these is in `make stress`, which compiles as users do.
+QUICK_COMPILING := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1
+test laws examples docs: export XLA_FLAGS := $(QUICK_COMPILING) $(XLA_FLAGS)
 test: $(READY) ## the tests, without examples, the rest of the laws, and the long ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not stress and not laws and not examples" $(PYTEST_ARGS)
 
