@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -132,6 +134,20 @@ def test_the_largest_seed_is_taken_by_every_fold():
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
     found = lamu.fit_folds(model, (X, Y), lamu.algorithms.adam(), folds=2, epochs=1, seed=2**32 - 1)
     assert len(found.fits) == 2
+
+
+@pytest.mark.parametrize("learn", [lamu.fit, lamu.fit_prior_scale], ids=lambda learn: learn.__name__)
+def test_what_is_no_model_or_no_algorithm(learn):
+    learn = inspect.unwrap(learn)  # without the tests' own check of types, which users do not have
+    x, y = np.ones((4, 2)), np.arange(4) % 2
+    network, likelihood = lamu.networks.Linear(), lamu.likelihoods.Bernoulli()
+    model = lamu.Model(network, likelihood)
+    with pytest.raises(TypeError, match="algorithm='ivon' is no algorithm"):
+        learn(model, (x, y), "ivon", epochs=1)
+    with pytest.raises(TypeError, match=re.escape("algorithm=ivon is a function; call it, ivon(), for an algorithm")):
+        learn(model, (x, y), lamu.algorithms.ivon, epochs=1)
+    with pytest.raises(TypeError, match=r"model=Linear.* is no model; give lamu.Model\(network, likelihood\)"):
+        learn(network, (x, y), lamu.algorithms.ivon(), epochs=1)
 
 
 def test_strings_are_no_data():

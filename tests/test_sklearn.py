@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -41,6 +42,18 @@ def test_a_linear_model_passes_every_check_of_scikit_learn(kind):
 @pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
 def test_the_default_passes_every_check_of_scikit_learn(kind):
     check_estimator(kind(), on_skip=None)
+
+
+def test_the_default_is_the_mixture_of_a_table_and_any_choice_is_not():
+    x, y = table(40)
+    x, y, weight = distinct(x, y, np.where(x[:, 0] > 0, 2.0, 1.0))
+    regressor = BayesianRegressor(random_state=0).fit(x, y, weight)
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    with jax.enable_x64(True):
+        found = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), weight=weight, seed=seed).posterior.predict(x)
+        np.testing.assert_array_equal(regressor.predict(x), np.asarray(found.mean))
+    few = BayesianRegressor(random_state=0, epochs=1).fit(x, y)
+    assert type(few.posterior_.model.network).__name__ != "TableNetwork"
 
 
 def test_rows_that_repeat_are_one_row_with_the_sum_of_their_weights():

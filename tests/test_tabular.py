@@ -14,6 +14,7 @@ from scipy import stats
 
 import lamu
 from lamu.cli.compile_time import compile_time
+from lamu.composition.composed import stacking_weights
 from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
@@ -493,6 +494,39 @@ def test_a_candidate_stops_where_it_serves_the_mixture():
     np.testing.assert_array_equal(alone.params["a"], [0.0, 2.0])
     np.testing.assert_array_equal(beside.params["a"], [1.0, 3.0])
     assert beside.log_density[9] == -30.0  # what is stacked is the candidate's own density
+
+
+def test_a_row_that_counts_three_times_is_three_rows() -> None:
+    rng = np.random.default_rng(4)
+    counts, fold, weights = rng.integers(1, 4, 60), np.arange(60) % 2, np.array([0.7, 0.3])
+    repeat = lambda values, axis: np.repeat(values, counts, axis=axis)
+    means, y = rng.normal(2.0, 1.0, (2, 2, 60, 1)), np.abs(rng.normal(2.0, 1.5, (60, 1))) + 0.01
+    deviations = rng.uniform(0.5, 1.5, (2, 2, 60, 1))
+    for factor in (noise_factor, untruncated_weight):
+        once = factor(means, deviations, y, fold, weights, counts.astype(float))
+        of_rows = repeat(means, 2), repeat(deviations, 2), repeat(y, 0), repeat(fold, 0)
+        np.testing.assert_allclose(once, factor(*of_rows, weights), rtol=1e-4)
+        assert abs(once / factor(means, deviations, y, fold, weights) - 1) > 1e-3  # they do count
+    logits, classes = rng.normal(size=(2, 2, 60, 3)), rng.integers(0, 3, 60)
+    once = logit_factor(logits, classes, fold, weights, counts.astype(float))
+    np.testing.assert_allclose(
+        once, logit_factor(repeat(logits, 2), repeat(classes, 0), repeat(fold, 0), weights), 1e-4
+    )
+    densities = rng.normal(size=(60, 3))
+    once, of_rows = stacking_weights(densities, 1.0, counts.astype(float)), stacking_weights(repeat(densities, 0), 1.0)
+    np.testing.assert_allclose(once, of_rows, atol=1e-4)
+
+
+def test_a_stack_learns_by_the_weights_of_its_rows() -> None:
+    # Two groups of rows, each with as many of both classes, which the weights make nine to one and one to nine.
+    x = np.repeat(np.array([[-1.0], [1.0]]), 100, axis=0)
+    y = np.arange(200) % 2
+    weight = np.where((y == 1) == (x[:, 0] > 0), 1.8, 0.2)
+    posterior = lamu.fit_table(x, y, lamu.likelihoods.Bernoulli(), weight=weight, folds=2, steps=150).posterior
+    # Five standard errors of a frequency of 0.9 from 100 rows are 0.15.
+    np.testing.assert_allclose(np.asarray(posterior.predict(np.array([[-1.0], [1.0]])).mean), [0.1, 0.9], atol=0.1)
+    with pytest.raises(ValueError, match="weights must not be negative"):
+        lamu.fit_table(x, y, lamu.likelihoods.Bernoulli(), weight=-weight)
 
 
 def test_sharpened_members_have_sharper_outputs():

@@ -28,6 +28,7 @@ from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
 from lamu.supports import value_of
+from lamu.target import require_target
 
 __all__ = ["FoldedFit", "epochs_of", "fit_folds", "fits_of", "folds_for", "folds_of", "length_of_members"]
 
@@ -112,6 +113,7 @@ def fit_folds(
     if "validation" in options:
         given = options["validation"]
         raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
+    require_target(model)
     model = model.named(data)
     rows = model.read(data)
     if not isinstance(rows, Arrays):

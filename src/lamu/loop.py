@@ -18,7 +18,7 @@ from lamu.data.arrays import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.protocol import Algorithm, runnable
+from lamu.protocol import Algorithm, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.compiled_steps import draw_of, handle, start
 from lamu.running.conclusion import Conclusion
@@ -35,7 +35,7 @@ from lamu.running.schedule import Block, array_blocks, passes_over, stream_block
 from lamu.running.seeds import whole_seed
 from lamu.running.sharding import Devices
 from lamu.running.validation import Best, posterior_nll, set_aside, validation_nll
-from lamu.target import Target
+from lamu.target import Target, require_target
 from lamu.typing import Number
 
 __all__ = ["fit"]
@@ -118,7 +118,8 @@ def fit(
         ValueError: for data that the model cannot take, options that contradict each other, a checkpoint of another
             run, no epochs for a network that is not trained or that leaves open what becomes of its statistics, or
             what cannot be done within `max_memory` or over `mesh`.
-        TypeError: for data that cannot be read, a seed that is no whole number, or a mesh that is none.
+        TypeError: for what is no model, no algorithm or no mesh, data that cannot be read, or a seed that is no whole
+            number.
         Diverged: if the loss is no longer finite; its `fit` keeps the last good state.
 
     An error of the work after the steps (a curvature, a posterior) has an attribute `fit` too, with the point that the
@@ -132,6 +133,8 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
+    require_target(model)
+    require_algorithm(algorithm)
     seed = whole_seed(seed)
     model = model.named(data)
     rows = model.read(data)

@@ -22,11 +22,12 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
-from lamu.protocol import Algorithm
+from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
 from lamu.running.validation import set_aside
+from lamu.target import require_target
 
 __all__ = ["MOST_SCALES", "PriorScaleFit", "fit_prior_scale"]
 
@@ -104,6 +105,8 @@ def fit_prior_scale(
     """
     if "stop" in options:
         raise ValueError(f"stop={options['stop']!r} is about one run, not several; leave it out, or use fit")
+    require_target(model)
+    require_algorithm(algorithm)
     last = options | {"checkpoint": of_part(checkpoint, "last")}
     prior, traits = model.prior, algorithm.traits
     if not isinstance(prior, LearnedNormal) or traits.length is not None or traits.batching == "once":

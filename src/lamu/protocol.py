@@ -21,6 +21,7 @@ __all__ = [
     "Runnable",
     "Traits",
     "Wrapper",
+    "require_algorithm",
     "require_part",
     "runnable",
 ]
@@ -287,6 +288,34 @@ def runnable(algorithm: Algorithm) -> Runnable:
     return algorithm if isinstance(algorithm, Runnable) else Adapted(algorithm)
 
 
+def require_algorithm(algorithm: Any) -> None:
+    """Refuses what is no algorithm: its name, or the function that makes it.
+
+    Args:
+        algorithm: what was given.
+
+    Raises:
+        TypeError: for something that is no algorithm.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.protocol import require_algorithm
+        >>> require_algorithm(lamu.algorithms.ivon)
+        Traceback (most recent call last):
+            ...
+        TypeError: algorithm=ivon is a function; call it, ivon(), for an algorithm
+    """
+    if not isinstance(algorithm, Algorithm):
+        raise _refusal(algorithm, "algorithm")
+
+
+def _refusal(given: Any, argument: str) -> TypeError:
+    if callable(given) and hasattr(given, "__name__"):
+        name = given.__name__
+        return TypeError(f"{argument}={name} is a function; call it, {name}(), for an algorithm")
+    return TypeError(f"{argument}={given!r} is no algorithm; give for instance lamu.algorithms.adam(1e-2)")
+
+
 def require_part(algorithm: Any, argument: str) -> Algorithm:
     """Returns an algorithm that is to run inside another one, after a check that it can.
 
@@ -302,10 +331,10 @@ def require_part(algorithm: Any, argument: str) -> Algorithm:
         >>> require_part("adam", "optimizer")
         Traceback (most recent call last):
             ...
-        TypeError: optimizer='adam' is no algorithm; give for instance adam(1e-2)
+        TypeError: optimizer='adam' is no algorithm; give for instance lamu.algorithms.adam(1e-2)
     """
     if not isinstance(algorithm, Algorithm):
-        raise TypeError(f"{argument}={algorithm!r} is no algorithm; give for instance adam(1e-2)")
+        raise _refusal(algorithm, argument)
     if jax.tree_util.all_leaves([algorithm]):
         raise TypeError(
             f"{argument}={algorithm!r} is no pytree and cannot be a part of another; decorate its class with "

@@ -9,6 +9,7 @@ this work on all of them.
 
 from __future__ import annotations
 
+import textwrap
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
@@ -29,7 +30,7 @@ from lamu.priors.belief import tempered
 from lamu.supports import Support
 from lamu.typing import Array, Number, Params, RandomKey, Rows
 
-__all__ = ["Target", "same", "same_structure", "weights_belief"]
+__all__ = ["Target", "require_target", "same", "same_structure", "weights_belief"]
 
 T = TypeVar("T", bound="Target")
 
@@ -467,6 +468,30 @@ def weights_belief(posterior: Any) -> Any:
     """
     belief = posterior.belief
     return belief.factors["network"] if isinstance(belief, Product) else belief
+
+
+def require_target(model: Any) -> None:
+    """Refuses what is nothing to learn, a network without a likelihood for instance.
+
+    Args:
+        model: what was given.
+
+    Raises:
+        TypeError: for something that is no target.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.target import require_target
+        >>> require_target(lamu.networks.Linear())
+        Traceback (most recent call last):
+            ...
+        TypeError: model=Linear() is no model; give lamu.Model(network, likelihood), lamu.LogDensity or lamu.Graph
+    """
+    if not isinstance(model, Target):
+        shown = textwrap.shorten(repr(model), 60, placeholder="…")
+        raise TypeError(
+            f"model={shown} is no model; give lamu.Model(network, likelihood), lamu.LogDensity or lamu.Graph"
+        )
 
 
 def same_structure(a: Any, b: Any) -> bool:

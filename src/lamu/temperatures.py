@@ -21,11 +21,12 @@ from lamu.families import Point
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
-from lamu.protocol import Algorithm
+from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
 from lamu.running.rounds import Rounds
 from lamu.running.validation import set_aside
+from lamu.target import require_target
 
 __all__ = ["TEMPERATURES", "TemperatureFit", "choose_temperature", "fit_temperature"]
 
@@ -151,6 +152,8 @@ def _compared(
     options: dict[str, Any],
 ) -> tuple[Model, float, dict[float, float]]:
     """Returns the model, its prior known where the rows chose it, the best temperature, and all with their figures."""
+    require_target(model)
+    require_algorithm(algorithm)
     if temperatures is None:
         temperatures = TEMPERATURES if model.has_classes else TEMPERATURES[:1]
     if not temperatures:

@@ -234,18 +234,20 @@ def stack(
     return Composition(members, jnp.asarray(np.log(np.maximum(stacking_weights(densities, strength), 1e-300))))
 
 
-def stacking_weights(densities: np.ndarray, strength: float = 0.0) -> np.ndarray:
+def stacking_weights(densities: np.ndarray, strength: float = 0.0, counts: np.ndarray | None = None) -> np.ndarray:
     """Returns the weights of `stack`, `[K]`, from log densities `[n, K]`.
 
     Args:
         densities: of each row under each member, in nats.
         strength: of the pull towards equal weights, in rows.
+        counts: what each row counts, `[n]`; ones where None.
     """
-    n, K = densities.shape
+    counts, K = np.ones(len(densities)) if counts is None else counts, densities.shape[1]
+    n = counts.sum()
     by_member = np.ascontiguousarray(np.exp(densities - densities.max(axis=1, keepdims=True)).T)
     weights = np.full(K, 1 / K)
     for _ in range(_ROUNDS):
-        slope = by_member @ (1 / (weights @ by_member))
+        slope = by_member @ (counts / (weights @ by_member))
         # The gradient of the whole objective; on the simplex its largest entry bounds what can be gained.
         gradient = slope + strength / K / np.maximum(weights, 1e-300)
         if gradient.max() - (n + strength) <= _SURE * n:

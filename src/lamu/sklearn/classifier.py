@@ -17,11 +17,12 @@ _OF_CLASSES = ("categorical", "ordinal")  # which may be asked for on two classe
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
-    r"""A network, or a linear model, for classes: probabilities that know what the data leave open.
+    r"""Classification with probabilities that know what the data leave open.
 
     \[ p(y^* = k \mid x^*, D) = \int p(y^* = k \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
 
-    Columns are standardised within.
+    Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
+    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does. Columns are standardised within.
 
     Args:
         likelihood: \(p(y \mid f)\) over the classes in sorted order, one of `lamu.likelihoods`, or a name as for
@@ -29,8 +30,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
-        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`), as
-            `lamu fit`.
+        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
         epochs: passes over the rows; None for as many as it takes.
         batch_size: rows of a step.
         samples: how many draws of the posterior a prediction is made of, where it needs draws.

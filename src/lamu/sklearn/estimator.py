@@ -25,6 +25,7 @@ from lamu.priors import LearnedNormal
 from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.repeated_rows import distinct
 from lamu.sklearn.saved import Saved
+from lamu.tabular import fit_table
 
 __all__ = ["BayesianEstimator"]
 
@@ -91,10 +92,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with jax.enable_x64(X.dtype == np.float64):
-            base = MLP((64, 64)) if self.network is None else self.network
-            prior = LearnedNormal(0.5) if self.prior is None else self.prior
-            model = Model(base, likelihood, prior).standardised(X, target)
-            self.posterior_ = self._posterior(model, {"x": X, "y": target, "weight": weight}, seed)
+            self.posterior_ = self._posterior(likelihood, X, target, weight, seed)
         self.dtype_ = X.dtype
         return self
 
@@ -116,7 +114,13 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
     def _target(self, y: Any) -> tuple[np.ndarray, Likelihood]:
         """Returns the targets as numbers `[rows]`, and their likelihood."""
 
-    def _posterior(self, model: Model, data: dict[str, Any], seed: int) -> Posterior:
+    def _posterior(self, likelihood: Likelihood, x: Any, y: Any, weight: Any, seed: int) -> Posterior:
+        if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
+            return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
+        network = MLP((64, 64)) if self.network is None else self.network
+        prior = LearnedNormal(0.5) if self.prior is None else self.prior
+        model = Model(network, likelihood, prior).standardised(x, y)
+        data = {"x": x, "y": y, "weight": weight}
         options: dict[str, Any] = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:
             options["epochs"] = self.epochs

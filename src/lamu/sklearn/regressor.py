@@ -16,11 +16,13 @@ __all__ = ["BayesianRegressor"]
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
-    r"""A network, or a linear model, for targets that are numbers: a predictive distribution for each row.
+    r"""Regression with a predictive distribution for each row.
 
     \[ p(y^* \mid x^*, D) = \int p(y^* \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
 
-    Columns and target are standardised within; predictions are in the units of y.
+    Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
+    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does. Columns and target are standardised within;
+    predictions are in the units of y.
 
     Args:
         likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`, or a name as for `lamu fit --likelihood`: "poisson" for
@@ -28,8 +30,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
-        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`), as
-            `lamu fit`.
+        algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
         epochs: passes over the rows; None for as many as it takes.
         batch_size: rows of a step.
         samples: how many draws of the posterior a prediction is made of, where it needs draws.

@@ -5,7 +5,8 @@ their mean errs less than each of them does: unscaled intervals of 90 % cover 95
 \(\tau\),
 
 \[ \tau^2 = \max\big(\tau_0^2 - g, \, \tfrac45 \tau_0^2\big), \qquad
-   g = \sum_c w_c \frac1N \sum_i \bigg(\frac{f_{c k(i)}(x_i) - \bar f_c(x_i)}{\sigma_{c k(i)}(x_i)}\bigg)^2 \]
+   g = \sum_c w_c \sum_i \frac{n_i}{N} \bigg(\frac{f_{c k(i)}(x_i) - \bar f_c(x_i)}{\sigma_{c k(i)}(x_i)}\bigg)^2,
+   \qquad N = \sum_i n_i \]
 
 where \(\tau_0\) makes the held-out rows most probable under the members that have not seen them, and \(\bar f_c\) is
 the mean of candidate c over its folds. Of independent members 2g would have to go, the spread and the gain of
@@ -25,7 +26,12 @@ _LOWEST, _HIGHEST = 0.25, 4.0
 
 
 def noise_factor(
-    means: np.ndarray, deviations: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray
+    means: np.ndarray,
+    deviations: np.ndarray,
+    y: np.ndarray,
+    fold: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray | None = None,
 ) -> float:
     r"""Returns \(\tau\).
 
@@ -35,6 +41,7 @@ def noise_factor(
         y: the targets, `[N, targets]`.
         fold: the fold of every row, `[N]`.
         weights: of the candidates, which sum to one.
+        counts: what each row counts, n, `[N]`; ones where None.
 
     Examples:
         >>> import numpy as np
@@ -46,16 +53,17 @@ def noise_factor(
     """
     from scipy.optimize import minimize_scalar
 
-    rows = np.arange(len(y))
+    rows, counts = np.arange(len(y)), np.ones(len(y)) if counts is None else counts
     held, deviation = means[:, fold, rows], deviations[:, fold, rows]
 
     def nll(log_factor: float) -> float:
         scale = deviation * np.exp(log_factor)
         log_density = -(((y - held) / scale) ** 2 / 2 + np.log(scale)).sum(axis=-1)
-        return float(-np.logaddexp.reduce(log_density + np.log(weights)[:, None], axis=0).mean())
+        return float(-np.logaddexp.reduce(log_density + np.log(weights)[:, None], axis=0) @ counts / counts.sum())
 
     bounds = float(np.log(_LOWEST)), float(np.log(_HIGHEST))
     best: Any = minimize_scalar(nll, bounds=bounds, method="bounded")
     own = float(np.exp(2 * best.x))
-    gain = np.mean(((held - means.mean(axis=1)) / deviation) ** 2, axis=(1, 2)) @ weights
+    squares = np.mean(((held - means.mean(axis=1)) / deviation) ** 2, axis=2)
+    gain = np.average(squares, axis=1, weights=counts) @ weights
     return float(np.sqrt(max(own - gain, _LEAST * own)))

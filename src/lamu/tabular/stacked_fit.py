@@ -96,6 +96,7 @@ def fit_table(
     y: Any,
     likelihood: Likelihood,
     *,
+    weight: Any = None,
     levels: Sequence[int] | None = None,
     folds: int | None = None,
     steps: int | None = None,
@@ -121,6 +122,7 @@ def fit_table(
         x: training inputs, numbers and codes of categories, `[N, D]`.
         y: training targets, `[N]`.
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
+        weight: what each row counts, `[N]`; ones where None. A weight of two is the likelihood's second power.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
         steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
@@ -150,7 +152,7 @@ def fit_table(
         >>> lamu.scores.nll(found.posterior.predict(x), y) < 5.6
         True
     """
-    rows = Arrays.of((x, y))
+    rows = Arrays.of((x, y) if weight is None else {"x": x, "y": y, "weight": weight})
     likelihood.check_training(np.asarray(rows.y))
     count = rows.count
     folds = folds_for(count) if folds is None else folds
@@ -166,10 +168,12 @@ def fit_table(
     settings = {"likelihood": described(likelihood), "levels": levels, "folds": folds, "steps": steps, "seed": seed}
     run = {} if checkpoint is None else {"rows": rows_described(rows), **{k: str(v) for k, v in settings.items()}}
     kept = [_stretches(of_part(checkpoint, part), run, resume) for part in ("small", "networks")]
-    likelihood, means = _scaled(likelihood, np.asarray(rows.y))
+    counts = np.asarray(rows.weight, float)
+    likelihood, means = _scaled(likelihood, np.asarray(rows.y), counts)
     columns = Columns.of(np.asarray(rows.x), None if levels is None else tuple(levels))
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
     judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
+    counts = counts[np.concatenate(judges)]  # of the rows that judge, fold after fold, from here on
     _require_room(rows, folds, steps)
     full = rows.example(rows_padded(count))
     numbers = count * (columns.smooth_width + columns.piece_count)
@@ -200,13 +204,14 @@ def fit_table(
     found: list[_Found] = []
     for candidates, path in zip((small, large), paths, strict=True):
         company = found[0].log_density if found else None
-        counts = [*map(len, judges)]
-        found += [_stopped(each, path, c * folds, counts, company) for c, each in enumerate(candidates)]
+        lengths = [*map(len, judges)]
+        found += [_stopped(each, path, c * folds, lengths, counts, company) for c, each in enumerate(candidates)]
     densities = np.stack([each.log_density for each in found], axis=1)
-    weights = stacking_weights(densities, _PULL)
+    weights = stacking_weights(densities, _PULL, counts)
     kept = weights >= _NEGLIGIBLE
     weights = np.where(kept, weights, 0.0) / weights[kept].sum()
-    nll = -np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1).mean()
+    mean = lambda densities: float(np.average(densities, weights=counts))
+    nll = -mean(np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1))
     best = found[int(np.argmax(weights))]
     if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
         network = replace(network, kernel=kernel)
@@ -215,11 +220,11 @@ def fit_table(
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
     if means is not None and isinstance(likelihood, Scaled):
-        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
+        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights, counts)
         model = replace(model, likelihood=_with_noise(likelihood, judged))
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
-        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights)
-        factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights)
+        judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights, counts)
+        factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights, judged.counts)
         members = sharpened(members, factor)
     log_weights = np.repeat(np.log(weights[weights > 0] / folds), folds).astype(full.mask.dtype)
     belief = jax.device_put(Ensemble(Point(members), log_weights))
@@ -227,8 +232,8 @@ def fit_table(
     return StackedFit(
         posterior,
         {each.candidate.name: float(weight) for each, weight in zip(found, weights, strict=True)},
-        {each.candidate.name: float(-each.log_density.mean()) for each in found},
-        float(nll),
+        {each.candidate.name: -mean(each.log_density) for each in found},
+        nll,
         folds,
         steps,
     )
@@ -432,7 +437,14 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     return {"network": {**params["network"], "linear": linear}, "likelihood": likelihood}
 
 
-def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int], company: np.ndarray | None) -> _Found:
+def _stopped(
+    candidate: Candidate,
+    path: Path,
+    first: int,
+    judges: Sequence[int],
+    counts: np.ndarray,
+    company: np.ndarray | None,
+) -> _Found:
     """Returns a candidate at the stretch after which its members predict the rows best that they have not seen.
 
     It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
@@ -443,7 +455,7 @@ def _stopped(candidate: Candidate, path: Path, first: int, judges: Sequence[int]
     judged = found
     if company is not None:
         judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
-    best = int(np.argmax(np.nan_to_num(judged.mean(axis=1), nan=-np.inf, neginf=-np.inf)))
+    best = int(np.argmax(np.nan_to_num(np.average(judged, axis=1, weights=counts), nan=-np.inf, neginf=-np.inf)))
     params = jax.tree.map(lambda leaf: leaf[first : first + folds, best], path.params)
     return _Found(candidate, params, found[best])
 
@@ -464,16 +476,24 @@ class _Judged:
         y: the targets, `[rows, ...]`.
         fold: of every row, `[rows]`.
         weights: of the candidates that have one.
+        counts: what every row counts, `[rows]`.
     """
 
     outputs: np.ndarray
     y: np.ndarray
     fold: np.ndarray
     weights: np.ndarray
+    counts: np.ndarray
 
     @classmethod
     def of(
-        cls, model: Model, members: Params, batch: Batch, parts: Sequence[np.ndarray], weights: np.ndarray
+        cls,
+        model: Model,
+        members: Params,
+        batch: Batch,
+        parts: Sequence[np.ndarray],
+        weights: np.ndarray,
+        counts: np.ndarray,
     ) -> _Judged:
         rows = np.concatenate(parts)
         fold = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -482,7 +502,7 @@ class _Judged:
         each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
         outputs = jax.jit(each)(members, x)
         shape = (len(weights), len(parts), len(rows), -1)
-        return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights)
+        return cls(np.asarray(outputs).reshape(shape), np.asarray(batch.y)[rows], fold, weights, counts)
 
 
 def _with_noise(likelihood: Scaled, judged: _Judged) -> Likelihood:
@@ -491,9 +511,9 @@ def _with_noise(likelihood: Scaled, judged: _Judged) -> Likelihood:
     each = jax.jit(jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5))))
     mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
     y = y.reshape(len(y), -1)
-    factor = noise_factor(mean, deviation, y, judged.fold, judged.weights)
+    factor = noise_factor(mean, deviation, y, judged.fold, judged.weights, judged.counts)
     wide = replace(likelihood, base=HeteroscedasticGaussian(factor))
-    untruncated = untruncated_weight(mean, factor * deviation, y, judged.fold, judged.weights)
+    untruncated = untruncated_weight(mean, factor * deviation, y, judged.fold, judged.weights, judged.counts)
     return Truncated(wide, untruncated) if untruncated < _UNTRUNCATED else wide
 
 
@@ -504,7 +524,7 @@ def _completed(params: Params, like: Params) -> Params:
     return {**params, "network": network}
 
 
-def _scaled(likelihood: Likelihood, y: np.ndarray) -> tuple[Likelihood, int | None]:
+def _scaled(likelihood: Likelihood, y: np.ndarray, counts: np.ndarray) -> tuple[Likelihood, int | None]:
     """Returns the likelihood in the units of standardised targets, and how many outputs are means where others are not.
 
     A Gaussian of learned noise is the heteroscedastic one whose second output may not depend on the row.
@@ -514,5 +534,8 @@ def _scaled(likelihood: Likelihood, y: np.ndarray) -> tuple[Likelihood, int | No
         likelihood = HeteroscedasticGaussian()
     if not likelihood.support.affine:
         return likelihood, means
-    deviation = y.std(axis=0)
-    return Scaled(likelihood, y.mean(axis=0), np.where(deviation > 0, deviation, 1.0)), means
+    y = y.astype(np.result_type(y, np.float32))
+    average = lambda values: np.average(values, axis=0, weights=counts.astype(y.dtype))
+    mean = average(y)
+    deviation = np.sqrt(average((y - mean) ** 2))
+    return Scaled(likelihood, mean, np.where(deviation > 0, deviation, 1.0)), means

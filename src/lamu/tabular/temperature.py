@@ -3,7 +3,7 @@ r"""The factor of the logits of a mixture over folds, by its held-out rows.
 Priors, early stopping and averages along a run leave a member's probabilities less certain than they may be, and the
 mean over folds is less certain than each member. All logits are multiplied by \(\beta = \beta_0 e\),
 
-\[ \beta_0 = \arg\max_\beta \; \sum_i \log \sum_c w_c\, p^\beta_{c k(i)}(y_i \mid x_i)
+\[ \beta_0 = \arg\max_\beta \; \sum_i n_i \log \sum_c w_c\, p^\beta_{c k(i)}(y_i \mid x_i)
    - \tfrac12 \Big(\frac{\log \beta}{s}\Big)^2, \qquad
    H\Big[\tfrac1K \sum_k p^{\beta_0 e}_k\Big] = \tfrac1K \sum_k H\big[p_k^{\beta_0}\big], \quad
    p_k = \sum_c w_c\, p_{ck} \]
@@ -27,7 +27,9 @@ _LOWEST, _HIGHEST = 0.4, 4.0  # of the first factor
 _MOST = 1.5  # of the second
 
 
-def logit_factor(outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray) -> float:
+def logit_factor(
+    outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray, counts: np.ndarray | None = None
+) -> float:
     r"""Returns \(\beta\).
 
     Args:
@@ -35,6 +37,7 @@ def logit_factor(outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: 
         y: the classes, `[N]`.
         fold: the fold of every row, `[N]`.
         weights: of the candidates, which sum to one.
+        counts: what each row counts, n, `[N]`; ones where None.
 
     Examples:
         >>> import numpy as np
@@ -49,11 +52,12 @@ def logit_factor(outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: 
     if outputs.shape[-1] == 1:
         outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=-1)
     rows, log_weights = np.arange(len(y)), np.log(weights)
+    counts = np.ones(len(y)) if counts is None else counts
     held = outputs[:, fold, rows]
 
     def loss(log_factor: float) -> float:
         own = _log_softmax(held * np.exp(log_factor))[:, rows, y.astype(int)]
-        return (log_factor / _SPREAD) ** 2 / 2 - float(np.logaddexp.reduce(own + log_weights[:, None], axis=0).sum())
+        return (log_factor / _SPREAD) ** 2 / 2 - float(np.logaddexp.reduce(own + log_weights[:, None], axis=0) @ counts)
 
     bounds = float(np.log(_LOWEST)), float(np.log(_HIGHEST))
     best: Any = minimize_scalar(loss, bounds=bounds, method="bounded")
@@ -62,8 +66,8 @@ def logit_factor(outputs: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: 
     def members(factor: float) -> np.ndarray:
         return np.einsum("c,ckni->kni", weights, np.exp(_log_softmax(outputs * factor)))
 
-    doubt = _entropy(members(first))
-    excess = lambda second: _entropy(members(first * second).mean(axis=0)) - doubt
+    doubt = _entropy(members(first), counts)
+    excess = lambda second: _entropy(members(first * second).mean(axis=0), counts) - doubt
     if excess(1.0) <= 0 or excess(_MOST) >= 0:
         return first if excess(1.0) <= 0 else first * _MOST
     second: Any = brentq(excess, 1.0, _MOST, xtol=1e-3)
@@ -75,5 +79,6 @@ def _log_softmax(f: np.ndarray) -> np.ndarray:
     return f - np.log(np.exp(f).sum(axis=-1, keepdims=True))
 
 
-def _entropy(p: np.ndarray) -> float:
-    return float(-np.mean(np.sum(p * np.log(np.maximum(p, 1e-300)), axis=-1)))
+def _entropy(p: np.ndarray, counts: np.ndarray) -> float:
+    of_rows = -np.sum(p * np.log(np.maximum(p, 1e-300)), axis=-1)
+    return float(np.mean(of_rows @ counts) / counts.sum())

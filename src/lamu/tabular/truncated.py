@@ -177,11 +177,16 @@ def _moments(beta: Array) -> tuple[Array, Array]:
 
 
 def untruncated_weight(
-    means: np.ndarray, deviations: np.ndarray, y: np.ndarray, fold: np.ndarray, weights: np.ndarray
+    means: np.ndarray,
+    deviations: np.ndarray,
+    y: np.ndarray,
+    fold: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray | None = None,
 ) -> float:
     r"""Returns w, by rows that their members have not seen; one where a target is not positive.
 
-    \[ \log \frac{1 - w}{w} = \sum_i \log
+    \[ \log \frac{1 - w}{w} = \sum_i n_i \log
        \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)}, \]
 
     the posterior odds of targets that are positive, at even odds before; w is 10⁻⁹ at least. Of targets that are far
@@ -193,6 +198,7 @@ def untruncated_weight(
         y: the targets, `[N, 1]`.
         fold: the fold of every row, `[N]`.
         weights: of the candidates, which sum to one.
+        counts: what each row counts, n, `[N]`; ones where None.
 
     Examples:
         >>> import numpy as np
@@ -210,4 +216,4 @@ def untruncated_weight(
     plain = -(((y[:, 0] - mean) / deviation) ** 2) / 2 - np.log(deviation) + np.log(weights)[:, None]
     truncated = plain - log_ndtr(mean / deviation)
     gain = np.logaddexp.reduce(truncated, axis=0) - np.logaddexp.reduce(plain, axis=0)
-    return max(float(expit(-gain.sum())), _LEAST)
+    return max(float(expit(-(gain.sum() if counts is None else gain @ counts))), _LEAST)
