@@ -77,6 +77,8 @@ def test_intervals_and_draws_agree_with_the_noise_that_made_the_data():
     np.testing.assert_allclose(std, 0.5, rtol=0.15)  # standard error of a standard deviation from 200 rows: 5 %
     np.testing.assert_allclose(interval[:, 1] - interval[:, 0], 2 * 1.645 * std, rtol=1e-2)
     assert draws.shape == (200, 400)
+    with pytest.raises(ValueError, match="n_samples == 0, must be >= 1"):
+        regressor.sample_y(x, n_samples=0)
     # Means and spreads over 80,000 draws; 5 standard errors.
     assert abs((draws - mean[:, None]).mean()) < 5 * 0.5 / np.sqrt(draws.size)
     assert abs((draws - mean[:, None]).std() / std.mean() - 1) < 5 / np.sqrt(2 * draws.size)

@@ -251,3 +251,10 @@ def test_a_face_with_a_generator_is_saved_without_it(tmp_path) -> None:
     with pytest.raises(NotFittedError):
         face.save(tmp_path / "face")
     assert load(face.fit(np.asarray(lamu.data.load("iris")[0], float)).save(tmp_path / "face")).random_state is None
+
+
+@pytest.mark.parametrize("kind", [GaussianMixture, FactorAnalysis, TopicModel])
+@pytest.mark.parametrize("setting", ["n_components", "n_init", "max_iter"])
+def test_a_number_that_must_be_one_at_least_is_named(kind: Any, setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} == 0, must be >= 1"):
+        kind(**{setting: 0}).fit(np.ones((4, 2)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from lamu.graphs import Graph, models
@@ -72,6 +74,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standard
         del y
         rows = self._first(X)
         factors = rows.shape[1] if self.n_components is None else self.n_components
+        check_scalar(factors, "n_components", Integral, min_val=1)
         self._learn(_graph(factors, rows.shape[1], rows.dtype), {"y": rows}, rows.dtype)
         self.components_ = (self.scale_[:, None] * self._shared("W")).T
         self.noise_variance_ = self.scale_**2 / self._shared("noise")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from lamu.graphs import Graph, models
@@ -93,6 +94,7 @@ class GaussianMixture(StandardisedEstimator):
             raise ValueError(f'covariance_type={self.covariance_type!r} is not known; give "full", "diag" or "tied"')
         rows = self._first(X)
         kind = _COVARIANCES[self.covariance_type]
+        check_scalar(self.n_components, "n_components", Integral, min_val=1)
         graph = _graph(self.n_components, rows.shape[1], float(self.weight_concentration_prior), kind, rows.dtype)
         self._learn(graph, {"y": rows}, rows.dtype)
         self.weights_ = self._shared("weight")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lamu.algorithms import vmp
@@ -39,6 +40,8 @@ class GraphEstimator(Pickled, Saved, BaseEstimator):
 
     def _learn(self, graph: Graph, data: dict[str, Any], dtype: Any) -> None:
         """Fits the graph, made in this precision, to data, arrays by name."""
+        for name in ("n_init", "max_iter"):
+            check_scalar(getattr(self, name), name, Integral, min_val=1)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with jax.enable_x64(dtype == np.float64):
             fitted = fit(graph, data, vmp(restarts=self.n_init), seed=seed, steps=self.max_iter, progress=False)

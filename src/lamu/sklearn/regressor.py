@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
 
 from lamu.likelihoods import Likelihood
 from lamu.sklearn.estimator import BayesianEstimator
@@ -81,6 +82,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         Returns:
             Targets `[rows, n_samples]`, as `sklearn.gaussian_process.GaussianProcessRegressor.sample_y` returns them.
         """
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
         key = jax.random.key(int(check_random_state(random_state).randint(2**31 - 1)))
         return np.moveaxis(self._predict(X, lambda pred: pred.sample(key, n_samples)), 0, -1)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from lamu.graphs import Graph, models
@@ -86,6 +88,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
         del y
         rows = self._counts(X, reset=True)
         priors = float(self.doc_topic_prior), float(self.topic_word_prior)
+        check_scalar(self.n_components, "n_components", Integral, min_val=1)
         graph = _graph(self.n_components, rows.shape[1], *priors, rows.dtype)
         self._learn(graph, {"words": _words(rows)}, rows.dtype)
         belief: Any = self.posterior_.belief
