@@ -68,6 +68,30 @@ def test_rows_that_repeat_are_one_row_with_the_sum_of_their_weights():
     assert weight.tolist() == [2.5, 1.0]
 
 
+def test_missing_numbers_are_drawn_given_the_rest_of_the_row(tmp_path):
+    rng = np.random.default_rng(1)
+    x, _ = table(400)
+    x[:, 1] = x[:, 0] + 0.1 * rng.normal(size=400)  # so that what is missing can be told
+    y = 2 * x[:, 0] + 0.1 * rng.normal(size=400)
+    holes = np.where((rng.random(x.shape) < 0.3) & (np.arange(400) > 0)[:, None], np.nan, x)
+    regressor = linear(BayesianRegressor).fit(holes, y)
+    without, other = np.array([[np.nan, 1.0]]), np.array([[np.nan, np.nan]])
+    mean, std = regressor.predict(np.concatenate([without, other]), return_std=True)
+    assert abs(mean[0] - 2.0) < 0.3  # the median of the column would be 0
+    assert std[0] < 0.6 * std[1]  # which a row of which nothing is known has to be content with
+    assert regressor.n_features_in_ == 2
+    back = load(regressor.save(tmp_path / "regressor"))
+    np.testing.assert_array_equal(back.predict(holes), regressor.predict(holes))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(regressor)).predict(holes), regressor.predict(holes))
+    # A row that is written twice counts twice, holes or not.
+    twice, weight = np.concatenate([holes, holes[:50]]), np.r_[np.full(50, 2.0), np.ones(350)]
+    repeated = linear(BayesianRegressor).fit(twice, np.concatenate([y, y[:50]]))
+    weighted = linear(BayesianRegressor).fit(holes, y, weight)
+    np.testing.assert_array_equal(repeated.predict(holes), weighted.predict(holes))
+    with pytest.raises(ValueError, match="'x1' has no value in any of the 10 rows"):
+        linear(BayesianRegressor).fit(np.where([True, False], x[:10], np.nan), y[:10])
+
+
 def test_intervals_and_draws_agree_with_the_noise_that_made_the_data():
     x, y = table()
     regressor = linear(BayesianRegressor).fit(x, y)

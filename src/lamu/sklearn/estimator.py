@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from lamu.data.encoding import Encoding
 from lamu.data.spelling import nearest
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
@@ -20,8 +21,9 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP
 from lamu.posterior import Posterior
-from lamu.predictives import Predictive
+from lamu.predictives import Predictive, Weighted
 from lamu.priors import LearnedNormal
+from lamu.sklearn.missing_values import completions, learn_encoding, training_rows
 from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.repeated_rows import distinct
 from lamu.sklearn.saved import Saved
@@ -39,7 +41,9 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
     array of `float32`.
 
     Attributes:
-        posterior_: the `lamu.Posterior`, with all that it can be asked.
+        posterior_: the `lamu.Posterior`, with all that it can be asked. Where training rows lack numbers, its inputs
+            are complete rows, and behind them a column for each of X's columns that lacks some: ones where it does.
+        encoding_: what missing numbers become, `lamu.data.Encoding.describe()`.
         n_features_in_: the number of columns.
         feature_names_in_: the names of the columns, where X was a frame.
     """
@@ -70,8 +74,9 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         """Learns from the rows of a table.
 
         Args:
-            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. Columns of categories are encoded
-                before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
+            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. NaN is a missing number, as for
+                `lamu fit --impute`. Columns of categories are encoded before, for instance by scikit-learn's
+                `OneHotEncoder` in a pipeline.
             y: targets `[rows]`.
             sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice.
 
@@ -79,10 +84,10 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
             The estimator.
 
         Raises:
-            ValueError: for inputs that cannot be used: NaN, another number of rows than y has, weights that are
-                negative or all zero, targets outside the likelihood's support.
+            ValueError: for inputs that cannot be used: infinity, a column without a value, another number of rows
+                than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
-        X, y = validate_data(self, X, y, dtype=_PRECISIONS, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, dtype=_PRECISIONS, ensure_min_samples=2, ensure_all_finite="allow-nan")
         weight = _check_sample_weight(
             sample_weight, X, dtype=X.dtype, ensure_non_negative=True, allow_all_zero_weights=False
         )
@@ -90,11 +95,20 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         X, target, weight = distinct(X, target, weight)
         if len(X) < 2:
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(X.shape[1])])
+        encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names))
+        X = training_rows(encoding, X, target)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with jax.enable_x64(X.dtype == np.float64):
             self.posterior_ = self._posterior(likelihood, X, target, weight, seed)
-        self.dtype_ = X.dtype
+        self.dtype_, self.encoding_ = X.dtype, encoding.describe()
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Returns scikit-learn's tags: inputs may have missing numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     @property
     def _saved_parameters(self) -> dict[str, Any]:
@@ -131,6 +145,8 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
     def _predict(self, X: Any, ask: Callable[[Predictive], Any]) -> Any:
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
         check_is_fitted(self)
-        X = np.asarray(validate_data(self, X, dtype=_PRECISIONS, reset=False), self.dtype_)
+        X = validate_data(self, X, dtype=_PRECISIONS, reset=False, ensure_all_finite="allow-nan")
+        rows = completions(Encoding.of(self.encoding_), np.asarray(X, self.dtype_))
         with jax.enable_x64(self.dtype_ == np.float64):
-            return jax.tree.map(np.asarray, ask(self.posterior_.predict(X, samples=self.samples)))
+            parts = tuple(self.posterior_.predict(x, samples=self.samples) for x in rows)
+            return jax.tree.map(np.asarray, ask(parts[0] if len(parts) == 1 else Weighted.equal(parts)))

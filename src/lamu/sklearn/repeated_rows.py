@@ -19,7 +19,7 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarr
     """Returns the distinct rows, sorted, and the sum of the weights of each; rows of weight zero are left out.
 
     Args:
-        x: inputs `[N, columns]`.
+        x: inputs `[N, columns]`; one that is missing, NaN, is like another.
         y: targets `[N]`.
         weight: what each row counts, `[N]`, not negative.
 
@@ -32,8 +32,9 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarr
     """
     kept = weight > 0
     x, y, weight = x[kept], y[kept], weight[kept]
-    order = np.lexsort((y, *x.T[::-1]))
-    x, y, weight = x[order], y[order], weight[order]
+    value = np.where(np.isnan(x), np.inf, x)
+    order = np.lexsort((y, *value.T[::-1]))
+    x, y, weight, value = x[order], y[order], weight[order], value[order]
     first = np.ones(len(y), bool)
-    first[1:] = (x[1:] != x[:-1]).any(axis=1) | (y[1:] != y[:-1])
+    first[1:] = (value[1:] != value[:-1]).any(axis=1) | (y[1:] != y[:-1])
     return x[first], y[first], np.add.reduceat(weight, np.flatnonzero(first))
