@@ -359,3 +359,29 @@ def test_what_stands_around_a_network_says_what_it_says() -> None:
         assert network.codes == (... if isinstance(network, Tokens) else ())
     assert Standardised(Tokens(Linear()), jnp.zeros(3), jnp.ones(3)).codes is ...
     assert Tokens(Linear()).linear
+
+
+@pytest.mark.parametrize(
+    "network",
+    [MLP((4,)), MLP((4,), normalise=GroupNorm(2)), Linear(), Linear(bias=False)],
+    ids=["layers", "normalised", "linear", "without bias"],
+)
+def test_a_network_applied_to_its_first_inputs_is_the_network(network) -> None:
+    params, state = network.init(key(), TABLE, 2)
+    of_last = network.partially_applied(params, TABLE[1, :2])
+    assert of_last["layers"][0]["kernel"].shape[0] == 1
+    expected = network.apply(params, state, TABLE[1:2], None, False)[0]
+    np.testing.assert_allclose(network.apply(of_last, state, TABLE[1:2, 2:], None, False)[0], expected, rtol=1e-12)
+
+
+@record
+class Squaring(MLP):
+    """Layers of squared inputs."""
+
+    def apply(self, params, state, x, key, train, mask=None):
+        return super().apply(params, state, x**2, key, train)
+
+
+def test_a_network_with_a_pass_of_its_own_is_not_taken_apart() -> None:
+    for network in (Squaring((4,)), ConvNet(), Tokens(Linear())):
+        assert network.partially_applied(MLP((4,)).init(key(), TABLE, 2)[0], TABLE[1, :2]) is None

@@ -18,7 +18,7 @@ from lamu.networks.interface import outputs
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Applied", "Exp", "NetworkSite", "applications", "exp", "first_weights"]
+__all__ = ["Applied", "Exp", "NetworkSite", "applications", "arguments", "exp", "first_weights"]
 
 
 @record
@@ -93,20 +93,11 @@ class Applied(Expression):
     def first(self, at: Environment) -> Array:
         """Returns the outputs."""
         weights = at.statistics[self.of.name]
-        return outputs(self.of.network, weights, {}, self.arguments(at)[None], None, False, None)[0][0]
+        return outputs(self.of.network, weights, {}, arguments(self.inputs, at)[None], None, False, None)[0][0]
 
     def quadratic(self, weight: Array, at: Environment) -> Array:
         """Returns the weighted sum of the squares."""
         return jnp.sum(weight * self.first(at) ** 2)
-
-    def arguments(self, at: Environment) -> Array:
-        """Returns x: one input as it is, several as one vector.
-
-        Args:
-            at: where.
-        """
-        parts = [_value(part, at) for part in self.inputs]
-        return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
 @record
@@ -183,6 +174,23 @@ def applications(node: Any) -> Iterator[Applied]:
             yield call
 
 
+def arguments(inputs: tuple[Expression, ...], at: Environment) -> Array:
+    """Returns what a network reads: the value of one input as it is, those of several as one vector.
+
+    Args:
+        inputs: the inputs.
+        at: where.
+
+    Examples:
+        >>> from lamu.graphs.expressions import Environment, lifted
+        >>> from lamu.graphs.network import arguments
+        >>> arguments((lifted(1.0), lifted([2.0, 3.0])), Environment({})).tolist()
+        [1.0, 2.0, 3.0]
+    """
+    parts = [_value(part, at) for part in inputs]
+    return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
+
+
 def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], at: Environment) -> dict[str, Params]:
     """Returns fresh weights of every network by name, for inputs as large as its first call has them.
 
@@ -211,7 +219,7 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
         if name in weights:
             continue
         here = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
-        x = jnp.zeros_like(call.arguments(here))[None]
+        x = jnp.zeros_like(arguments(call.inputs, here))[None]
         if x.size < 1:
             raise ValueError(f"the network {name!r} is called with no numbers; give what it reads at least one entry")
         weights[name], state = site.network.init(jax.random.fold_in(key, numbers[name]), x, sum(site.widths))

@@ -75,6 +75,18 @@ class Network(ABC):
             mask: given to `masked` networks alone, which rows are real.
         """
 
+    def partially_applied(self, params: Params, first: Array) -> Params | None:
+        r"""Returns parameters at which this network is \(b \mapsto f(\theta, (a, b))\), for fixed first inputs a.
+
+        None, the default, where it has none. Who evaluates f for many b at one a asks for them, so that what reads a
+        alone is evaluated once.
+
+        Args:
+            params: θ.
+            first: a, a vector.
+        """
+        del params, first
+
 
 class Normaliser(ABC):
     """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it.

@@ -96,6 +96,13 @@ class MLP(Network):
                 hidden = self.dropout.apply(hidden, None if key is None else jax.random.fold_in(key, index))
         return _dense(layers[-1], hidden), state if self.normalise is None else {"norms": norms}
 
+    def partially_applied(self, params: Params, first: Array) -> Params | None:
+        """Returns parameters with what the first inputs add to the first layer in its bias.
+
+        None for a subclass with an `apply` of its own.
+        """
+        return _partially_applied(params, first) if type(self).apply is MLP.apply else None
+
 
 @record
 class Linear(Network):
@@ -130,6 +137,13 @@ class Linear(Network):
         (layer,) = _layers(params, x)
         return _dense(layer, _flat(x, params)), state
 
+    def partially_applied(self, params: Params, first: Array) -> Params | None:
+        """Returns parameters with what the first inputs add to the outputs in the bias.
+
+        None for a subclass with an `apply` of its own.
+        """
+        return _partially_applied(params, first) if type(self).apply is Linear.apply else None
+
 
 def require_widths(widths: tuple[Any, ...]) -> None:
     """Raises a ValueError for a width that is not a positive integer."""
@@ -159,6 +173,14 @@ def _init(key: RandomKey, sizes: tuple[int, ...], biases: tuple[bool, ...], acti
             layers[index]["bias"] = jnp.zeros(shape[1], dtype)
             used += 1  # Flax's `Linear` takes a key for the bias too, and the same weights are to come of the same key
     return {"layers": layers}
+
+
+def _partially_applied(params: Params, first: Array) -> Params:
+    r"""Returns \(b_1 + a V\) for the first bias, and U for the first kernel, whose rows are those of V and of U."""
+    layer = params["layers"][0]
+    of_first, of_others = jnp.split(layer["kernel"], [first.size])
+    bias = jnp.matmul(first.astype(of_first.dtype), of_first) + layer.get("bias", 0)
+    return {**params, "layers": {**params["layers"], 0: {"kernel": of_others, "bias": bias}}}
 
 
 def _layers(params: Params, x: Array) -> list[Params]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.graphs.expressions import Constant, Environment, Variable
+from lamu.graphs.expressions import Constant, Environment, Expression, Variable
 from lamu.graphs.joint import Row, dtype_of, shape_of
-from lamu.graphs.network import Applied, NetworkSite
+from lamu.graphs.network import arguments
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["encoded", "first_encoder"]
@@ -35,7 +35,7 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
             raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
     dtype = dtype_of(row.known)
     zeros = {n: site.kind.zeros(shape_of(site), dtype) for n, site in latents.items()}
-    x = _inputs(network, name, given, row, Environment(zeros), dtype)
+    x = _side_by_side((*_data(given, row, dtype), *_latents(given, row)), row, Environment(zeros), dtype)
     weights, state = network.init(key, jnp.zeros_like(x)[None], outputs)
     if state:
         raise ValueError(
@@ -48,6 +48,9 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
 def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
     """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero.
 
+    A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over values
+    or draws of the given latents then repeats what reads those alone.
+
     Args:
         network: the network.
         weights: its weights.
@@ -56,20 +59,33 @@ def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], ro
         row: the row.
         at: the statistics of what all rows share.
     """
-    x = _inputs(network, name, given, row, at, dtype_of(weights))
-    return network.apply(weights, {}, x[None], None, False)[0][0]
+    dtype = dtype_of(weights)
+    data, latents = _data(given, row, dtype), _latents(given, row)
+    if data and latents:
+        of_latents = network.partially_applied(weights, jnp.ravel(_side_by_side(data, row, at, dtype)))
+        if of_latents is not None:
+            weights, data = of_latents, ()
+    return network.apply(weights, {}, _side_by_side((*data, *latents), row, at, dtype)[None], None, False)[0][0]
 
 
-def _inputs(network: Any, name: str, given: tuple[str, ...], row: Row, at: Environment, dtype: Any) -> Array:
-    """Returns the row's data and the given latents: one array as it is, several side by side."""
-    data: list[Any] = []
+def _data(given: tuple[str, ...], row: Row, dtype: Any) -> tuple[Expression, ...]:
+    """Returns what the row holds, but for the given variables, zero where it is missing."""
+    data: list[Expression] = []
     for site in row.sites:
         # A label that is there in some rows only is a latent, and one that is given comes below.
         if site.name in row.data and site.name not in row.evidence and site.name not in given:
             value = jnp.asarray(row.data[site.name], dtype)
             observed = row.observed.get(site.name)
             data.append(Constant(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
+    return tuple(data)
+
+
+def _latents(given: tuple[str, ...], row: Row) -> tuple[Expression, ...]:
+    """Returns the given variables."""
     sites = {site.name: site for site in row.sites}
-    latents = [Variable(other, sites[other].kind.__name__, sites[other].shape) for other in given]
-    call = Applied(NetworkSite(f"{name}.encoder", network, (1,)), (*data, *latents))
-    return call.arguments(row.environment(at, {})).astype(dtype)
+    return tuple(Variable(other, sites[other].kind.__name__, sites[other].shape) for other in given)
+
+
+def _side_by_side(inputs: tuple[Expression, ...], row: Row, at: Environment, dtype: Any) -> Array:
+    """Returns the values of some expressions: one as it is, several as one vector."""
+    return arguments(inputs, row.environment(at, {})).astype(dtype)
