@@ -172,7 +172,7 @@ class SideBySide(MLP):
 
 @pytest.mark.parametrize("make", [models.SemiSupervised, models.StackedSemiSupervised], ids=["M2", "M1+M2"])
 def test_an_encoder_reads_a_row_once_for_all_classes(make) -> None:
-    """The values and gradients of encoders that read it at each class, to rounding, in less than four fifths of the work."""
+    """Values and gradients of encoders that read it at each class, to rounding, in under four fifths of the work."""
     numbers = (5, 3, 64) if make is models.SemiSupervised else (5, 3, 4, 64)
     graph = make(*numbers, (16,), 0.1, labelled=0.5)
     anew = replace(graph, local={n: replace(part, network=SideBySide((16,))) for n, part in graph.local.items()})

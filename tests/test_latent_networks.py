@@ -218,3 +218,28 @@ def test_analogies_sweep_the_class_at_a_fixed_style() -> None:
     assert latent.analogies(posterior, {"y": y, "c": c}, jax.random.key(0))["y"].shape == (4, 3, 64)
     with pytest.raises(ValueError, match="no category 'd'; give one of c"):
         latent.analogies(posterior, {"y": y}, jax.random.key(0), category="d")
+
+
+def test_a_deviation_is_finite_and_within_reach_of_a_gradient_at_any_output() -> None:
+    """Outputs of ±15 and less are log s as they are; at ±1,000 the entropy has a value and a slope of its own sign."""
+    ordinary = jnp.array([-15.0, -0.3, 0.0, 2.5, 15.0], jnp.float32)
+    entropy = lambda o: latent.MeanField().belief({}, jnp.concatenate([jnp.zeros_like(o), o])).entropy()
+    assert latent.MeanField().belief({}, jnp.concatenate([ordinary, ordinary])).precision.values.tolist() == (
+        jnp.exp(-2 * ordinary).tolist()
+    )
+    np.testing.assert_allclose(jax.grad(entropy)(ordinary), np.ones(5), rtol=1e-6)
+    for output in (-1000.0, -45.0, 45.0, 1000.0):
+        far = jnp.full(2, output, jnp.float32)
+        value, slope = jax.value_and_grad(entropy)(far)
+        assert np.isfinite(value)
+        assert np.all(np.isfinite(slope))
+        assert np.all(slope > 0)
+        assert abs(value) > abs(entropy(jnp.full(2, np.sign(output) * 15.0, jnp.float32)))
+
+
+def test_an_encoder_survives_the_first_steps_of_a_large_rate() -> None:
+    """They move log s of 64 pixels from -2 to -54, where exp(-2 log s) is infinite in float32."""
+    y = (np.asarray(lamu.data.load("digits")[0]).reshape(-1, 64) > 0.5).astype(np.float32)
+    graph = models.VAE(2, 64, MLP((300,)), MLP((300,)))
+    fit = lamu.fit(graph, {"y": y[:128]}, lamu.algorithms.adam(0.1), steps=30, batch_size=128)
+    assert np.isfinite(fit.posterior.log_prob({"y": y[:5]}, samples=5)).all()

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lamu.families import Gaussian
 from lamu.latent.flows import Flow, Flowed
+from lamu.latent.log_scale import soft_clipped
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
@@ -52,6 +53,8 @@ class BeliefFamily(ABC):
 class MeanField(BeliefFamily):
     r"""\(q(z \mid y) = N(m(y), \mathrm{diag}(s(y)^2))\), the encoder's outputs being m and log s.
 
+    Beyond \(\pm 15\) log s grows like the logarithm of its output, so that \(s^2\) and \(s^{-2}\) are finite.
+
     Source: Kingma & Welling (2014), equation 9.
 
     Examples:
@@ -72,7 +75,7 @@ class MeanField(BeliefFamily):
     def belief(self, params: Params, outputs: Array) -> Gaussian:
         """Returns the Gaussian."""
         mean, log_scale = jnp.split(outputs, 2)
-        return Gaussian(mean, Diagonal(jnp.exp(-2 * log_scale)))
+        return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 
 
 @record

@@ -16,6 +16,7 @@ from lamu.graphs.potential import Potential
 from lamu.graphs.proposals import Independent, Proposal
 from lamu.latent.drawing.canvas import Drawing, advanced
 from lamu.latent.locals.row_of_graph import RowOfGraph, natural
+from lamu.latent.log_scale import soft_clipped
 from lamu.networks import LSTM
 from lamu.operators import Diagonal
 from lamu.record import record, static
@@ -121,6 +122,7 @@ class Recurrent(Local):
             h = advanced(cell, own, h, jnp.concatenate([*seen, memory[0]]))
             layer = own["layers"][0]
             centre, log_scale = jnp.split(h[0] @ layer["kernel"] + layer["bias"], 2)
+            log_scale = soft_clipped(log_scale)
             z = step_of(centre, log_scale, given)
             return (h, drawing.drawn(decoder, memory, canvas, z)), (z, centre, jnp.exp(-2 * log_scale))
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment
 from lamu.graphs.learned_prior import LearnedPrior
+from lamu.latent.log_scale import soft_clipped
 from lamu.networks import MLP
 from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
@@ -30,7 +31,7 @@ class TransitionPrior(LearnedPrior):
     Attributes:
         latents: D, numbers of z at one time.
         steps: T.
-        network: of m and log s.
+        network: of m and log s, which is softly clipped beyond ±15 as that of `MeanField` is.
 
     Raises:
         ValueError: for no latent, or fewer than two steps.
@@ -69,7 +70,7 @@ class TransitionPrior(LearnedPrior):
             z: \(z_t\), `[D]`.
         """
         mean, log_scale = jnp.split(self.network.apply(weights, {}, z[None], None, False)[0][0], 2)
-        return Gaussian(mean, Diagonal(jnp.exp(-2 * log_scale)))
+        return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
         """Returns the sum of the log densities of all steps."""
