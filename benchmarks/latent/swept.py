@@ -51,5 +51,4 @@ def _from_all(mnist: Rows, steps: int) -> lamu.Posterior:
 
 def _from_some(mnist: Rows, labels: int, steps: int) -> lamu.Posterior:
     known = balanced(mnist.train_labels, labels, 0)
-    # A step costs that of ten labels, of all rows that have none.
-    return m2(mnist.train, mnist.train_labels, known, lamu.likelihoods.Bernoulli(), STYLES, steps // 5, 0)
+    return m2(mnist.train, mnist.train_labels, known, lamu.likelihoods.Bernoulli(), STYLES, steps, 0)
