@@ -44,7 +44,7 @@ class CompiledOnce:
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        options = {name: value for name, value in self._options.items() if _is_known(name, value)}
+        options = _known(tuple(self._options.items()))
         return jax.jit(self._function, static_argnums=self._static_argnums, compiler_options=options or None)
 
 
@@ -79,10 +79,16 @@ def _outside() -> Any:
 
 
 @functools.cache
-def _is_known(name: str, value: Any) -> bool:
-    """Whether this version of XLA has an option."""
+def _known(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Returns the options that this version of XLA has: all of them, as a rule, for one small program."""
+    if _are_known(options):
+        return dict(options)
+    return dict(option for option in options if _are_known((option,)))
+
+
+def _are_known(options: tuple[tuple[str, Any], ...]) -> bool:
     try:
-        jax.jit(lambda x: x, compiler_options={name: value}).lower(0.0).compile()
+        jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
     except Exception:  # XLA's own, of which a type is not documented
         return False
     return True

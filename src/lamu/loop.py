@@ -20,7 +20,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints
-from lamu.running.compiled_steps import draw_of, handle, start
+from lamu.running.compiled_steps import draw_of, handle, start, start_to_keep
 from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.forecast import foresee, measured
@@ -32,7 +32,7 @@ from lamu.running.progress import Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, array_blocks, passes_over, stream_blocks
-from lamu.running.seeds import whole_seed
+from lamu.running.seeds import keys_of, whole_seed
 from lamu.running.sharding import Devices
 from lamu.running.validation import Best, posterior_nll, set_aside, validation_nll
 from lamu.target import Target, require_target
@@ -160,7 +160,7 @@ def fit(
     identity = None if checkpoint is None else described(algorithm)
     algorithm = length.given_to(algorithm)
     objective = Objective(model, float(data_size), temperature, likelihood_power)
-    init_key, step_key, order_key, final_key = (jax.random.fold_in(jax.random.key(seed), i) for i in range(4))
+    init_key, step_key, order_key, final_key = keys_of(seed)
     # Dispersions start from what they are in the data, so the example may be larger than a batch.
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
     few = min(model.remarked_rows, rows.count) if isinstance(rows, Arrays) else 0
@@ -176,7 +176,7 @@ def fit(
     laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
     held_by, ours, judge, shown = devices.everywhere((handle(algorithm), objective, held if judged else None, example))
     spread, keys = devices.spread(held_by), devices.everywhere((step_key, order_key))
-    state = start(spread, init_key, ours, shown)
+    state = (start_to_keep if length.as_it_came else start)(spread, init_key, ours, shown)
     best = Best(stop)
     saved = Resumption.of(
         checkpoint,

@@ -232,12 +232,36 @@ class Arrays:
         return self._rows(0, size)
 
     def _rows(self, start: int, size: int) -> Batch:
-        return _rows(replace(self, held_out=None), start, min(size, self.count - start), size)
+        rows, there = replace(self, held_out=None), min(size, self.count - start)
+        if all(map(_is_in_memory, jax.tree.leaves(rows))):
+            return _rows_in_memory(rows, start, there, size)
+        return _rows(rows, start, there, size)
 
 
 @jax.jit
 def _taken(rows: Arrays, chosen: Array) -> Arrays:
     return jax.tree.map(lambda leaf: leaf[chosen], rows)
+
+
+def _is_in_memory(leaf: Any) -> bool:
+    """Whether an array lies where NumPy reads it: uncommitted, on the only device there is, a processor."""
+    if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array):
+        return False
+    return not leaf.committed and {device.platform for device in leaf.devices()} == {"cpu"}
+
+
+def _rows_in_memory(rows: Arrays, start: int, there: int, size: int) -> Batch:
+    """Returns the same batch as `_rows` without a program, which takes longer to compile than many a fit takes."""
+
+    def part(leaf: Array) -> np.ndarray:
+        given = np.asarray(leaf)[start : start + there]
+        repeated = np.broadcast_to(given[:1], (size - there, *given.shape[1:]))
+        return np.concatenate([given, repeated]) if size > there else given
+
+    mask = np.zeros(size, rows.weight.dtype)
+    mask[:there] = 1
+    x, y, weight, offset = jax.tree.map(part, (rows.x, rows.y, rows.weight, rows.offset))
+    return jax.device_put(Batch(x=x, y=y, mask=mask, weight=weight, offset=offset))
 
 
 # Compiled, since leaf by leaf a batch costs several milliseconds; `there` takes two values in a pass at most.

@@ -6,7 +6,7 @@ sizes are computed before, work is cut into chunks that fit, and what cannot be 
 
 from lamu.memory.limits import at_least, budget, demand, free, limit, parse, shown, within
 from lamu.memory.process import most_held
-from lamu.memory.programs import bytes_of, held_by, largest_array
+from lamu.memory.programs import bytes_of, held_by, largest_array, numbers_written
 
 __all__ = [
     "at_least",
@@ -18,6 +18,7 @@ __all__ = [
     "largest_array",
     "limit",
     "most_held",
+    "numbers_written",
     "parse",
     "shown",
     "within",

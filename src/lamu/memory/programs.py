@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Var, jaxprs_in_params
 
-__all__ = ["bytes_of", "held_by", "largest_array"]
+__all__ = ["bytes_of", "held_by", "largest_array", "numbers_written"]
 
 
 def bytes_of(structure: Any) -> int:
@@ -71,3 +71,28 @@ def _largest(jaxpr: Any) -> int:
     made = [bytes_of(variable.aval) for equation in jaxpr.eqns for variable in equation.outvars]
     inside = [_largest(inner) for equation in jaxpr.eqns for inner in jaxprs_in_params(equation.params)]
     return max([*made, *inside], default=0)
+
+
+def numbers_written(program: Any, inputs: int) -> int:
+    """Returns how many numbers the equations of a program write that depend on its last inputs.
+
+    A transposed weight is written once for all rows, however many there are: it is no part of what a row takes.
+
+    Args:
+        program: a jaxpr, for instance `jax.jit(f).trace(...).jaxpr.jaxpr`.
+        inputs: how many of its inputs, from the last one back.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from lamu.memory import numbers_written
+        >>> program = jax.make_jaxpr(lambda w, x: x @ w.T)(jnp.zeros((5, 3)), jnp.zeros((1, 3))).jaxpr
+        >>> numbers_written(program, 1), numbers_written(program, 2)
+        (5, 20)
+    """
+    dependent = set(program.invars[len(program.invars) - inputs :])
+    total = 0
+    for equation in program.eqns:
+        if any(isinstance(place, Var) and place in dependent for place in equation.invars):
+            dependent.update(equation.outvars)
+            total += sum(math.prod(place.aval.shape) for place in equation.outvars)
+    return total

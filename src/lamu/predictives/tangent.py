@@ -23,6 +23,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.families import Gaussian
+from lamu.memory import numbers_written
 from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
@@ -118,8 +119,7 @@ def bytes_of_a_row(
         dimension = tree.dimension(weights.mean)
         # Cotangents are as many as outputs, and so are the rows of a covariance.
         return size * width * (dimension + (0 if marginal and width > dimension else width))
-    equations = traced.jaxpr.jaxpr.eqns
-    passed = sum(int(np.prod(place.aval.shape)) for equation in equations for place in equation.outvars)
+    passed = numbers_written(traced.jaxpr.jaxpr, 1)
     largest = max(leaf.size for leaf in jax.tree.leaves(weights.mean))
     return size * (width + 2) * (passed + largest)
 

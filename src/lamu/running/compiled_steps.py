@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.compile_once import compiled_once
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective
@@ -19,7 +20,7 @@ from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, RandomKey
 
-__all__ = ["draw_of", "handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start"]
+__all__ = ["draw_of", "handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start", "start_to_keep"]
 
 
 @record
@@ -42,6 +43,12 @@ def opened(algorithm: Any) -> Any:
 @jax.jit
 def start(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
     """Returns the algorithm's first state, in one compiled call."""
+    return opened(algorithm).init(key, objective, batch)
+
+
+@compiled_once()
+def start_to_keep(algorithm: Any, key: RandomKey, objective: Objective, batch: Batch) -> Any:
+    """Returns the same of a run without steps, compiled quickly: weights that arrive trained are copied."""
     return opened(algorithm).init(key, objective, batch)
 
 

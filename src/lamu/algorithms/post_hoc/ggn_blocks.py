@@ -12,9 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from lamu import tree
+from lamu import memory, tree
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model
@@ -287,5 +286,4 @@ def _features(objective: Objective, params: Params, x: Array) -> Array | None:
 
 def _traffic(objective: Objective, params: Params, x: Array) -> int:
     """How many numbers are written for a row, in one pass."""
-    equations = _outputs.trace(objective, params, x).jaxpr.jaxpr.eqns
-    return sum(int(np.prod(place.aval.shape)) for equation in equations for place in equation.outvars)
+    return memory.numbers_written(_outputs.trace(objective, params, x).jaxpr.jaxpr, 1)

@@ -38,6 +38,7 @@ from lamu.predictives import PredictiveRule, Probit
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
+from lamu.subkeys import subkey
 from lamu.supports import Classes
 from lamu.typing import Params, RandomKey
 
@@ -117,7 +118,7 @@ class Laplace(Wrapper):
         if kept and self.structure is None and tree.dimension(point.mean["network"]) > _LARGEST_DENSE_AS_GIVEN:
             structure = self._factored(structure, objective.model, data)
         objective = replace(objective, model=model)
-        labels = jax.random.fold_in(jax.random.clone(key), 1)
+        labels = subkey(jax.random.clone(key), 1)
 
         def look(params: Params) -> LaplaceFit:
             at, labels_again = replace(point, belief=Point(params)), jax.random.clone(labels)

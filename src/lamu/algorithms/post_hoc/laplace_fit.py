@@ -34,6 +34,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
 from lamu.priors import gaussian_belief
 from lamu.record import record
+from lamu.subkeys import subkey
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums"]
@@ -275,7 +276,7 @@ def _fitted(
     sums = reduce(
         _added,
         (
-            of_batch(added_up, curvature, in_eval_mode, params, batch, jax.random.fold_in(key, number))
+            of_batch(added_up, curvature, in_eval_mode, params, batch, subkey(key, number))
             for number, batch in enumerate(batches)
         ),
     )

@@ -46,6 +46,7 @@ from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.algorithms.post_hoc.scale_search import (
     LOG_TEMPERATURES,
     ScaleSearch,
+    counted_weight,
     in_room,
     scale_search,
     tempered_total,
@@ -209,7 +210,7 @@ class _Judge:
         if weight is None:
             under_one = self.at(mode, 0.0)[1]
             batches = in_room(mode, under_one, self._held_out, min(self._held_out.count, _ROWS), marginal=True)
-            weight = math.fsum(float(jnp.sum(batch.weight * batch.mask)) for batch in batches)
+            weight = math.fsum(map(counted_weight, batches))
 
         def losses(log_scale: float) -> np.ndarray:
             under = self.at(mode, log_scale)[1]

@@ -35,7 +35,7 @@ from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, Pred
 from lamu.predictives.tangent import bytes_of_a_row
 from lamu.typing import Array, RandomKey
 
-__all__ = ["LOG_TEMPERATURES", "ScaleSearch", "in_room", "scale_search", "tempered_total"]
+__all__ = ["LOG_TEMPERATURES", "ScaleSearch", "counted_weight", "in_room", "scale_search", "tempered_total"]
 
 LOG_TEMPERATURES = np.linspace(-1.5, 2.5, 33)  # of the temperatures that a loss is asked at, where one is chosen
 
@@ -137,7 +137,7 @@ def scale_search(
     search = Hoisted(asked, [1.0, *(leaves[place] for place in moving)], held[0])
     if search.bytes_kept * len(held) > memory.limit() // 4:
         return None
-    weight = None if held_out is None else math.fsum(float((batch.weight * batch.mask).sum()) for batch in batches)
+    weight = None if held_out is None else math.fsum(map(counted_weight, batches))
     return ScaleSearch(search, [search.prepared(each) for each in held], moving, weight)
 
 
@@ -152,6 +152,22 @@ def tempered_total(ready: Any, batch: Batch) -> Array:
     return jax.vmap(lambda each: batch.total(at(each).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES))
 
 
+def counted_weight(batch: Batch) -> float:
+    """Returns the sum of the weights of a batch's real rows; padding has none.
+
+    Args:
+        batch: the rows.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.algorithms.post_hoc.scale_search import counted_weight
+        >>> from lamu.data import Batch
+        >>> counted_weight(Batch.of(jnp.ones((3, 2)), jnp.zeros(3)).padded(4))
+        3.0
+    """
+    return float(np.sum(np.asarray(batch.weight) * np.asarray(batch.mask)))
+
+
 def in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, marginal: bool) -> list[Batch]:
     """Returns the first rows, in batches of one shape for which there is room.
 
@@ -162,7 +178,8 @@ def in_room(mode: LaplaceFit, objective: Objective, held_out: Any, count: int, m
         count: how many of them.
         marginal: whether variances of the outputs are enough.
     """
-    weights = Gaussian(mode.params["network"], mode.precision(objective))  # a curvature alone may be zero
+    # By shapes alone: a precision that is made operation by operation is a program for each of them.
+    weights = jax.eval_shape(lambda mode: Gaussian(mode.params["network"], mode.precision(objective)), mode)
     parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
     taken = bytes_of_a_row(*parts, marginal)
     most = max(1, memory.budget() // max(taken, 1))
