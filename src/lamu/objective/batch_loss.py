@@ -13,7 +13,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.objective.microbatching import parts_of
 from lamu.objective.non_gaussian import NonGaussian
 from lamu.objective.objective import Objective
-from lamu.objective.row_jacobian import row_jacobian
+from lamu.objective.row_jacobian import outputs_and_row_jacobian
 from lamu.objective.space import AllParameters, NetworkParameters
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
@@ -168,7 +168,12 @@ class BatchLoss:
 
     def jacobian(self, coordinates: Params) -> Params:
         """Returns ∂f/∂θ for every row, leaves `[batch, outputs, ...]`, in evaluation mode."""
-        return jax.vmap(lambda x: row_jacobian(lambda theta: self.of_row(theta, x), coordinates))(self.batch.x)
+        return self.outputs_and_jacobian(coordinates)[1]
+
+    def outputs_and_jacobian(self, coordinates: Params) -> tuple[Array, Params]:
+        """Returns f `[batch, outputs]`, without an offset, and the same Jacobian, from one forward pass."""
+        of_row = lambda x: outputs_and_row_jacobian(lambda theta: self.of_row(theta, x), coordinates)
+        return jax.vmap(of_row)(self.batch.x)
 
     def of_row(self, coordinates: Params, x: Array) -> Array:
         """Returns f(θ, x) of one row without a batch axis, in evaluation mode and without an offset, `[outputs]`."""

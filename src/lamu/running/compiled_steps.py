@@ -20,7 +20,18 @@ from lamu.record import record, static
 from lamu.shape_cache import once_a_shape
 from lamu.typing import Array, RandomKey
 
-__all__ = ["draw_of", "handle", "one_step", "opened", "order", "picked_step", "scan_batches", "scan_whole", "start", "start_to_keep"]
+__all__ = [
+    "draw_of",
+    "handle",
+    "one_step",
+    "opened",
+    "order",
+    "picked_step",
+    "scan_batches",
+    "scan_whole",
+    "start",
+    "start_to_keep",
+]
 
 
 @record

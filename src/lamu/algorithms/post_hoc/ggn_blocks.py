@@ -8,6 +8,7 @@ Sums over batches are `jax.tree.map(jnp.add, ...)`; `finalize` makes the operato
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from lamu.operators import (
     BlockDiagonal,
     Dense,
     DenseBlocks,
+    Diagonal,
     Kronecker,
     KroneckerFactored,
     OutputBlocks,
@@ -166,6 +168,9 @@ def batch_curvature(
             f"{structure.__name__} keeps one matrix an output of a last layer, a dense kernel alone or with its bias; "
             "use last_layer(), or the structure KroneckerFactored() or Diagonal"
         )
+    if isinstance(curvature, GaussNewton) and structure is not Diagonal:
+        f, jacobian, matrix = curvature.outputs_and_matrix(loss, theta, structure)
+        return matrix.scale(count), f, lambda slope: jax.tree.map(partial(_along, slope), jacobian)
     network = lambda theta: objective.model.outputs({**params, "network": theta}, {}, loss.batch.x)[0]
     f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
     if isinstance(curvature, GaussNewton):
@@ -212,6 +217,11 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
         cotangents = outputs**2 if outputs <= dimension else 0
         return size * (outputs * dimension + information.size + cotangents)
     return size * (outputs + 2) * passed
+
+
+def _along(slope: Array, jacobian: Array) -> Array:
+    """The rows' gradients of one leaf, along cotangents `[batch, outputs]` of their outputs, added up."""
+    return jnp.tensordot(slope, jacobian, axes=2, precision=_PRECISE)
 
 
 def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params, weights: Array) -> Any:

@@ -40,6 +40,7 @@ from lamu.typing import Array, Params, RandomKey
 __all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums"]
 
 _MOST_ROWS = 1024
+_MOST_PARTS = 8  # sums of batches that are added up in the last program, which needs none of its own for it
 
 
 @record
@@ -258,13 +259,12 @@ def fit_with_gradient(
     Raises:
         ValueError: likewise.
     """
-    fit, sums = _fitted(_row_sums_with_gradient, structure, point, objective, data, curvature, key)
-    return fit, _scaled(sums.gradient, objective.data_size / sums.rows)
+    return _fitted(_row_sums_with_gradient, structure, point, objective, data, curvature, key)
 
 
 def _fitted(
     of_batch: Any, structure: Any, point: Posterior, objective: Objective, data: Any, curvature: Any, key: Any
-) -> tuple[LaplaceFit, RowSums]:
+) -> tuple[LaplaceFit, Params]:
     params, state = point.mean, point.network_state
     curvature = GaussNewton() if curvature is None else curvature
     key = jax.random.key(0) if key is None else key
@@ -273,27 +273,20 @@ def _fitted(
     batches = data.batches(_rows_at_once(structure, in_eval_mode, params, data))
     by_vectors = isinstance(structure, LowRankStructure | MatrixFreeStructure)
     batches, added_up = (list(batches), None) if by_vectors else (batches, structure)
-    sums = reduce(
-        _added,
-        (
-            of_batch(added_up, curvature, in_eval_mode, params, batch, subkey(key, number))
-            for number, batch in enumerate(batches)
-        ),
-    )
-    fit = _finished(replace(sums, gradient=None), objective, params, state)
+    parts: list[RowSums] = []
+    for number, batch in enumerate(batches):
+        parts.append(of_batch(added_up, curvature, in_eval_mode, params, batch, subkey(key, number)))
+        if len(parts) == _MOST_PARTS or memory.bytes_of(parts) > memory.budget():
+            parts = [reduce(_added, parts)]
+    fit, gradient = _finished(parts, objective, params, state)
     if by_vectors:
         fit = replace(fit, curvature=by_products(structure, curvature, in_eval_mode, params, batches, key))
-    return fit, sums
+    return fit, gradient
 
 
 @compiled_once()
 def _added(first: RowSums, second: RowSums) -> RowSums:
     return first.add(second)
-
-
-@compiled_once()
-def _scaled(gradient: Params, factor: Any) -> Params:
-    return tree.scale(gradient, factor)
 
 
 @compiled_once(over_rows=True, static_argnums=0)
@@ -387,8 +380,13 @@ def _gaussian(objective: Objective, fit: LaplaceFit) -> tuple[Gaussian, Array]:
 
 
 @compiled_once()
-def _finished(sums: RowSums, objective: Objective, params: Params, network_state: Any) -> LaplaceFit:
-    return sums.finish(objective, params, network_state)
+def _finished(
+    parts: list[RowSums], objective: Objective, params: Params, network_state: Any
+) -> tuple[LaplaceFit, Params]:
+    """Returns the fit, and the gradient of N rows; None where it was not added up."""
+    sums = reduce(RowSums.add, parts)
+    gradient = None if sums.gradient is None else tree.scale(sums.gradient, objective.data_size / sums.rows)
+    return replace(sums, gradient=None).finish(objective, params, network_state), gradient
 
 
 @compiled_once()

@@ -77,11 +77,22 @@ class GaussNewton(Curvature):
 
     def by_jacobian(self, loss: BatchLoss, theta: Params, structure: Any) -> Any:
         """Returns the same matrix from the rows' Jacobians, which can be differentiated in the dispersions."""
+        return self.outputs_and_matrix(loss, theta, structure)[2]
+
+    def outputs_and_matrix(self, loss: BatchLoss, theta: Params, structure: Any) -> tuple[Array, Params, Any]:
+        """Returns f `[batch, outputs]` without an offset, the rows' Jacobians, and the matrix, from one forward pass.
+
+        Args:
+            loss: the mean loss on a batch.
+            theta: the weights.
+            structure: that of the matrix; not `Diagonal`, which needs no Jacobian.
+        """
         loss = without_padding(loss)
-        blocks = loss.information_blocks(theta, loss.outputs(theta))
+        f, jacobian = loss.outputs_and_jacobian(theta)
+        blocks = loss.information_blocks(theta, with_offset(f, loss.batch.offset))
         apart = lambda leaf: leaf.reshape(blocks.shape[0], blocks.shape[1], *leaf.shape[2:])
-        likelihood = structure.from_jacobian(jax.tree.map(apart, loss.jacobian(theta)), blocks)
-        return _with_prior(likelihood, loss, theta)
+        likelihood = structure.from_jacobian(jax.tree.map(apart, jacobian), blocks)
+        return f, jacobian, _with_prior(likelihood, loss, theta)
 
 
 def _with_prior(likelihood: Any, loss: BatchLoss, theta: Params) -> Any:

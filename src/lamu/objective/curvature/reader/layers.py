@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Program, Step
 from lamu.objective.curvature.reader.linearised import Linearised
 from lamu.objective.curvature.reader.parameter_uses import Site
 from lamu.typing import Params
@@ -187,5 +187,22 @@ def _moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.n
             # A cast would be one of whole numbers into short floats; a step that is no move fits nothing.
             if step.name == "convert_element_type":
                 continue
-            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0])
+            moved = _moved_by_numpy(step, values)
+            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0]) if moved is None else moved
     return values
+
+
+def _moved_by_numpy(step: Step, values: np.ndarray) -> np.ndarray | None:
+    """Returns the same of one step, without a program to compile for it; None for a step that is seldom met."""
+    settings = step.equation.params
+    if step.name == "reshape" and settings["dimensions"] is None:
+        return values.reshape(settings["new_sizes"])
+    if step.name == "transpose":
+        return values.transpose(settings["permutation"])
+    if step.name == "squeeze":
+        return values.squeeze(tuple(settings["dimensions"]))
+    if step.name == "broadcast_in_dim":
+        placed = dict(zip(settings["broadcast_dimensions"], values.shape, strict=True))
+        sides = [placed.get(axis, 1) for axis in range(len(settings["shape"]))]
+        return np.broadcast_to(values.reshape(sides), settings["shape"])
+    return None
