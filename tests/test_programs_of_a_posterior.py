@@ -26,7 +26,7 @@ from lamu.predictives.tangent import bytes_of_a_row as bytes_of_a_row_of_a_predi
 from lamu.running.seeds import keys_of
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(70, 5)).astype(np.float32)
+X = RNG.normal(size=(70, 5))
 Y = (X @ RNG.normal(size=(5, 3))).argmax(1)
 INPUTS, WIDTH = 60, 300
 MOST, MOST_AGAIN = 18, 3  # again: which weights arrived, and the scale's search, which are functions of their own
@@ -52,7 +52,7 @@ def model_of(theta: Any) -> lamu.Model:
 
 
 def weights(inputs: int = 5, width: int = 8) -> Any:
-    draw = lambda *shape: jnp.asarray(RNG.normal(size=shape), jnp.float32)
+    draw = lambda *shape: jnp.asarray(RNG.normal(size=shape))
     return {"1": draw(width, inputs), "2": {"w": draw(width, 3), "b": draw(3)}}
 
 
@@ -76,8 +76,8 @@ def test_a_posterior_is_a_dozen_programs() -> None:
 def test_transposed_weights_are_no_part_of_a_row() -> None:
     """PyTorch's layers transpose theirs, which says nothing about how many rows there is room for."""
     theta = weights(inputs=INPUTS, width=WIDTH)
-    model, row = model_of(theta), np.ones((1, INPUTS), np.float32)
-    params, belief = {"network": theta, "likelihood": {}}, Gaussian(theta, Diagonal(theta))
+    model, row = model_of(theta), jnp.ones((1, INPUTS))
+    params, belief = {"network": theta, "likelihood": {}}, Gaussian(theta, Diagonal(jax.tree.map(jnp.ones_like, theta)))
     size = 8  # bytes of a number
     transposed, largest = INPUTS * WIDTH, max(leaf.size for leaf in jax.tree.leaves(theta))
     predicted = bytes_of_a_row_of_a_prediction(model, belief, {}, {}, row, True)
