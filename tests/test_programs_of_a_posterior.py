@@ -33,7 +33,7 @@ MOST, MOST_AGAIN = 18, 3  # again: which weights arrived, and the scale's search
 
 _compiled: list[Any] = []
 jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **_: _compiled.append(event) if event.endswith("backend_compile_duration") else None
+    lambda event, duration_secs, **_: _compiled.append(event) if event.endswith("backend_compile_duration") else None
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
@@ -245,7 +246,7 @@ def _taken(rows: Arrays, chosen: Array) -> Arrays:
 
 def _is_in_memory(leaf: Any) -> bool:
     """Whether an array lies where NumPy reads it: uncommitted, on the only device there is, a processor."""
-    if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array):
+    if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array):
         return False
     return not leaf.committed and {device.platform for device in leaf.devices()} == {"cpu"}
 
