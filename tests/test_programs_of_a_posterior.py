@@ -85,6 +85,15 @@ def test_transposed_weights_are_no_part_of_a_row() -> None:
     assert bytes_of_a_row_of_curvature(Diagonal, Objective(model, 50), params, row) < size * (3 + 2) * transposed / 4
 
 
+def test_numbers_written_are_those_that_depend_on_the_inputs() -> None:
+    """An input that nothing reads writes nothing."""
+    function = lambda w, x, unread: jnp.tanh(x @ jnp.transpose(2 * w)).sum()
+    program = jax.make_jaxpr(function)(jnp.ones((5, 3)), jnp.ones((1, 3)), jnp.ones(7)).jaxpr
+    assert lamu.memory.numbers_written(program, 1) == 0
+    assert lamu.memory.numbers_written(program, 2) == 5 + 5 + 1
+    assert lamu.memory.numbers_written(program, 3) == 15 + 15 + 5 + 5 + 1
+
+
 @pytest.mark.parametrize(("start", "there", "size"), [(0, 4, 4), (4, 3, 4), (2, 1, 5)])
 def test_rows_in_memory_are_those_of_the_program(start: int, there: int, size: int) -> None:
     rows = Arrays.of({"x": X[:7], "y": Y[:7], "weight": np.arange(1.0, 8.0), "offset": X[:7, 0]})
