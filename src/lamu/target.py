@@ -485,7 +485,7 @@ def require_target(model: Any) -> None:
         >>> require_target(lamu.networks.Linear())
         Traceback (most recent call last):
             ...
-        TypeError: model=Linear() is no model; give lamu.Model(network, likelihood), lamu.LogDensity or lamu.Graph
+        TypeError: model=Linear(bias=True) is no model; give lamu.Model(network, likelihood), lamu.LogDensity or lamu.Graph
     """
     if not isinstance(model, Target):
         shown = textwrap.shorten(repr(model), 60, placeholder="…")

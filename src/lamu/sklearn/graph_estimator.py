@@ -40,8 +40,9 @@ class GraphEstimator(Pickled, Saved, BaseEstimator):
 
     def _learn(self, graph: Graph, data: dict[str, Any], dtype: Any) -> None:
         """Fits the graph, made in this precision, to data, arrays by name."""
-        for name in ("n_init", "max_iter"):
-            check_scalar(getattr(self, name), name, Integral, min_val=1)
+        check_scalar(self.n_init, "n_init", Integral, min_val=1)
+        if self.max_iter is not None:
+            check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with jax.enable_x64(dtype == np.float64):
             fitted = fit(graph, data, vmp(restarts=self.n_init), seed=seed, steps=self.max_iter, progress=False)
