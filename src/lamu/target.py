@@ -485,13 +485,11 @@ def require_target(model: Any) -> None:
         >>> require_target(lamu.networks.Linear())
         Traceback (most recent call last):
             ...
-        TypeError: model=Linear(bias=True) is no model; give lamu.Model(network, likelihood), lamu.LogDensity or lamu.Graph
+        TypeError: model=Linear(bias=True) is no model; give lamu.Model(network, likelihood) or lamu.Graph
     """
     if not isinstance(model, Target):
         shown = textwrap.shorten(repr(model), 60, placeholder="…")
-        raise TypeError(
-            f"model={shown} is no model; give lamu.Model(network, likelihood), lamu.LogDensity or lamu.Graph"
-        )
+        raise TypeError(f"model={shown} is no model; give lamu.Model(network, likelihood) or lamu.Graph")
 
 
 def same_structure(a: Any, b: Any) -> bool:
