@@ -490,10 +490,13 @@ def test_a_candidate_stops_where_it_serves_the_mixture():
     # After the second stretch every row but one is likelier; the linear candidate covers the one that is missed.
     density = np.array([[[-1.0] * 10, [-0.5] * 9 + [-30.0]], [[-1.0] * 10, [-0.5] * 10]])
     path = Path({"a": jnp.arange(4.0).reshape(2, 2)}, density)
-    alone, beside = (_stopped(ADDITIVE[0], path, 0, [10, 10], each) for each in (None, np.full(20, -2.0)))
+    stopped = lambda counts, company: _stopped(ADDITIVE[0], path, 0, [10, 10], counts, company)
+    alone, beside = (stopped(np.ones(20), company) for company in (None, np.full(20, -2.0)))
     np.testing.assert_array_equal(alone.params["a"], [0.0, 2.0])
     np.testing.assert_array_equal(beside.params["a"], [1.0, 3.0])
     assert beside.log_density[9] == -30.0  # what is stacked is the candidate's own density
+    counts = np.where(np.arange(20) == 9, 0.01, 1.0)
+    np.testing.assert_array_equal(stopped(counts, None).params["a"], [1.0, 3.0])  # the row that is missed hardly counts
 
 
 def test_a_row_that_counts_three_times_is_three_rows() -> None:
