@@ -32,7 +32,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
         epochs: passes over the rows; None for as many as it takes.
-        batch_size: rows of a step.
+        batch_size: rows of a step, where one of these four is given; the mixture has its own.
         samples: how many draws of the posterior a prediction is made of, where it needs draws.
         random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
 

@@ -22,8 +22,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
     \[ p(y^* \mid x^*, D) = \int p(y^* \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
 
     Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
-    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does. Columns and target are standardised within;
-    predictions are in the units of y.
+    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does, which chooses the likelihood too. Columns
+    and target are standardised within; predictions are in the units of y.
 
     Args:
         likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`, or a name as for `lamu fit --likelihood`: "poisson" for
@@ -33,7 +33,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
         epochs: passes over the rows; None for as many as it takes.
-        batch_size: rows of a step.
+        batch_size: rows of a step, where one of these four is given; the mixture has its own.
         samples: how many draws of the posterior a prediction is made of, where it needs draws.
         random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
 
