@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
@@ -69,7 +70,8 @@ class Categorical(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(f_y - \log \sum_k e^{f_k}\) in nats, `[batch]`."""
-        return _classes(f).log_prob(jnp.reshape(y, f.shape[:1]).astype(jnp.int32))
+        classes = jnp.reshape(y, f.shape[:1]).astype(jnp.int32)
+        return jnp.take_along_axis(log_softmax(f, axis=-1), classes[:, None], axis=-1)[:, 0]
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\operatorname{diag}(p) - p p^\top\), `[batch, classes, classes]`.
@@ -96,7 +98,7 @@ class Categorical(Likelihood):
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one class a row, integers `[batch]`."""
-        return _classes(f).sample(key)
+        return jax.random.categorical(key, f)
 
     # diag(p) − p pᵀ = R Rᵀ with R = (I − p 1ᵀ) diag(√p): no decomposition, and for diagonals and sums no matrix a row.
 
@@ -114,10 +116,3 @@ class Categorical(Likelihood):
         r"""Returns \(\sum_i r_i (\operatorname{diag}(p_i) - p_i p_i^\top)\), `[classes, classes]`."""
         p, weights = softmax(f, axis=-1), weights.astype(f.dtype)
         return jnp.diag(weights @ p) - jnp.matmul(p.T * weights[None], p, precision=Precision.HIGHEST)
-
-
-def _classes(f: Array) -> Any:
-    """The distribution of the class; logits are normalised first, since NumPyro loses digits where they are large."""
-    from numpyro.distributions import Categorical as Classes
-
-    return Classes(logits=log_softmax(f, axis=-1))

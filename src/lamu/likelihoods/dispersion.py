@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import gammaln
+from jax.scipy.stats import norm
 
 from lamu.likelihoods.independent import Independent
 from lamu.record import record
@@ -59,9 +60,7 @@ class LogNormalDispersion(DispersionPrior):
 
     def log_prob(self, log_dispersion: Array) -> Array:
         """Returns the normal log density."""
-        from numpyro.distributions import Normal
-
-        return Normal(0.0, self.scale).log_prob(log_dispersion)
+        return norm.logpdf(log_dispersion, 0.0, self.scale)
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: Any) -> Array:
         """Returns normal draws."""

@@ -2,12 +2,14 @@ r"""Regression with normal noise \(y = f + \sigma \varepsilon\): σ is given, or
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.scipy.stats import norm
 
 from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
@@ -17,6 +19,8 @@ from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Gaussian"]
+
+_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)  # of a standard normal number, nats
 
 
 @record
@@ -119,7 +123,7 @@ class Gaussian(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
-        return jnp.sum(self._noise(params, f).log_prob(_columns(y, f)), axis=-1)
+        return jnp.sum(norm.logpdf(_columns(y, f), f, self._scale(params, f)[None]), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\operatorname{diag}(1/\sigma_k^2)\), `[batch, outputs, outputs]`."""
@@ -136,16 +140,16 @@ class Gaussian(Likelihood):
 
     def entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sum_k \tfrac12 \log(2 \pi e \sigma_k^2)\) in nats, `[batch]`."""
-        return jnp.sum(self._noise(params, f).entropy(), axis=-1)
+        entropy = jnp.sum(_ENTROPY + jnp.log(self._scale(params, f)))
+        return jnp.broadcast_to(entropy, f.shape[:1])
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         r"""Returns one draw \(f + \sigma \varepsilon\) a row, in the target's shape."""
-        noise = self._noise(params, f)  # its own draw would have the default dtype, which need not be that of f
-        return _target(noise.loc + noise.scale * jax.random.normal(key, noise.loc.shape, f.dtype))
+        return _target(f + self._scale(params, f)[None] * jax.random.normal(key, f.shape, f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\Phi((y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
-        return _target(self._noise(params, f).cdf(_columns(y, f)))
+        return _target(norm.cdf(_columns(y, f), f, self._scale(params, f)[None]))
 
     def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log \Phi((y - f)/\sigma)\) of one output, `[batch]`."""
@@ -180,12 +184,6 @@ class Gaussian(Likelihood):
 
     def _deviations(self, params: Params, f: Array, y: Array) -> Array:
         return (jnp.reshape(y, f.shape[:1]).astype(f.dtype) - f[:, 0]) / self._scale(params, f)[0]
-
-    def _noise(self, params: Params, f: Array) -> Any:
-        """The distribution of every entry, `[batch, outputs]`."""
-        from numpyro.distributions import Normal
-
-        return Normal(f, jnp.broadcast_to(self._scale(params, f)[None], f.shape))
 
 
 def _columns(y: Array, f: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
+from jax.scipy.stats import norm
 
 from lamu.likelihoods.gaussian import Gaussian
 from lamu.likelihoods.interface import Likelihood
@@ -91,10 +92,8 @@ class MultivariateGaussian(Likelihood):
         """Returns the log density of the parameters in nats; zero where the covariance is given."""
         if self.covariance is not None:
             return jnp.asarray(0.0)
-        from numpyro.distributions import Normal
-
-        mixing = jnp.sum(Normal(0.0, 1.0).log_prob(params["mixing"]))
-        return jnp.sum(Normal(0.0, 3.0).log_prob(params["log_scale"])) + mixing
+        mixing = jnp.sum(norm.logpdf(params["mixing"]))
+        return jnp.sum(norm.logpdf(params["log_scale"], 0.0, 3.0)) + mixing
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
         """Returns normal draws of the parameters; nothing where the covariance is given."""

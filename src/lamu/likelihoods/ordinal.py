@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.stats import norm
 
 from lamu.likelihoods.dispersion import require_positive
 from lamu.likelihoods.interface import Likelihood
@@ -132,11 +133,9 @@ class Ordinal(Likelihood):
         r"""Returns \(\log (K-1)! + \sum_k \log N(c_k \mid 0, s^2) + \sum_k \log(c_k - c_{k-1})\) in nats."""
         if self.cuts is not None:
             return jnp.asarray(0.0)
-        from numpyro.distributions import Normal
-
         cuts = self.cut_points(params, params["first"].dtype)
         ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
-        return ordered + jnp.sum(Normal(0.0, self.cut_scale).log_prob(cuts)) + jnp.sum(params["log_gaps"])
+        return ordered + jnp.sum(norm.logpdf(cuts, 0.0, self.cut_scale)) + jnp.sum(params["log_gaps"])
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
         r"""Returns the parameters of sorted draws of \(N(0, s^2)\); nothing where the cut-points are given."""
