@@ -108,6 +108,7 @@ def test_a_memory_that_is_too_small_names_the_option(lamu):
 @pytest.mark.stress
 @pytest.mark.parametrize("task", ["classes", "regression"])
 @pytest.mark.parametrize("name", recipes())
+@pytest.mark.filterwarnings("ignore:the prior's scale")  # of 48 rows and one epoch
 def test_every_algorithm_runs_or_is_refused_with_an_option(lamu, name, task):
     csv_of({"classes": "iris", "regression": "diabetes"}[task], 60).iloc[:, -5:].to_csv("t.csv", index=False)
     recipe = find(name)

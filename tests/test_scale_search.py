@@ -47,7 +47,7 @@ CASES = {
     "all": (Categorical(3), CLASSES, laplace(structure=Dense, rule=Linearised())),
     "all by leaf": (Categorical(3), CLASSES, laplace(structure=DenseBlocks)),
     "all by factors": (Categorical(3), CLASSES, laplace(structure=KroneckerFactored())),
-    "diagonal": (Categorical(3), CLASSES, laplace(structure=Diagonal)),
+    "diagonal": (Poisson(), COUNTS, laplace(structure=Diagonal)),
     "low rank": (Categorical(3), CLASSES, laplace(structure=LowRankStructure(3))),
     "counts": (Poisson(), COUNTS, last_layer()),
     "noise": (Gaussian(), NUMBERS, laplace(structure=Dense)),

@@ -161,8 +161,15 @@ def _sentence(error: Exception) -> str | None:
 
 
 def _in_options(sentence: str) -> str:
-    """Returns a sentence that names the argument of Python, with the option of the command line in its place."""
-    return re.sub(r"\bmax_memory=(['\"])(.*?)\1", r"--max-memory \1\2\1", sentence)
+    """Returns a sentence of Python's arguments and calls, with the options of the command line in their place."""
+    sentence = re.sub(r"\bmax_memory=(['\"])(.*?)\1", r"--max-memory \1\2\1", sentence)
+    return re.sub(r"(?<![\w.])([a-z_]+)\(\)", _option_of_call, sentence)
+
+
+def _option_of_call(call: re.Match[str]) -> str:
+    from lamu.cli.recipes import recipes
+
+    return f"--algorithm {call[1]}" if call[1] in recipes() else call[0]
 
 
 def _shortened(path: str) -> str:
