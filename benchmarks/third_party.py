@@ -41,7 +41,7 @@ from lamu.predictives.class_probabilities import ClassProbabilities
 
 __all__ = ["main"]
 
-_TRAIN, _KEPT, _TEST = 5000, 500, 5000
+_TEST = 10_000
 _WORDS = 24
 
 
@@ -50,10 +50,10 @@ def parts(data: str, develop: bool) -> Parts:
     if data in ("fashion", "small_fashion"):
         with np.load(folder() / "images" / "fashion_mnist.npz") as archive:
             x, y, to, at = (archive[name] for name in ("X_train", "y_train", "X_test", "y_test"))
-        start = _TRAIN + _KEPT
         if develop:
-            to, at = x[start:], y[start:]
-        rows = [(x[:_TRAIN], y[:_TRAIN]), (x[_TRAIN:start], y[_TRAIN:start]), (to[:_TEST], at[:_TEST])]
+            x, y, to, at = x[:-_TEST], y[:-_TEST], x[-_TEST:], y[-_TEST:]
+        kept = len(x) // 10
+        rows = [(x[:-kept], y[:-kept]), (x[-kept:], y[-kept:]), (to, at)]
         side = 14 if data == "small_fashion" else 28
         return Parts(*((_pixels(a, side), b.astype(np.int32)) for a, b in rows))
     if data == "scenes":

@@ -272,6 +272,11 @@ class Likelihood:
         """
         del params, mean, covariance
 
+    @property
+    def n_positions(self) -> int:
+        """How many targets a row has, each of its own share of the outputs and independent given f; one, as a rule."""
+        return 1
+
     def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
         """Returns how often the information of each row counts, `[batch]`: its weight, unless it holds more or less.
 

@@ -73,6 +73,11 @@ class PerPosition(Likelihood):
         return self.base.support
 
     @property
+    def n_positions(self) -> int:
+        """As many as there are positions."""
+        return math.prod(self.positions)
+
+    @property
     def log_concave(self) -> bool:
         """Whether the base is log-concave."""
         return self.base.log_concave
@@ -94,7 +99,7 @@ class PerPosition(Likelihood):
 
     def outputs(self, y: Any) -> int:
         """Returns the base's width at every position."""
-        return self._count * self._width
+        return self.n_positions * self._width
 
     def init(self, y: Any) -> Params:
         """Returns the base's first dispersions, of the targets at all positions."""
@@ -110,7 +115,7 @@ class PerPosition(Likelihood):
 
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's, summed over positions."""
-        return jax.tree.map(lambda leaf: self._count * leaf, self.base.dispersion_information(params))
+        return jax.tree.map(lambda leaf: self.n_positions * leaf, self.base.dispersion_information(params))
 
     def widened(self, params: Params, factor: Number) -> Params | None:
         """Returns the base's parameters with every noise deviation times a factor."""
@@ -118,7 +123,7 @@ class PerPosition(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_p \log p_0(y_p \mid f_p)\) in nats, `[batch]`."""
-        each = self.base.log_prob(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self._count,)))
+        each = self.base.log_prob(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self.n_positions,)))
         return jnp.sum(jnp.reshape(each, (f.shape[0], -1)), axis=1)
 
     def mean(self, params: Params, f: Array) -> Array:
@@ -139,7 +144,7 @@ class PerPosition(Likelihood):
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y_p ≤ y_p | f_p), position by position, `[batch, *positions]`."""
-        return self._together(self.base.cdf(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self._count,))))
+        return self._together(self.base.cdf(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self.n_positions,))))
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information in blocks along the diagonal, `[batch, outputs, outputs]`."""
@@ -158,23 +163,19 @@ class PerPosition(Likelihood):
         return jnp.reshape(self.base.information_diagonal(params, self._apart(f)), f.shape)
 
     @property
-    def _count(self) -> int:
-        return math.prod(self.positions)
-
-    @property
     def _width(self) -> int:
         return self.base.outputs(self.support.zeros(1))
 
     def _apart(self, f: Array) -> Array:
         """Positions as rows, `[batch * positions, K]`."""
-        return jnp.reshape(f, (f.shape[0] * self._count, self._width))
+        return jnp.reshape(f, (f.shape[0] * self.n_positions, self._width))
 
     def _together(self, values: Array) -> Array:
         """Rows of positions again, `[batch, *positions, ...]`."""
-        return jnp.reshape(values, (values.shape[0] // self._count, *self.positions, *values.shape[1:]))
+        return jnp.reshape(values, (values.shape[0] // self.n_positions, *self.positions, *values.shape[1:]))
 
     def _blocks(self, each: Array, f: Array) -> Array:
         """Matrices of positions `[batch * positions, K, R]` along a diagonal, `[batch, outputs, positions * R]`."""
-        each = jnp.reshape(each, (f.shape[0], self._count, *each.shape[1:]))
-        apart = each[:, :, :, None, :] * jnp.eye(self._count, dtype=f.dtype)[None, :, None, :, None]
+        each = jnp.reshape(each, (f.shape[0], self.n_positions, *each.shape[1:]))
+        apart = each[:, :, :, None, :] * jnp.eye(self.n_positions, dtype=f.dtype)[None, :, None, :, None]
         return jnp.reshape(apart, (f.shape[0], f.shape[1], -1))

@@ -244,6 +244,12 @@ class Cholesky(Operator):
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         """Returns the same with the columns φ ⊗ I."""
         rows, width = features.shape
+        if rows > width:  # the factor's inverse first: then all that the rows take is a product
+            size = self.root.shape[0]
+            inverse = solve_triangular(self.root, jnp.eye(size, dtype=features.dtype), lower=True)
+            by_output = inverse.reshape(size, width, outputs)
+            white = jnp.einsum("ni,dik->ndk", features, by_output, precision=jax.lax.Precision.HIGHEST)
+            return _squared(white, marginal)
         eye = jnp.eye(outputs, dtype=features.dtype)
         columns = (features.T[:, None, :, None] * eye[None, :, None, :]).reshape(width * outputs, rows * outputs)
         white = solve_triangular(self.root, columns, lower=True).reshape(-1, rows, outputs)

@@ -24,6 +24,7 @@ import numpy as np
 from lamu import tree
 from lamu.families import Gaussian
 from lamu.memory import numbers_written
+from lamu.model import Model
 from lamu.objective.curvature.head import Head, features_of
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.layers import Layer, layers, places
@@ -66,7 +67,7 @@ def tangent(
     layered = _is_layered(precision, mean)
     if layered or _may_be_head(mean):
         read = linearise(outputs, mean, x)
-        head = features_of(read, mean)
+        head = features_of(read, mean, _positions(model))
         if head is not None:
             found = _of_head(precision, head, mean, marginal, layered)
             if found is not None:
@@ -80,6 +81,12 @@ def tangent(
 
 def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, layered: bool) -> Array | None:
     """The covariance of a last layer's outputs from its features; None where there is no such way."""
+    if head.positions > 1:  # of a row, whose outputs are correlated through the weights that they share
+        if not marginal:
+            return None
+        by_position = replace(head, outputs=head.outputs.reshape(len(head.features), -1), positions=1)
+        found = _of_head(precision, by_position, mean, marginal, layered)
+        return None if found is None else found.reshape(head.outputs.shape)
     outputs = head.outputs.shape[1]
     blocks = [block for block, _ in precision.by_leaf(_numbers(mean))]
     if not head.reordered or all(isinstance(block, LayerOrder) for block in blocks):
@@ -139,6 +146,11 @@ def _is_layered(precision: Operator, mean: Params) -> bool:
 def _numbers(mean: Params) -> Params:
     """The leaves' numbers."""
     return jax.tree.unflatten(jax.tree.structure(mean), list(range(len(jax.tree.leaves(mean)))))
+
+
+def _positions(model: Target) -> int:
+    """How many targets a row has side by side."""
+    return model.likelihood.n_positions if isinstance(model, Model) else 1
 
 
 def _may_be_head(mean: Params) -> bool:

@@ -155,12 +155,13 @@ def batch_curvature(
         f = with_offset(f, loss.batch.offset)
         return curvature.output_hessian(objective.model.likelihood, dispersion, f, loss.batch.y, weights, key)
 
-    found = features(loss.of_row, theta, loss.batch.x)
-    if found is not None:
+    found = features(loss.of_row, theta, loss.batch.x, objective.model.likelihood.n_positions)
+    # The gradients of drawn or given labels are vectors of a whole row, in which its positions are correlated.
+    if found is not None and (found.positions == 1 or isinstance(curvature, GaussNewton)):
         held = _of_head(structure, found, between(found.outputs), theta, weights)
         if held is not None:
-            back = layer_matrix(theta, found.outputs_first)[1]
-            return held, found.outputs, lambda slope: back(jnp.matmul(found.features.T, slope, precision=_PRECISE))
+            back, rows = layer_matrix(theta, found.outputs_first)[1], len(found.features)
+            return held, found.outputs, lambda slope: back(_product(found.features.T, slope.reshape(rows, -1)))
     if by_factors(structure):
         return _kronecker(structure, curvature, loss, theta, between, weights)
     if structure is OutputBlocks or structure is OutputEigen:
@@ -207,9 +208,10 @@ def bytes_of_a_row(structure: Any, objective: Objective, params: Params, x: Any)
     size, passed = jnp.dtype(jnp.result_type(float)).itemsize, _traffic(objective, params, x)
     head = _features.eval_shape(objective, params, x)
     if head is not None:
-        width = head.shape[1]
-        held = {Dense: outputs * (outputs + width), DenseBlocks: outputs * (outputs + width), OutputBlocks: width**2}
-        return size * (held.get(structure, 0) + 4 * outputs + width + passed)
+        positions, width = head.shape
+        each = outputs // positions
+        held = {Dense: each * (each + width), DenseBlocks: each * (each + width), OutputBlocks: width**2}
+        return size * (positions * (held.get(structure, 0) + width) + 4 * outputs + passed)
     if structure in (Dense, DenseBlocks):
         dimension = tree.dimension(params["network"])
         f = jax.ShapeDtypeStruct((1, outputs), jnp.result_type(float))
@@ -224,15 +226,20 @@ def _along(slope: Array, jacobian: Array) -> Array:
     return jnp.tensordot(slope, jacobian, axes=2, precision=_PRECISE)
 
 
+def _product(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=_PRECISE)
+
+
 def _of_head(structure: Any, head: Head, of: OutputHessian | None, theta: Params, weights: Array) -> Any:
     """The curvature of a last layer; None where the structure has no way round the Jacobian."""
     kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
     if of is None:
         return None
+    of = of.by_position()
     if kronecker is None and structure is not OutputEigen:
         return from_features(structure, head, of, theta)
-    phi = head.features
-    inputs = jnp.matmul(phi.T * weights.astype(phi.dtype)[None], phi, precision=_PRECISE)
+    phi, weights = head.features, jnp.repeat(weights, head.positions)
+    inputs = _product(phi.T * weights.astype(phi.dtype)[None], phi)
     outputs = of.sum() if kronecker is not None else jnp.sum(of.diagonal(), axis=0)
     sums = FactorSums(inputs, outputs, head.outputs_first, head.reordered)
     blocks = jax.tree.map(lambda _: sums, theta, is_leaf=_is_layer)
@@ -290,7 +297,7 @@ def _outputs(objective: Objective, params: Params, x: Array) -> Array:
 @jax.jit
 def _features(objective: Objective, params: Params, x: Array) -> Array | None:
     network = lambda theta, row: objective.model.outputs({**params, "network": theta}, {}, row[None])[0][0]
-    head = features(network, params["network"], x)
+    head = features(network, params["network"], x, objective.model.likelihood.n_positions)
     return None if head is None else head.features
 
 

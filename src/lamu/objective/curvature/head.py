@@ -6,6 +6,9 @@ Where every free weight belongs to one layer whose output is the network's, \(f(
 \[ \sum_i J_i^\top \Lambda_i J_i = \sum_i \phi_i \phi_i^\top \otimes \Lambda_i \]
 
 of which every structure takes what it holds from the features and the information alone.
+
+A layer may be used at several positions of a row, every pixel or step, \(f_p(x) = W^\top \phi_p(x)\), where the
+likelihood has a target at each: positions are then rows, of which \(\Lambda_i\) correlates no two.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ import numpy as np
 
 from lamu.objective.curvature.output_curvature import OutputHessian
 from lamu.objective.curvature.reader.factors import views
-from lamu.objective.curvature.reader.layers import layers
+from lamu.objective.curvature.reader.flat_jaxpr import MOVES
+from lamu.objective.curvature.reader.layers import Layer, layers, moved, places
 from lamu.objective.curvature.reader.linearised import Linearised, linearise
 from lamu.operators import Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
@@ -39,9 +43,10 @@ class Head:
 
     Attributes:
         outputs: f, `[batch, outputs]`.
-        features: φ, `[batch, in]`, the bias's one first.
+        features: φ, `[batch * positions, in]`, the bias's one first.
         outputs_first: whether the kernel's coordinates run over the outputs first.
         reordered: whether the layer's weights are stored in another order than `[in, out]`, the bias first.
+        positions: how many of a row's outputs the layer gives one after the other.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -54,15 +59,17 @@ class Head:
     features: Array
     outputs_first: bool
     reordered: bool
+    positions: int = 1
 
 
-def features(function: Callable[[Params, Any], Array], params: Params, rows: Any) -> Head | None:
+def features(function: Callable[[Params, Any], Array], params: Params, rows: Any, positions: int = 1) -> Head | None:
     """Returns outputs and features of a network whose parameters are one layer at its end; None for any other.
 
     Args:
         function: the network on a row without a batch axis.
         params: its free parameters: a kernel `[in, out]` or `[out, in]`, alone or beside its bias.
         rows: inputs, `[batch, ...]`.
+        positions: at how many positions of a row the layer must be used, a dense one or a convolution.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -71,19 +78,19 @@ def features(function: Callable[[Params, Any], Array], params: Params, rows: Any
         >>> features(head, {"bias": jnp.zeros(1), "kernel": jnp.ones((2, 1))}, jnp.zeros((1, 2))).features.tolist()
         [[1.0, 0.0, 0.0]]
     """
-    shapes = sorted(jnp.shape(leaf) for leaf in jax.tree.leaves(params))
-    ranks = [len(shape) for shape in shapes]
-    if sorted(ranks) not in ([2], [1, 2]):
+    ranks = sorted(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))
+    if not ranks or ranks[:-1] not in ([], [1]) or ranks[-1] < 2 or (positions == 1 and ranks[-1] > 2):
         return None
-    return features_of(linearise(function, params, rows), params)
+    return features_of(linearise(function, params, rows), params, positions)
 
 
-def features_of(read: Linearised, params: Params) -> Head | None:
+def features_of(read: Linearised, params: Params, positions: int = 1) -> Head | None:
     """Returns the same of a network that was linearised already.
 
     Args:
         read: the network, linearised.
         params: its free parameters.
+        positions: as for `features`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -101,19 +108,24 @@ def features_of(read: Linearised, params: Params) -> Head | None:
     if (layer.bias is None) != (leaves == 1) or leaves > 2:
         return None
     last = next((site for site in read.sites if site.leaf == layer.bias), read.sites[layer.site])
-    if not _is_output(read, last.step) or read.program.steps[read.sites[layer.site].step].name != "dot_general":
+    order = None
+    if positions > 1:
+        order = _order_of_positions(read, layer, positions)
+        if order is None:
+            return None
+    elif not _is_output(read, last.step) or read.program.steps[read.sites[layer.site].step].name != "dot_general":
         return None
     rows, width = read.outputs.shape
     # Only the shape of the cotangents counts here: what came in is asked for.
     place = read.program.steps[read.sites[layer.site].step].writes[0]
     shape = read.program.avals[place].shape  # pyright: ignore[reportCallIssue, reportArgumentType]
     inputs, outputs = views(read, layer, jnp.zeros((1, rows, *shape), read.outputs.dtype))
-    if inputs.shape[1] != 1 or outputs.shape[3] != width:
+    if inputs.shape[1] != positions or positions * outputs.shape[3] != width:
         return None
-    phi = inputs[:, 0]
+    phi = inputs[:, 0] if order is None else inputs[:, order].reshape(rows * positions, -1)
     if layer.bias is not None:
-        phi = jnp.concatenate([jnp.ones((rows, 1), phi.dtype), phi], axis=1)
-    return Head(read.outputs, phi, layer.outputs_first, layer.reordered)
+        phi = jnp.concatenate([jnp.ones((len(phi), 1), phi.dtype), phi], axis=1)
+    return Head(read.outputs, phi, layer.outputs_first, layer.reordered, positions)
 
 
 def from_features(structure: Any, head: Head, of: OutputHessian, like: Params) -> Any:
@@ -184,6 +196,42 @@ def _spans(like: Params) -> Any:
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
     return jax.tree.unflatten(structure, [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)])
+
+
+def _order_of_positions(read: Linearised, layer: Layer, positions: int) -> np.ndarray | None:
+    """Returns which of a layer's positions the outputs have, position after position; None where they are others."""
+    program, site = read.program, read.sites[layer.site]
+    step = program.steps[site.step]
+    (place,), (result,) = step.writes, program.outputs
+    shape = program.avals[place].shape  # pyright: ignore[reportCallIssue, reportArgumentType]
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    seen = _by_position(numbers, step, site.position, len(places(program, site)[1]))
+    bias = next((each.step for each in read.sites if each.leaf == layer.bias), None)
+    while place != result:
+        users = [number for number, user in enumerate(program.steps) if place in user.reads]
+        if len(users) != 1 or (users[0] != bias and program.steps[users[0]].name not in MOVES):
+            return None
+        numbers = numbers if users[0] == bias else moved(program, users, numbers)
+        (place,) = program.steps[users[0]].writes
+        if program.avals[place].shape != numbers.shape:  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return None
+    if seen.shape[0] != positions or numbers.size != seen.size:
+        return None
+    last = numbers.reshape(seen.shape)
+    where = np.zeros(seen.size, int)
+    where[seen[:, 0]] = np.arange(positions)
+    order = where[last[:, 0]]
+    return order if np.array_equal(seen[order], last) else None
+
+
+def _by_position(numbers: np.ndarray, step: Any, position: int, axes: int) -> np.ndarray:
+    """What a layer gives in the order of `views`, `[positions, out]`."""
+    if step.name == "conv_general_dilated":
+        numbers = np.moveaxis(numbers.transpose(step.equation.params["dimension_numbers"].out_spec), 1, -1)
+        axes = 1
+    elif position == 0:  # the kernel's free axes come first in what comes out
+        numbers = np.moveaxis(numbers, range(axes), range(numbers.ndim - axes, numbers.ndim))
+    return numbers.reshape(-1, int(np.prod(numbers.shape[numbers.ndim - axes :])))
 
 
 def _is_output(read: Linearised, step: int) -> bool:

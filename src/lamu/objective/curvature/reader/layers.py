@@ -14,7 +14,7 @@ from lamu.objective.curvature.reader.linearised import Linearised
 from lamu.objective.curvature.reader.parameter_uses import Site
 from lamu.typing import Params
 
-__all__ = ["Layer", "layers", "layers_by_name", "places"]
+__all__ = ["Layer", "layers", "layers_by_name", "moved", "places"]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _order(program: Program, site: Site) -> str | None:
     elif step.name != "conv_general_dilated" or site.position != 1 or _grouped(step.equation.params):
         return None
     shape = program.avals[program.leaves[site.leaf]].shape
-    base = _moved(program, site.single, np.arange(int(np.prod(shape))).reshape(shape))
+    base = moved(program, site.single, np.arange(int(np.prod(shape))).reshape(shape))
     inputs, outputs = places(program, site)
     for name, axes in (("inputs", (*inputs, *outputs)), ("outputs", (*outputs, *inputs))):
         if np.array_equal(base.transpose(axes).ravel(), np.arange(base.size)):
@@ -170,16 +170,22 @@ def _meets(program: Program, kernel: Site, bias: Site) -> bool:
             break
         if program.steps[users[0]].name not in MOVES:
             return False
-        channels = _moved(program, users, channels)
+        channels = moved(program, users, channels)
         place = program.steps[users[0]].writes[0]
     size = program.avals[program.leaves[bias.leaf]].shape
-    mine = _moved(program, (*bias.single, *bias.spread), np.arange(int(np.prod(size))).reshape(size))
+    mine = moved(program, (*bias.single, *bias.spread), np.arange(int(np.prod(size))).reshape(size))
     # A sum may broadcast axes of length one by itself.
     return mine.ndim == channels.ndim and np.array_equal(np.broadcast_to(mine, channels.shape), channels)
 
 
-def _moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """Returns whole numbers moved as the steps move floating ones."""
+def moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
+    """Returns whole numbers moved as steps move floating ones.
+
+    Args:
+        program: the equations.
+        numbers: the steps, one after the other, each of `MOVES`.
+        values: the whole numbers.
+    """
     with jax.ensure_compile_time_eval():
         for number in numbers:
             step = program.steps[number]
@@ -187,8 +193,8 @@ def _moved(program: Program, numbers: Sequence[int], values: np.ndarray) -> np.n
             # A cast would be one of whole numbers into short floats; a step that is no move fits nothing.
             if step.name == "convert_element_type":
                 continue
-            moved = _moved_by_numpy(step, values)
-            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0]) if moved is None else moved
+            found = _moved_by_numpy(step, values)
+            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0]) if found is None else found
     return values
 
 

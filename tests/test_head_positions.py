@@ -1,0 +1,176 @@
+"""A last layer at every position of a row: its curvature, gradient and variances beside the rows' Jacobians."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu.algorithms import last_layer
+from lamu.algorithms.post_hoc import ggn_blocks
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, finalize
+from lamu.data import Batch
+from lamu.likelihoods import Categorical, Gaussian, PerPosition
+from lamu.networks import Trained, UNet
+from lamu.objective import Objective
+from lamu.objective.curvature import GaussNewton, SampledGaussNewton
+from lamu.objective.curvature.head import features
+from lamu.operators import Dense, DenseBlocks, Diagonal, KroneckerFactored, OutputEigen
+from lamu.predictives import Linearised, LinearisedMarginal
+from lamu.predictives import tangent as tangents
+
+rng = np.random.default_rng(3)
+IMAGES = rng.normal(size=(5, 4, 6, 2))
+CLASSES = rng.integers(0, 3, size=(5, 4, 6))
+WEIGHTS = np.array([1.0, 2.0, 0.5, 1.0, 3.0])
+
+
+def normal(*shape: int) -> np.ndarray:
+    return rng.normal(size=shape)
+
+
+def convolved(x: Any, kernel: Any, numbers: tuple[str, str, str], padding: str = "SAME") -> Any:
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=numbers)
+
+
+def of_pixels(theta: Any, x: Any) -> Any:  # a dense layer at every pixel
+    hidden = jnp.tanh(x @ theta["trunk"])
+    return (hidden @ theta["head"]["kernel"] + theta["head"]["bias"][None, None, None]).reshape(len(x), -1)
+
+
+def windows(theta: Any, x: Any) -> Any:  # a convolution of windows, channels last
+    hidden = jnp.tanh(x @ theta["trunk"])
+    f = convolved(hidden, theta["head"]["kernel"], ("NHWC", "HWIO", "NHWC"))
+    return (f + theta["head"]["bias"][None, None, None]).reshape(len(x), -1)
+
+
+def channels_first(theta: Any, x: Any) -> Any:  # as PyTorch has it, with the weight before the bias or none
+    hidden = jnp.tanh(x @ theta["trunk"]).transpose(0, 3, 1, 2)
+    f = convolved(hidden, theta["head"]["weight"], ("NCHW", "OIHW", "NCHW"))
+    if "zero" in theta["head"]:
+        f = f + theta["head"]["zero"][None, :, None, None]
+    return f.transpose(0, 2, 3, 1).reshape(len(x), -1)
+
+
+def mirrored(theta: Any, x: Any) -> Any:  # pixels that come out in another order than they went in
+    hidden = jnp.tanh(x @ theta["trunk"])
+    return (hidden @ theta["head"]["kernel"])[:, ::-1].reshape(len(x), -1)
+
+
+TRUNK = normal(2, 4)
+HEADS: dict[str, tuple[Any, dict[str, np.ndarray]]] = {
+    "pixels": (of_pixels, {"kernel": normal(4, 3), "bias": normal(3)}),
+    "windows": (windows, {"kernel": normal(3, 3, 4, 3), "bias": normal(3)}),
+    "channels first": (channels_first, {"weight": normal(3, 4, 1, 1), "zero": normal(3)}),
+    "no bias": (channels_first, {"weight": normal(3, 4, 3, 1)}),
+    "mirrored": (mirrored, {"kernel": normal(4, 3)}),
+}
+
+
+def model_of(case: str) -> Any:
+    function, head = HEADS[case]
+    network = Trained(function, {"trunk": TRUNK, "head": head}, head="head/*")
+    return lamu.Model(network, PerPosition(Categorical(3), (4, 6)), lamu.priors.Normal(1.3))
+
+
+def posterior_of(case: str, structure: Any, rule: Any = None, curvature: Any = None) -> Any:
+    data = {"x": IMAGES, "y": CLASSES, "weight": WEIGHTS}
+    algorithm = last_layer(structure=structure, rule=rule, curvature=curvature)
+    return lamu.fit(model_of(case), data, algorithm, epochs=0).posterior
+
+
+def without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ggn_blocks, "features", lambda *_: None)
+    monkeypatch.setattr(tangents, "features_of", lambda *_: None)
+    jax.clear_caches()
+
+
+def read_head(case: str) -> Any:
+    function, head = HEADS[case]
+    network = lambda head, x: function({"trunk": TRUNK, "head": head}, x[None])[0]
+    return features(network, head, jnp.asarray(IMAGES), 24)
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_features_give_the_outputs(case: str) -> None:
+    head = read_head(case)
+    kernel = next(leaf for leaf in HEADS[case][1].values() if leaf.ndim > 1)
+    bias = [leaf for leaf in HEADS[case][1].values() if leaf.ndim == 1]
+    matrix = kernel.reshape(3, -1).T if head.outputs_first else kernel.reshape(-1, 3)
+    expected = head.features @ np.concatenate([*(leaf[None] for leaf in bias), matrix])
+    np.testing.assert_allclose(head.outputs.reshape(5 * 24, 3), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("structure", [Dense, DenseBlocks, Diagonal, KroneckerFactored()], ids=str)
+@pytest.mark.parametrize("case", HEADS)
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_it_is_the_posterior_of_the_jacobians(case: str, structure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = LinearisedMarginal()
+    ours = posterior_of(case, structure, rule)
+    pred = ours.predict(IMAGES)
+    without_reading(monkeypatch)
+    theirs = posterior_of(case, structure, rule)
+    own, other = (each.belief.factors["network"] for each in (ours, theirs))
+    np.testing.assert_allclose(own.precision.dense(own.mean), other.precision.dense(other.mean), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ours.convergence.residual, theirs.convergence.residual, rtol=1e-9)
+    expected = theirs.predict(IMAGES)
+    np.testing.assert_allclose(pred.mean, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(pred.log_prob(CLASSES), expected.log_prob(CLASSES), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_draws_of_a_map_keep_the_correlation_between_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = posterior_of("windows", Dense, Linearised()).predict(IMAGES)
+    without_reading(monkeypatch)
+    theirs = posterior_of("windows", Dense, Linearised()).predict(IMAGES)
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_labels_drawn_for_a_row_are_read_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of a row with drawn labels is one vector: its pixels must not be taken for independent rows."""
+    ours = posterior_of("pixels", Dense, curvature=SampledGaussNewton(2))
+    without_reading(monkeypatch)
+    theirs = posterior_of("pixels", Dense, curvature=SampledGaussNewton(2))
+    own, other = (each.belief.factors["network"] for each in (ours, theirs))
+    np.testing.assert_allclose(own.precision.dense(own.mean), other.precision.dense(other.mean), rtol=1e-9)
+
+
+def test_a_head_whose_outputs_are_not_position_by_position_is_not_read() -> None:
+    classes_first = lambda w, x: (x @ w["kernel"]).transpose(2, 0, 1).reshape(-1)
+    pooled = lambda w, x: (x @ w["kernel"]).mean(0).reshape(-1)
+    twice = lambda w, x: jnp.tanh(x @ w["kernel"]).reshape(-1)
+    rows = jnp.asarray(IMAGES)
+    for function, positions in ((classes_first, 24), (pooled, 6), (twice, 24)):
+        assert features(function, {"kernel": jnp.ones((2, 3))}, rows, positions) is None
+
+
+def test_the_u_net_of_the_library_is_read() -> None:
+    network = UNet((2, 3))
+    params, _ = network.init(jax.random.key(0), jnp.asarray(IMAGES), 4 * 6 * 3)
+    head = params["layers"][0]
+    of_row = lambda head, x: network.apply({**params, "layers": [head]}, {}, x[None], None, False)[0][0]
+    assert features(of_row, head, jnp.asarray(IMAGES), 24).features.shape == (5 * 24, 3)
+
+
+def test_the_outputs_of_a_gaussian_at_every_step() -> None:
+    """Blocks of an output each, for targets that are numbers: the sums written out."""
+    steps = lambda theta, x: (x @ theta["kernel"]).reshape(len(x), -1)
+    network = Trained(steps, {"kernel": normal(2, 1)})
+    x, y = IMAGES[:, 0], rng.normal(size=(5, 6))
+    model = lamu.Model(network, PerPosition(Gaussian(0.5), (6,)), lamu.priors.Normal(1.0))
+    params, _ = model.init(jax.random.key(0), Batch.of(jnp.asarray(x), jnp.asarray(y)))
+    batch = Batch.of(jnp.asarray(x), jnp.asarray(y))
+    objective, key = Objective(model, 5.0), jax.random.key(0)
+    sums, f, pull = batch_curvature(OutputEigen, GaussNewton(), objective, params, batch, key)
+    flat = x.reshape(30, 2)
+    expected = 4.0 * flat.T @ flat / 5
+    found = finalize(sums, 5.0)
+    np.testing.assert_allclose(found.dense(params["network"]), expected, rtol=1e-9)
+    slope = normal(5, 6)
+    np.testing.assert_allclose(f.reshape(30), flat @ np.asarray(params["network"]["kernel"])[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(pull(jnp.asarray(slope))["kernel"][:, 0], flat.T @ slope.reshape(30), rtol=1e-9)
