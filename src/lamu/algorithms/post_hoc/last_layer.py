@@ -41,9 +41,9 @@ def last_layer(
     The last three know of no correlation between outputs, and predict without a matrix of outputs for any input: ten
     thousand classes are theirs, with the rule `Probit()`.
 
-    Where the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a dense or convolutional
-    head that is used at each is read position by position, and N counts positions, so that maps of any size have no
-    Jacobian. The rule for them is `LinearisedMarginal()`: others draw a whole map from the rows' Jacobians.
+    Where the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a head that is used at
+    each of them, dense or a convolution, is read position by position, and N counts positions: maps of any size need no
+    Jacobian. The rule for them is `LinearisedMarginal()`; others draw a whole map from the rows' Jacobians.
 
     The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The
     noise that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts
