@@ -90,7 +90,7 @@ def _scenes(develop: bool) -> Parts:
     train, kept = (learned[rows] for rows in lamu.data.split(labels[learned], 0.2, 0, stratify=True))
     made = [
         scenes(images[rows], labels[rows], count, seed)
-        for rows, count, seed in ((train, 600, 1), (kept, 60, 2), (test, 300, 3))
+        for rows, count, seed in ((train, 5000, 1), (kept, 500, 2), (test, 1000, 3))
     ]
     return Parts(*((a[:, None], b.astype(np.int32)) for a, b in made))
 

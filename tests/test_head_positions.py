@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -20,8 +21,9 @@ from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton
 from lamu.objective.curvature.head import features
 from lamu.operators import Dense, DenseBlocks, Diagonal, KroneckerFactored, OutputEigen
-from lamu.predictives import Linearised, LinearisedMarginal
+from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, Probit
 from lamu.predictives import tangent as tangents
+from lamu.priors import LearnedNormal
 
 rng = np.random.default_rng(3)
 IMAGES = rng.normal(size=(5, 4, 6, 2))
@@ -174,3 +176,46 @@ def test_the_outputs_of_a_gaussian_at_every_step() -> None:
     slope = normal(5, 6)
     np.testing.assert_allclose(f.reshape(30), flat @ np.asarray(params["network"]["kernel"])[:, 0], rtol=1e-9)
     np.testing.assert_allclose(pull(jnp.asarray(slope))["kernel"][:, 0], flat.T @ slope.reshape(30), rtol=1e-9)
+
+
+@pytest.mark.parametrize("rule", [Probit(temperature=1.7), LaplaceBridge(base=LinearisedMarginal()), LaplaceBridge()])
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_classes_of_pixels_are_predicted_as_rows_of_their_own(rule: Any) -> None:
+    """The network of one pixel, given the same belief about its head, at every pixel of the images."""
+    posterior = posterior_of("pixels", Dense, rule)
+    pred = posterior.predict(IMAGES)
+    assert isinstance(posterior.rule, type(rule))
+    function, head = HEADS["pixels"]
+    network = Trained(function, {"trunk": TRUNK, "head": head}, head="head/*")
+    model = lamu.Model(network, Categorical(3), lamu.priors.Normal(1.3))
+    params, _ = model.init(jax.random.key(0), Batch.of(jnp.asarray(IMAGES[:, :1, :1]), jnp.asarray(CLASSES[:, 0, 0])))
+    one = replace(posterior, model=model.freeze(params, "trunk"))
+    alone = one.predict(IMAGES.reshape(120, 1, 1, 2))
+    np.testing.assert_allclose(pred.mean.reshape(120, 3), alone.mean, rtol=1e-9)
+    np.testing.assert_allclose(pred.variance.reshape(120, 3), alone.variance, rtol=1e-9)
+    np.testing.assert_allclose(pred.aleatoric.reshape(120), alone.aleatoric, rtol=1e-9)
+    np.testing.assert_allclose(pred.epistemic.reshape(120), alone.epistemic, rtol=1e-7, atol=1e-12)
+    expected = alone.log_prob(CLASSES.reshape(120)).reshape(5, 24).sum(1)
+    np.testing.assert_allclose(pred.log_prob(CLASSES), expected, rtol=1e-9)
+    drawn = pred.sample(jax.random.key(1), 3)
+    np.testing.assert_array_equal(drawn.reshape(3, 120), alone.sample(jax.random.key(1), 3))
+    last = posterior.predict(IMAGES[3:]).sample(jax.random.key(1), 3, first=3)
+    np.testing.assert_array_equal(last, drawn[:, 3:])
+    assert lamu.scores.nll(pred, CLASSES) > 0
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged", "ignore:the prior's scale")
+def test_pixels_that_were_not_seen_choose_a_temperature() -> None:
+    """Logits ten times as large as those that the classes were drawn from: the temperature takes that back."""
+    function, head = HEADS["pixels"]
+    images = rng.normal(size=(40, 4, 6, 2))
+    logits = jnp.asarray(function({"trunk": TRUNK, "head": head}, jnp.asarray(images)))
+    classes = np.asarray(jax.random.categorical(jax.random.key(0), logits.reshape(40, 4, 6, 3)))
+    steep = {"trunk": TRUNK, "head": {name: 10.0 * leaf for name, leaf in head.items()}}
+    model = lamu.Model(Trained(function, steep, head="head/*"), PerPosition(Categorical(3), (4, 6)), LearnedNormal())
+    data, kept = (images[:20], classes[:20]), (images[20:], classes[20:])
+    posterior = lamu.fit(model, data, last_layer(), epochs=0, validation=kept).posterior
+    assert isinstance(posterior.rule, Probit)
+    assert 5.0 < float(posterior.rule.temperature) < 15.0
+    point = float(jax.nn.log_softmax(10.0 * logits[20:].reshape(-1, 3))[np.arange(480), classes[20:].ravel()].mean())
+    assert lamu.scores.nll(posterior.predict(images[20:]), classes[20:]) < -24 * point - 10

@@ -277,6 +277,11 @@ class Likelihood:
         """How many targets a row has, each of its own share of the outputs and independent given f; one, as a rule."""
         return 1
 
+    @property
+    def of_position(self) -> Likelihood:
+        """The likelihood of one of them."""
+        return self
+
     def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
         """Returns how often the information of each row counts, `[batch]`: its weight, unless it holds more or less.
 

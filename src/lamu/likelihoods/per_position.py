@@ -78,6 +78,11 @@ class PerPosition(Likelihood):
         return math.prod(self.positions)
 
     @property
+    def of_position(self) -> Likelihood:
+        """The base."""
+        return self.base
+
+    @property
     def log_concave(self) -> bool:
         """Whether the base is log-concave."""
         return self.base.log_concave

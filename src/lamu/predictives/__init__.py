@@ -1,6 +1,7 @@
 """p(y* | x*, D), and the rules that make it of a belief."""
 
 from lamu.predictives.approximate_classes import LaplaceBridge, Probit
+from lamu.predictives.at_positions import AtPositions
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
 from lamu.predictives.gaussian import GaussianPredictive
@@ -18,6 +19,7 @@ from lamu.predictives.trials import OfTrials
 from lamu.predictives.weighted import Weighted
 
 __all__ = [
+    "AtPositions",
     "ClassProbabilities",
     "ClosedForm",
     "ConjugatePredictive",

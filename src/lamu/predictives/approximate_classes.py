@@ -15,6 +15,7 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from lamu.likelihoods import Likelihood
+from lamu.predictives.at_positions import at_positions
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.linearised import Linearised, LinearisedMarginal, OutputsRule, TangentOutputs, standard_normals
@@ -39,7 +40,7 @@ class Probit(PredictiveRule):
     which is MacKay's at T = 1, and at another temperature that of the logits f/T. It needs variances alone, and is
     monotone in them: a class that is uncertain moves towards the others. How much of the entropy is expected to remain
     once the parameters are known is an average over 32 draws of independent outputs (for a binary target by
-    quadrature).
+    quadrature). Of a class at every position (`PerPosition`) each is predicted by itself: a map.
 
     Attributes:
         base: the rule that knows the outputs; variances are enough.
@@ -116,10 +117,11 @@ class _Shrunk:
         return self.of.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
-        of = self.of
-        mean, spread = of.normal(x, offset)
-        variance = _variances(spread) / self.temperature**2
-        return _shrunk(of.model.likelihood, of.dispersion, of.key, mean / self.temperature, variance)
+        likelihood: Any = self.of.model.likelihood
+        mean, spread = _by_position(likelihood, *self.of.normal(x, offset))
+        logits, variance = mean / self.temperature, _variances(spread) / self.temperature**2
+        pred = _shrunk(likelihood.of_position, self.of.dispersion, self.of.key, logits, variance)
+        return at_positions(pred, likelihood)
 
 
 @record
@@ -131,7 +133,8 @@ class _Bridged:
         return self.of.model.likelihood.support
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
-        return _bridged(*self.of.normal(x, offset))
+        likelihood: Any = self.of.model.likelihood
+        return at_positions(_bridged(*_by_position(likelihood, *self.of.normal(x, offset))), likelihood)
 
 
 @jax.jit
@@ -195,6 +198,19 @@ def _centred(mean: Array, spread: Array) -> tuple[Array, Array]:
     return centred, jnp.maximum(own - across**2 / safe[:, None], jnp.finfo(mean.dtype).eps * own)
 
 
+def _by_position(likelihood: Likelihood, mean: Array, spread: Array) -> tuple[Array, Array]:
+    """Returns mean and covariance, or variances, of the outputs of every position; those of two are not needed."""
+    rows, positions = mean.shape[0], likelihood.n_positions
+    if positions == 1:
+        return mean, spread
+    mean = mean.reshape(rows * positions, -1)
+    if spread.ndim == 2:
+        return mean, spread.reshape(mean.shape)
+    width = mean.shape[1]
+    blocks = jnp.diagonal(spread.reshape(rows, positions, width, positions, width), axis1=1, axis2=3)
+    return mean, jnp.moveaxis(blocks, 3, 1).reshape(rows * positions, width, width)
+
+
 def _variances(spread: Array) -> Array:
     return spread if spread.ndim == 2 else jnp.diagonal(spread, axis1=1, axis2=2)
 
@@ -202,7 +218,7 @@ def _variances(spread: Array) -> Array:
 def _outputs(of: Any, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
     if not model.likelihood.support.has_classes:
         raise TypeError("probabilities of classes are asked of a regression; use Linearised(), a closed form there")
-    if not model.likelihood.logits:
+    if not model.likelihood.of_position.logits:
         raise TypeError(
             f"the closed forms are for logits, and the outputs of {model.likelihood.name} are none; use Sampled() or "
             "Linearised(), or declare `logits = True` where a class of your own takes the softmax of f"

@@ -183,7 +183,8 @@ class Laplace(Wrapper):
         """
         if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
-        return Probit() if model.likelihood.logits and isinstance(model.likelihood.support, Classes) else None
+        likelihood = model.likelihood.of_position
+        return Probit() if likelihood.logits and isinstance(likelihood.support, Classes) else None
 
     def _structure_of(self, weights: Params) -> Any:
         """The structure: where nothing is said the richest one that fits."""

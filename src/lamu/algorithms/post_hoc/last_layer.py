@@ -43,7 +43,8 @@ def last_layer(
 
     Where the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a head that is used at
     each of them, dense or a convolution, is read position by position, and N counts positions: maps of any size need no
-    Jacobian. The rule for them is `LinearisedMarginal()`; others draw a whole map from the rows' Jacobians.
+    Jacobian. So are predictions by `Probit()`, the rule of classes where the network arrived trained, and by
+    `LinearisedMarginal()`; others draw a whole map from the rows' Jacobians.
 
     The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The
     noise that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts

@@ -7,7 +7,6 @@ or of the data's own gradients (`SquaredGradients`); a structure takes it throug
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,11 +44,11 @@ class OutputHessian:
 
     def by_position(self) -> OutputHessian:
         """Returns the information of every position as that of a row; slopes, which are a row's, stay as they are."""
-        likelihood: Any = self.likelihood
-        if likelihood.n_positions == 1 or self.slopes is not None:
+        positions = self.likelihood.n_positions
+        if positions == 1 or self.slopes is not None:
             return self
-        f = self.f.reshape(self.f.shape[0] * likelihood.n_positions, -1)
-        return replace(self, likelihood=likelihood.base, f=f, weights=jnp.repeat(self.weights, likelihood.n_positions))
+        f = self.f.reshape(self.f.shape[0] * positions, -1)
+        return replace(self, likelihood=self.likelihood.of_position, f=f, weights=jnp.repeat(self.weights, positions))
 
     def root(self) -> Array:
         """Returns R with R Rᵀ = r Λ for every row, `[batch, outputs, rank]`."""
