@@ -51,6 +51,7 @@ from lamu.algorithms.post_hoc.scale_search import (
     scale_search,
     tempered_total,
 )
+from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import MatrixFree
 from lamu.predictives import PredictiveRule, Probit
@@ -61,7 +62,7 @@ from lamu.typing import RandomKey
 __all__ = ["empirical_bayes"]
 
 _NARROWEST, _WIDEST = 1e-3, 1e3
-_DRAWS, _ROWS = 32, 4096
+_DRAWS, _ROWS, _TARGETS = 32, 4096, 32_768
 _WORST = 1e30
 _ROUNDS, _STILL, _SHORT = 6, 0.03, 1
 _STRIDE = math.log(10) / 2
@@ -188,7 +189,7 @@ class _Judge:
             noisy=self._noisy,
             tempered=tempered,
             samples=_DRAWS,
-            rows=_ROWS,
+            rows=_most_rows(self.at(mode, 0.0)[1]),
         )
 
     def best_around(self, mode: LaplaceFit, prior: LearnedNormal) -> tuple[float, float]:
@@ -209,7 +210,7 @@ class _Judge:
         weight, batches = None if search is None else search.weight, []
         if weight is None:
             under_one = self.at(mode, 0.0)[1]
-            batches = in_room(mode, under_one, self._held_out, min(self._held_out.count, _ROWS), marginal=True)
+            batches = in_room(mode, under_one, self._held_out, min(self._held_out.count, _most_rows(under_one)), True)
             weight = math.fsum(map(counted_weight, batches))
 
         def losses(log_scale: float) -> np.ndarray:
@@ -308,7 +309,7 @@ def _held_out_nll(
     mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None
 ) -> float:
     """Returns the mean negative log predictive density of the rows set aside (the first of very many)."""
-    batch = held_out.example(min(held_out.count, _ROWS))
+    batch = held_out.example(min(held_out.count, _most_rows(objective)))
     posterior = mode.posterior(objective, key)
     posterior = posterior if rule is None else posterior.with_rule(rule)
     pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key), offset=batch.offset)
@@ -316,6 +317,12 @@ def _held_out_nll(
     one = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
     density = _log_prob(pred, batch.y) if one else pred.log_prob(batch.y)
     return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
+
+
+def _most_rows(objective: Objective) -> int:
+    """Returns of how many rows set aside the density is asked for at most; maps have many targets, and are fewer."""
+    positions = objective.model.likelihood.n_positions if isinstance(objective.model, Model) else 1
+    return max(1, min(_ROWS, _TARGETS // positions))
 
 
 _tempered_total = jax.jit(tempered_total)
