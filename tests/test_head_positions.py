@@ -15,7 +15,7 @@ from lamu.algorithms import last_layer
 from lamu.algorithms.post_hoc import ggn_blocks
 from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, finalize
 from lamu.data import Batch
-from lamu.likelihoods import Categorical, Gaussian, PerPosition
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, PerPosition
 from lamu.networks import Trained, UNet
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton
@@ -140,6 +140,26 @@ def test_labels_drawn_for_a_row_are_read_row_by_row(monkeypatch: pytest.MonkeyPa
     theirs = posterior_of("pixels", Dense, curvature=SampledGaussNewton(2))
     own, other = (each.belief.factors["network"] for each in (ours, theirs))
     np.testing.assert_allclose(own.precision.dense(own.mean), other.precision.dense(other.mean), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_a_map_of_two_classes_is_one_of_probabilities() -> None:
+    """The probit of single pixels, written out: the belief's variance of each, and no covariance of two."""
+    head = {"kernel": normal(4, 1), "bias": normal(1)}
+    network = Trained(of_pixels, {"trunk": TRUNK, "head": head}, head="head/*")
+    model = lamu.Model(network, PerPosition(Bernoulli(), (4, 6)), lamu.priors.Normal(1.3))
+    posterior = lamu.fit(model, (IMAGES, CLASSES > 1), last_layer(), epochs=0).posterior
+    pred, belief = posterior.predict(IMAGES), posterior.belief.factors["network"]
+    hidden = np.tanh(IMAGES @ TRUNK).reshape(120, 4)
+    features, weights = (
+        np.concatenate([np.ones((120, 1)), hidden], axis=1),
+        np.concatenate([head["bias"], *head["kernel"]]),
+    )
+    covariance = np.linalg.inv(belief.precision.dense(belief.mean))
+    variance = np.einsum("ni,ij,nj->n", features, covariance, features)
+    expected = jax.nn.sigmoid(jnp.asarray(features @ weights / np.sqrt(1 + np.pi / 8 * variance)))
+    assert pred.mean.shape == (5, 4, 6)
+    np.testing.assert_allclose(pred.mean.reshape(120), expected, rtol=1e-9)
 
 
 def test_a_head_whose_outputs_are_not_position_by_position_is_not_read() -> None:

@@ -175,7 +175,7 @@ class Laplace(Wrapper):
         return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
     def _rule_around(self, model: Any) -> PredictiveRule | None:
-        """The rule of a network that arrived trained: for logits of several classes the probit approximation.
+        """The rule of a network that arrived trained: for logits of several classes, or maps of them, the probit.
 
         Weights that were trained for their own sake are too sure of themselves. The probit rule, which shrinks the
         logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
@@ -183,8 +183,9 @@ class Laplace(Wrapper):
         """
         if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
-        likelihood = model.likelihood.of_position
-        return Probit() if likelihood.logits and isinstance(likelihood.support, Classes) else None
+        each = model.likelihood.of_position
+        several = isinstance(each.support, Classes) or model.likelihood.n_positions > 1
+        return Probit() if each.logits and several else None
 
     def _structure_of(self, weights: Params) -> Any:
         """The structure: where nothing is said the richest one that fits."""
