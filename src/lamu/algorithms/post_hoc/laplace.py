@@ -262,9 +262,10 @@ def laplace(
     noise that is too small is raised, and any other one stays. Dispersions of other likelihoods move with the weights
     to the mode of both.
 
-    Where the network arrived trained and no rule is given, logits of several classes, or of maps, have the rule `Probit()`:
-    weights that were trained for their own sake are too sure of themselves, and the probit shrinks them better than the
-    average over draws of the linearised outputs (an NLL of .455 beside .517 of 600 images of Fashion-MNIST kept apart).
+    Where the network arrived trained and no rule is given, logits of several classes, or of maps, are predicted by
+    `Probit()`: weights that were trained for their own sake are too sure of themselves, and the probit shrinks them
+    better than the average over draws of the linearised outputs (an NLL of .455 beside .517 of 600 images of
+    Fashion-MNIST kept apart).
 
     Rows that such a network has not seen, `validation=(x, y)`, choose the temperature of that rule with the scale of a
     `LearnedNormal` prior: the widest scale whose log density of those rows, each at its best temperature, is within
