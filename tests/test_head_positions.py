@@ -21,7 +21,7 @@ from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton
 from lamu.objective.curvature.head import features
 from lamu.operators import Dense, DenseBlocks, Diagonal, KroneckerFactored, OutputEigen
-from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, Probit
+from lamu.predictives import AtPositions, LaplaceBridge, Linearised, LinearisedMarginal, Probit
 from lamu.predictives import tangent as tangents
 from lamu.priors import LearnedNormal
 
@@ -205,6 +205,7 @@ def test_classes_of_pixels_are_predicted_as_rows_of_their_own(rule: Any) -> None
     posterior = posterior_of("pixels", Dense, rule)
     pred = posterior.predict(IMAGES)
     assert isinstance(posterior.rule, type(rule))
+    assert isinstance(pred, AtPositions)
     function, head = HEADS["pixels"]
     network = Trained(function, {"trunk": TRUNK, "head": head}, head="head/*")
     model = lamu.Model(network, Categorical(3), lamu.priors.Normal(1.3))
