@@ -15,6 +15,7 @@ import pytest
 
 import lamu as library
 from lamu.cli import learning, training
+from lamu.cli.app import _in_options
 from lamu.cli.output_dir import refuse_existing
 from lamu.record import record
 from tests.command_line import QUICK, assert_refused, runner
@@ -268,3 +269,8 @@ def test_the_names_that_have_none_are_refused(tmp_path, monkeypatch):
     for name in (".", "..", "/"):
         with pytest.raises(FileExistsError, match="exists already"):
             refuse_existing(Path(name))
+
+
+def test_a_call_of_an_algorithm_is_an_option_there():
+    told = _in_options("take ivon(), lamu.nuts() or describe(); max_memory='1GB' is too little")
+    assert told == "take --algorithm ivon, lamu.nuts() or describe(); --max-memory '1GB' is too little"

@@ -162,6 +162,33 @@ def test_a_map_of_two_classes_is_one_of_probabilities() -> None:
     np.testing.assert_allclose(pred.mean.reshape(120), expected, rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_a_map_that_was_learned_here_is_predicted_without_a_covariance_of_its_outputs() -> None:
+    function, head = HEADS["pixels"]
+    network = Trained(function, {"trunk": TRUNK, "head": head}, head="head/*")
+    model = lamu.Model(network, PerPosition(Categorical(3), (4, 6)), lamu.priors.Normal(1.3))
+    assert lamu.fit(model, (IMAGES, CLASSES), last_layer(), epochs=1).posterior.rule == LinearisedMarginal()
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_a_map_of_numbers_has_the_variances_of_its_pixels() -> None:
+    """A linear model of every step, by hand: the noise and the variance of the belief, and the density a row."""
+    steps = lambda theta, x: (x @ theta["kernel"]).reshape(len(x), -1)
+    x, y = IMAGES[:, 0], rng.normal(size=(5, 6))
+    model = lamu.Model(
+        Trained(steps, {"kernel": normal(2, 1)}), PerPosition(Gaussian(0.5), (6,)), lamu.priors.Normal(2.0)
+    )
+    pred = lamu.fit(model, (x, y), last_layer(), epochs=1).posterior.predict(x)
+    flat = x.reshape(30, 2)
+    covariance = np.linalg.inv(4.0 * flat.T @ flat + np.eye(2) / 4.0)
+    mean = (flat @ covariance @ (4.0 * flat.T @ y.ravel())).reshape(5, 6)
+    variance = 0.25 + np.einsum("ni,ij,nj->n", flat, covariance, flat).reshape(5, 6)
+    np.testing.assert_allclose(pred.variance, variance, rtol=1e-9)
+    np.testing.assert_allclose(pred.mean, mean, atol=0.05)  # the mode, up to a residual of .05 deviations
+    expected = -0.5 * ((y - np.asarray(pred.mean)) ** 2 / variance + np.log(2 * np.pi * variance)).sum(1)
+    np.testing.assert_allclose(pred.log_prob(y), expected, rtol=1e-9)
+
+
 def test_a_head_whose_outputs_are_not_position_by_position_is_not_read() -> None:
     classes_first = lambda w, x: (x @ w["kernel"]).transpose(2, 0, 1).reshape(-1)
     pooled = lambda w, x: (x @ w["kernel"]).mean(0).reshape(-1)

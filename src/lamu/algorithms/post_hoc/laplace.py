@@ -34,7 +34,7 @@ from lamu.operators import (
 )
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
-from lamu.predictives import PredictiveRule, Probit
+from lamu.predictives import LinearisedMarginal, PredictiveRule, Probit
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
@@ -145,8 +145,8 @@ class Laplace(Wrapper):
             say_slope(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", _named(structure))
         held_out = getattr(data, "held_out", None)
-        rule = self._rule_around(objective.model) if kept else self.rule
-        around, own = data if kept else None, rule is not self.rule
+        rule, around = self._rule_of(objective.model, kept), data if kept else None
+        own = self.rule is None and isinstance(rule, Probit)
         found, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=own)
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
@@ -174,8 +174,8 @@ class Laplace(Wrapper):
             return structure
         return KroneckerFactored() if structure in (Dense, OutputEigen) else structure
 
-    def _rule_around(self, model: Any) -> PredictiveRule | None:
-        """The rule of a network that arrived trained: for logits of several classes, or maps of them, the probit.
+    def _rule_of(self, model: Any, trained: bool) -> PredictiveRule | None:
+        """The rule: of maps one that needs no covariance of a whole map, and of logits that arrived trained the probit.
 
         Weights that were trained for their own sake are too sure of themselves. The probit rule, which shrinks the
         logits, then predicts rows that they have not seen better than the average over draws of them, and leaves the
@@ -183,9 +183,10 @@ class Laplace(Wrapper):
         """
         if self.rule is not None or isinstance(self.structure, MatrixFreeStructure) or not isinstance(model, Model):
             return self.rule
-        each = model.likelihood.of_position
-        several = isinstance(each.support, Classes) or model.likelihood.n_positions > 1
-        return Probit() if each.logits and several else None
+        each, is_map = model.likelihood.of_position, model.likelihood.n_positions > 1
+        if trained and each.logits and (is_map or isinstance(each.support, Classes)):
+            return Probit()
+        return LinearisedMarginal() if is_map else None
 
     def _structure_of(self, weights: Params) -> Any:
         """The structure: where nothing is said the richest one that fits."""
@@ -292,7 +293,8 @@ def laplace(
             `posterior.belief.factors["network"].precision`.
         curvature: what stands for the Hessian; the Gauss–Newton matrix where none is given, of classes averaged.
         rule: how the posterior predicts, and by what a width is judged on rows set aside: of `lamu.predictives`, for
-            instance `Probit()`; the linearised rule where none is given, but for classes of a trained network.
+            instance `Probit()`. Where none is given `Linearised()`, of maps (`PerPosition`) `LinearisedMarginal()`, and
+            of classes of a trained network `Probit()`.
 
     Returns:
         The algorithm.

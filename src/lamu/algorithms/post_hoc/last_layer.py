@@ -43,8 +43,9 @@ def last_layer(
 
     Where the likelihood has a target at every position of a row (`PerPosition`: pixels, steps), a head that is used at
     each of them, dense or a convolution, is read position by position, and N counts positions: maps of any size need no
-    Jacobian. So are predictions by `Probit()`, the rule of classes where the network arrived trained, and by
-    `LinearisedMarginal()`; others draw a whole map from the rows' Jacobians.
+    Jacobian. So are predictions by the rule of maps, `LinearisedMarginal()` (of classes `Probit()`, where the network
+    arrived trained), which takes the outputs of a row for independent; `Linearised()` draws whole maps, from the rows'
+    Jacobians.
 
     The head is brought to its mode first, and the posterior has no evidence where that fails, as in `laplace`. The
     noise that a regression learns leaves room for the features, too, which have been fitted to the same rows: it counts
@@ -58,8 +59,7 @@ def last_layer(
             that arrives trained (`epochs=0`) dense up to 1,024 weights, then Kronecker factors.
         curvature: what stands for the Hessian, as in `laplace`; the Gauss–Newton matrix where none is given, of classes
             averaged over the belief around a mode that is found here.
-        rule: how the posterior predicts, as in `laplace`; the linearised rule where none is given, and for classes of a
-            network that arrives trained `Probit()`.
+        rule: how the posterior predicts, as in `laplace`.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.
