@@ -541,3 +541,11 @@ def test_counts_of_any_size_have_a_distribution_function_that_ends() -> None:
     for dtype in (jnp.float32, jnp.float64):
         f = jnp.array([[25.0], [40.0], [60.0]], dtype)
         np.testing.assert_allclose(Poisson().cdf({}, f, Poisson().mean({}, f)), 0.5, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
+def test_a_noise_whose_square_single_precision_cannot_hold_has_a_density(scale: float) -> None:
+    log_scale = jnp.log(jnp.full(1, scale, jnp.float32))
+    y = np.array([-1.5, 0.0, 4.0]) * scale
+    found = Gaussian().log_prob({"log_scale": log_scale}, jnp.zeros((3, 1), jnp.float32), jnp.asarray(y, jnp.float32))
+    np.testing.assert_allclose(found, stats.norm.logpdf(y, scale=scale), rtol=1e-5)

@@ -123,7 +123,8 @@ class Gaussian(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
-        return jnp.sum(norm.logpdf(_columns(y, f), f, self._scale(params, f)[None]), axis=-1)
+        scale = self._scale(params, f)[None]  # whose square may be no number of single precision
+        return jnp.sum(norm.logpdf((_columns(y, f) - f) / scale) - jnp.log(scale), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\operatorname{diag}(1/\sigma_k^2)\), `[batch, outputs, outputs]`."""

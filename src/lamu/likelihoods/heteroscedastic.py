@@ -83,7 +83,8 @@ class HeteroscedasticGaussian(Likelihood):
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log N(y_k \mid f_k, \sigma_k^2)\) in nats, `[batch]`."""
         mean, scale = self._halves(f)
-        return jnp.sum(norm.logpdf(jnp.reshape(y, mean.shape).astype(f.dtype), mean, scale), axis=-1)
+        away = jnp.reshape(y, mean.shape).astype(f.dtype) - mean
+        return jnp.sum(norm.logpdf(away / scale) - jnp.log(scale), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\operatorname{diag}(1, 2 \sigma_k'^2) / \sigma_k^2\), `[batch, outputs, outputs]`."""
