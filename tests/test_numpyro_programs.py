@@ -289,3 +289,93 @@ def test_cvi_refuses_what_is_no_program() -> None:
         lamu.fit(lamu.LogDensity(lambda theta: -(theta**2), 0.0), None, lamu.algorithms.cvi(), steps=1)
     with pytest.raises(ValueError, match="pairs=0"):
         lamu.algorithms.cvi(pairs=0)
+
+
+def survival(time: Any, censored: Any) -> None:
+    rate = sample("rate", dist.Gamma(2.0, 1.0))
+    with plate("rows", len(time)):
+        numpyro.factor("likelihood", jnp.where(~censored, dist.Exponential(rate).log_prob(time), -rate * time))
+
+
+def test_arguments_of_rows_keep_their_kind() -> None:
+    """`~censored` of a whole number is never false; the posterior is Gamma(2 + failures, 1 + total time)."""
+    numbers = np.random.default_rng(0)
+    time = numbers.exponential(2.0, 60).astype(np.float32)
+    censored, time = time > 2.0, np.minimum(time, np.float32(2.0))
+    data, (failures, total) = {"time": time, "censored": censored}, ((~censored).sum(), time.sum())
+    target = lamu.from_numpyro(survival, data, rows="rows")
+    for rate in (0.3, 1.1):
+        params = target.unconstrained({"network": {"rate": jnp.array(rate)}, "likelihood": {}})
+        found = target.log_likelihood(params, {}, target.read(data).full())[0].sum()
+        np.testing.assert_allclose(found, failures * np.log(rate) - rate * total, rtol=1e-5)
+    posterior = lamu.fit(target, None, lamu.algorithms.vmp(), batch_size=20).posterior
+    np.testing.assert_allclose(posterior.mean["network"]["rate"], (2 + failures) / (1 + total), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int32, np.float32])
+def test_a_program_sees_the_same_dtypes_with_rows_and_without(dtype: Any) -> None:
+    seen = []
+
+    def program(y: Any, kind: Any) -> None:
+        seen.append(kind.dtype)
+        mu = sample("mu", dist.Normal(0.0, 1.0))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    data = {"y": DATA["y"], "kind": np.ones(len(DATA["y"])).astype(dtype)}
+    target = lamu.from_numpyro(program, data, rows="rows")
+    seen.clear()
+    params = {"network": {"mu": jnp.array(0.1)}, "likelihood": {}}
+    target.log_likelihood(params, {}, target.read(data).full())
+    target.log_prior(params)
+    assert {np.dtype(each) for each in seen} == {np.dtype(dtype)}
+
+
+def subsampled(y: Any) -> None:
+    mu = sample("mu", dist.Normal(0.0, 10.0))
+    with plate("rows", len(y), subsample_size=3) as index:
+        sample("y", dist.Normal(mu, 1.0), obs=y[index])
+
+
+def subsampled_by_name(y: Any) -> None:
+    mu = sample("mu", dist.Normal(0.0, 10.0))
+    with plate("rows", len(y), subsample_size=3), plate("outer", 1):
+        sample("y", dist.Normal(mu, 1.0), obs=numpyro.subsample(y[None], event_dim=0))
+
+
+@pytest.mark.parametrize("rows", ["rows", None])
+@pytest.mark.parametrize("program", [subsampled, subsampled_by_name], ids=lambda program: program.__name__)
+def test_a_subsample_is_not_frozen_at_one_draw(program: Any, rows: str | None) -> None:
+    observed = np.random.default_rng(1).normal(2.0, 1.0, 40).astype(np.float32)
+    target = lamu.from_numpyro(program, {"y": observed}, rows=rows)
+    found = jnp.sum(
+        target.log_likelihood({"network": {"mu": jnp.array(0.5)}, "likelihood": {}}, {}, target.read(None).full())[0]
+    )
+    due = dist.Normal(0.5, 1.0).log_prob(observed).sum()
+    prior = dist.Normal(0.0, 10.0).log_prob(0.5) if rows is None else 0.0
+    np.testing.assert_allclose(found, due + prior, rtol=1e-5)
+
+
+def takes_a_part_of_a_part(y: Any) -> None:
+    mu = sample("mu", dist.Normal(0.0, 1.0))
+    with plate("rows", 40, subsample_size=4):
+        sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def draws_noise(y: Any) -> None:
+    mu = sample("mu", dist.Normal(0.0, 1.0))
+    noise = jax.random.normal(numpyro.prng_key(), y.shape)
+    sample("y", dist.Normal(mu + noise, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (takes_a_part_of_a_part, "fails on all 40 members of the plate 'rows', of which it takes subsample_size=4"),
+        (draws_noise, "the density of the site 'y' is random: .*make the draw a site, or draw before"),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_what_would_be_frozen_at_one_draw_is_refused(program: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        lamu.from_numpyro(program, {"y": np.zeros(4, np.float32)})

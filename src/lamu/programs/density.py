@@ -20,7 +20,9 @@ __all__ = ["LogJoint", "RowsPlate", "traced"]
 
 
 class RowsPlate(Messenger):
-    """A handler that gives the plate of the rows the size of a batch.
+    """A handler that gives the plate of the rows the size of a batch, and every other plate all of its members.
+
+    A plate with a `subsample_size` would otherwise be frozen at one random subsample.
 
     Examples:
         >>> import numpyro, numpyro.distributions as dist
@@ -40,13 +42,22 @@ class RowsPlate(Messenger):
 
     def process_message(self, msg: Any) -> None:
         """Sets size and indices of the plate, and keeps the size that the program gave."""
-        if msg["type"] == "plate" and msg["name"] == self.name:
+        if msg["type"] != "plate":
+            return
+        if msg["name"] == self.name:
             self.size = msg["args"][0]
             msg["args"], msg["value"] = (self.rows, self.rows), jnp.arange(self.rows)
+        else:
+            size = msg["args"][0]
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
 
 
 def traced(
-    program: Callable[..., Any], arguments: Mapping[str, Any], values: Mapping[str, Any], plate: RowsPlate
+    program: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    values: Mapping[str, Any],
+    plate: RowsPlate,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Returns NumPyro's sites of one run of a program, by name.
 
@@ -55,6 +66,7 @@ def traced(
         arguments: its keyword arguments.
         values: the values of latent sites by name; others are drawn.
         plate: the plate of the rows.
+        seed: of what the program draws.
 
     Examples:
         >>> import numpyro, numpyro.distributions as dist
@@ -63,7 +75,13 @@ def traced(
         >>> traced(program, {}, {"mu": 2.0}, RowsPlate(None, 1))["mu"]["value"]
         2.0
     """
-    with lenient(), handlers.seed(rng_seed=0), handlers.trace() as trace, plate, handlers.substitute(data=dict(values)):
+    with (
+        lenient(),
+        handlers.seed(rng_seed=seed),
+        handlers.trace() as trace,
+        plate,
+        handlers.substitute(data=dict(values)),
+    ):
         program(**arguments)
     return {name: site for name, site in trace.items() if site["type"] == "sample"}
 

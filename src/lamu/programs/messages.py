@@ -136,6 +136,11 @@ class SiteMessages(MessageTarget):
     of_choices: tuple[Verdict, ...]
     constraints: Constraints
 
+    def first_rows(self, count: int) -> dict[str, Any]:
+        """Returns the arguments of at most so many of the rows that the program was read with; none without rows."""
+        data = self.given_rows.data
+        return {} if data is None else self.given_rows.of({name: value[:count] for name, value in data.y.items()})
+
     @property
     def kinds(self) -> dict[str, type]:
         """The statistics of the latent sites by name, of those that are conjugate in all their factors."""
@@ -254,7 +259,7 @@ class SiteMessages(MessageTarget):
             batch: the rows.
         """
         rows = batch.mask.shape[0]
-        arguments = {**self.constants, **(batch.y if self.has_rows else {})}
+        arguments = {**self.constants, **(self.given_rows.of(batch.y) if self.has_rows else {})}
         return self._sum(statistics, arguments, rows, 1, (len(self.joint.choices), rows))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
@@ -263,7 +268,7 @@ class SiteMessages(MessageTarget):
         Args:
             statistics: T or μ of every latent site, by name.
         """
-        one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
+        one = self.first_rows(1)
         return self._sum(statistics, {**self.constants, **one}, 1, 0, ())
 
     def _sum(
@@ -374,7 +379,7 @@ class SiteMessages(MessageTarget):
 
     def _shares(self, theta: Params, batch: Batch) -> Array:
         """Returns the probabilities of every value of the categories at values of the sites, `[choices, batch]`."""
-        arguments = {**self.constants, **dict(self.fixed), **batch.y}
+        arguments = {**self.constants, **dict(self.fixed), **self.given_rows.of(batch.y)}
         values = self.constraints.constrain(theta)[0]
         in_rows = self.joint.complete(arguments, values, batch.mask.shape[0])[1]
         with lenient():

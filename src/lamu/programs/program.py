@@ -35,15 +35,28 @@ class Rows:
     Attributes:
         names: their names; none for a program that is one density.
         data: the rows that the program was read with, or None.
+        dtypes: for each name the dtype in which the program is given it; None for that of the batch.
 
     Examples:
+        >>> import numpy as np
         >>> from lamu.programs import Rows
-        >>> Rows((), None).names
-        ()
+        >>> Rows(("censored",), None, ("bool",)).of({"censored": np.array([0, 1])})["censored"].tolist()
+        [False, True]
     """
 
     names: tuple[str, ...] = static()
     data: Any
+    dtypes: tuple[str | None, ...] = static(default=())
+
+    def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments of a batch in the dtypes that the program was read with.
+
+        Targets of a batch are whole or floating numbers, and in a program `~censored` means something else for them.
+        """
+        dtypes = dict(zip(self.names, self.dtypes, strict=bool(self.dtypes)))
+        return {
+            name: value if dtypes.get(name) is None else value.astype(dtypes[name]) for name, value in values.items()
+        }
 
 
 @record
@@ -155,7 +168,7 @@ class NumpyroProgram(SiteMessages):
     @property
     def prior(self) -> ProgramPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The density of what stands outside the rows, in the coordinates that algorithms see."""
-        one = {} if self.given_rows.data is None else {n: v[:1] for n, v in self.given_rows.data.y.items()}
+        one = self.first_rows(1)
         return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints)
 
     def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
@@ -175,7 +188,7 @@ class NumpyroProgram(SiteMessages):
         rows = batch.mask.shape[0]
         arguments = {**self.constants, **dict(self.fixed)}
         if self.has_rows:
-            in_rows = self.joint.terms({**arguments, **batch.y}, theta, rows)[1]
+            in_rows = self.joint.terms({**arguments, **self.given_rows.of(batch.y)}, theta, rows)[1]
             return total(in_rows, dtype), state
         value = total(self.joint.terms(arguments, theta, 1)[0], dtype) + volume.astype(dtype)
         return jnp.broadcast_to(value[None], (rows,)), state
@@ -255,7 +268,7 @@ class NumpyroProgram(SiteMessages):
         supports = {name: self.constraints.support(name) for name in self.theta}
         with jax.enable_x64(True), lenient():
             shapes = {name: jnp.shape(biject_to(supports[name]).inv(leaf)) for name, leaf in self.theta.items()}
-            rows = {} if self.given_rows.data is None else {n: v[:100] for n, v in self.given_rows.data.y.items()}
+            rows = self.first_rows(100)
             arguments = {**jax.tree.map(_wide, {**self.constants, **rows}), **dict(self.fixed)}
             count = min((len(v) for v in rows.values()), default=1)
 

@@ -73,8 +73,9 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     if not isinstance(data, Mapping):
         raise TypeError(f"data is a {type(data).__name__}; give the program's arguments by name, such as {{'y': ...}}")
     arguments = _arguments(program, data)
-    whole = traced(program, arguments, {}, _Seen(rows))
+    whole = _traced_whole(program, arguments, rows)
     _require_plate(whole, rows)
+    _require_no_randomness(program, arguments, whole, rows)
     count = _count(whole, rows)
     latent = {name: site for name, site in whole.items() if not site["is_observed"]}
     categories = tuple((name, _values(name, site, rows)) for name, site in latent.items() if _discrete(site))
@@ -111,12 +112,55 @@ class _Seen(RowsPlate):
 
     def __init__(self, name: str | None) -> None:
         super().__init__(name, 1)
+        self.subsampled: dict[str, tuple[int, int]] = {}
 
     def process_message(self, msg: Any) -> None:
         """Sees all rows of the plate, in the place of a sample of them."""
-        if msg["type"] == "plate" and msg["name"] == self.name:
-            self.rows = msg["args"][0]
-            super().process_message(msg)
+        if msg["type"] == "plate":
+            size, part = msg["args"]
+            if part is not None and part != size:
+                self.subsampled[msg["name"]] = (size, part)
+            if msg["name"] == self.name:
+                self.rows = size
+        super().process_message(msg)
+
+
+def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], rows: str | None) -> dict[str, Any]:
+    """Returns the sites of the program on all of its data; says so where the data are a subsample already."""
+    plate = _Seen(rows)
+    try:
+        whole = traced(program, arguments, {}, plate)
+        with lenient():
+            for site in whole.values():
+                site["fn"].log_prob(site["value"])
+        return whole
+    except Exception as error:
+        if not plate.subsampled:
+            raise
+        name, (size, part) = next(iter(plate.subsampled.items()))
+        raise ValueError(
+            f"the program fails on all {size} members of the plate {name!r}, of which it takes subsample_size={part} "
+            f"({error}); give arrays of {size} rows and index them by the plate's indices, as in "
+            f"`with plate({name!r}, {size}, ...) as i: ... obs=y[i]`. Minibatches are `rows={name!r}` and batch_size"
+        ) from error
+
+
+def _require_no_randomness(
+    program: Callable[..., Any], arguments: Mapping[str, Any], whole: Mapping[str, Any], rows: str | None
+) -> None:
+    """Raises where the density is random given all sites: it would be frozen at one draw."""
+    values = {name: site["value"] for name, site in whole.items() if not site["is_observed"]}
+    with lenient():
+        first, second = (
+            {name: site["fn"].log_prob(site["value"]) for name, site in run.items()}
+            for run in (traced(program, arguments, values, _Seen(rows), seed=seed) for seed in (0, 1))
+        )
+    for name, term in first.items():
+        if name in second and not np.array_equal(term, second[name], equal_nan=True):
+            raise ValueError(
+                f"the density of the site {name!r} is random: the program draws numbers beside its sites, for instance "
+                "by numpyro.prng_key(); make the draw a site, or draw before and give it as data"
+            )
 
 
 def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,7 +276,14 @@ def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Any, count: int)
                 f"the density of {name!r} in a row of {joint.plate!r} depends on the other rows; compute what "
                 "needs all rows before the program, or leave rows out"
             )
-    return Rows(names, Arrays.named({name: arguments[name] for name in names}, names))
+    kinds = tuple(_kept_dtype(arguments[name]) for name in names)
+    return Rows(names, Arrays.named({name: arguments[name] for name in names}, names), kinds)
+
+
+def _kept_dtype(values: Any) -> str | None:
+    """Returns the dtype that batches of an argument must come back in, as `~flag` needs one of truth values."""
+    dtype = jax.dtypes.canonicalize_dtype(values.dtype)
+    return None if np.issubdtype(dtype, np.floating) else dtype.name
 
 
 def _kind(distribution: Any) -> str:
