@@ -159,7 +159,7 @@ def test_a_stack_beats_its_members_where_none_is_right() -> None:
     with pytest.raises(ValueError, match=r"strength=-1\.0"):
         composition.stack([linear()], X, y, strength=-1.0)
     nowhere = SimpleNamespace(
-        model=linear().model, predict=lambda x, samples: SimpleNamespace(log_prob=lambda y: np.full(40, -np.inf))
+        model=linear().model, predict=lambda x, **_: SimpleNamespace(log_prob=lambda y: np.full(40, -np.inf))
     )
     with pytest.raises(ValueError, match="row 0 has no finite density"):
         composition.stack([nowhere], X, y)

@@ -27,6 +27,7 @@ from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Fit
+from lamu.running.training_rows import training_rows
 from lamu.supports import value_of
 from lamu.target import require_target
 
@@ -47,7 +48,8 @@ class FoldedFit:
         posterior: the ensemble.
         fits: each member's own fit.
         nll: each fold's negative log predictive density under the member that has not seen it, in nats a row.
-        scales: the scales of the prior that were tried, with the mean of `nll` under each; empty where it is known.
+        scales: the scales of the prior that were tried, with the mean of `nll` under each, folds weighed by the weights
+            of their rows; empty where it is known.
         held: the numbers of the rows of each fold.
 
     Examples:
@@ -115,7 +117,7 @@ def fit_folds(
         raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
     require_target(model)
     model = model.named(data)
-    rows = model.read(data)
+    rows = training_rows(model, data)
     if not isinstance(rows, Arrays):
         raise TypeError("folds are cut from rows in memory; give (x, y)")
     if folds is None:
@@ -138,7 +140,7 @@ def fit_folds(
             raise KeyboardInterrupt
         return found
 
-    chosen, scales = _chosen(model, parts, member)
+    chosen, scales = _chosen(model, parts, member, np.asarray(rows.weight, float))
     fits = chosen or [member(model, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
@@ -229,17 +231,20 @@ def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.nd
     return [np.sort(order[k::folds]) for k in range(folds)]
 
 
-def _chosen(model: Model, parts: Sequence[np.ndarray], member: Any) -> tuple[list[Fit], dict[float, float]]:
+def _chosen(
+    model: Model, parts: Sequence[np.ndarray], member: Any, weight: np.ndarray
+) -> tuple[list[Fit], dict[float, float]]:
     """Returns the members under the best scale of the prior, where it is to be learned and all were fitted for it."""
     prior = model.prior
     if not isinstance(prior, LearnedNormal):
         return [], {}
     folds = _judging(len(parts[0]), len(parts))
+    counts = [weight[part].sum() for part in parts[:folds]]
     tried: dict[float, tuple[float, list[Fit]]] = {}
     for factor in _WIDTHS:
         scale = float(prior.start) * factor
         fits = [member(replace(model, prior=prior.at(scale)), k, f"scale-{scale:g}-") for k in range(folds)]
-        tried[scale] = float(np.mean([_nll(each) for each in fits])), fits
+        tried[scale] = float(np.average([_nll(each) for each in fits], weights=counts)), fits
     best = min(tried, key=lambda scale: tried[scale][0])
     fits = tried[best][1]
     rest = [member(replace(model, prior=prior.at(best)), k, f"scale-{best:g}-") for k in range(folds, len(parts))]

@@ -34,6 +34,7 @@ from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, array_blocks, passes_over, stream_blocks
 from lamu.running.seeds import keys_of, whole_seed
 from lamu.running.sharding import Devices
+from lamu.running.training_rows import training_rows
 from lamu.running.validation import Best, posterior_nll, set_aside, validation_nll
 from lamu.target import Target, require_target
 from lamu.typing import Number
@@ -75,7 +76,8 @@ def fit(
     Args:
         model: what is learned: a `lamu.Model` (network, likelihood, prior), a `lamu.LogDensity`, or another target.
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`, or a re-iterable of
-            batches.
+            batches. A weight of two is the row written twice; weights whose sum is far from the number of rows are
+            used as they are, with a warning (`lamu.data.UnscaledWeights`).
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
         epochs: passes over the data; 0 for the posterior of weights that arrive trained. Where neither epochs nor
             steps are given and the length is not the algorithm's own, as many as it takes: rounds of steps, each twice
@@ -137,7 +139,7 @@ def fit(
     require_algorithm(algorithm)
     seed = whole_seed(seed)
     model = model.named(data)
-    rows = model.read(data)
+    rows = training_rows(model, data)
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
     if stop is not None and validation is None:

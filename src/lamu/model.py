@@ -107,7 +107,7 @@ class Model(Target):
                 "`outputs`"
             )
 
-    def standardised(self, x: Any, y: Any) -> Model:
+    def standardised(self, x: Any, y: Any, weight: Any = None) -> Model:
         """Returns the model with the scaling of features, and of a regression target, made a part of it.
 
         The network sees standardised inputs and the likelihood a standardised target, while predictions, log densities
@@ -118,6 +118,7 @@ class Model(Target):
                 and so are columns of zeros and ones: scaled, the rare value would stand far out. Columns that the
                 network reads as codes of categories (`codes`) are neither shifted nor scaled.
             y: training targets.
+            weight: what each row counts, `[N]`; ones where None.
 
         Raises:
             ValueError: for numbers of 64 bits that JAX's dtype cannot tell apart or hold, such as Unix seconds of an
@@ -134,7 +135,7 @@ class Model(Target):
         refuse_lost("x", x)
         floating = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
         dtype = jax.dtypes.canonicalize_dtype(floating)
-        shift, scale = _moments(x, dtype)
+        shift, scale = _moments(x, dtype, weight)
         scale[np.asarray(((x == 0) | (x == 1)).all(axis=0))] = 1.0
         codes = self.network.codes
         if codes:
@@ -144,7 +145,7 @@ class Model(Target):
         if not self.likelihood.support.affine:
             return replace(self, network=network, columns=names)
         refuse_lost("y", y, target=True)
-        likelihood = Scaled(self.likelihood, *_moments(y, dtype))
+        likelihood = Scaled(self.likelihood, *_moments(y, dtype, weight))
         return replace(self, network=network, likelihood=likelihood, columns=names)
 
     def outputs(
@@ -418,7 +419,7 @@ def _scaling(model: Any) -> Any:
     return (model.likelihood.shift, model.likelihood.scale) if isinstance(model.likelihood, Scaled) else ()
 
 
-def _moments(a: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _moments(a: Any, dtype: Any, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """Returns every column's mean and standard deviation; one for a column constant to the precision that it came in.
 
     They are taken in 64 bits, from the numbers as they came.
@@ -426,7 +427,12 @@ def _moments(a: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     # JAX's own types, such as bfloat16, are no types of NumPy.
     precision = jnp.finfo(a.dtype).eps if jnp.issubdtype(a.dtype, jnp.floating) else 0.0
     wide = np.asarray(a, np.float64)
-    mean, scale = wide.mean(axis=0), wide.std(axis=0)
+    if weight is None:
+        mean, scale = wide.mean(axis=0), wide.std(axis=0)
+    else:
+        weight = np.asarray(weight, np.float64)
+        mean = np.average(wide, axis=0, weights=weight)
+        scale = np.sqrt(np.average((wide - mean) ** 2, axis=0, weights=weight))
     constant = scale <= 8 * float(precision) * np.abs(mean)
     scale = np.where(constant | (scale == 0), 1.0, scale)
     return np.asarray(mean, dtype), np.asarray(scale, dtype)

@@ -26,6 +26,7 @@ from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
 from lamu.running.result import Diverged, Fit
 from lamu.running.rounds import Rounds
+from lamu.running.training_rows import training_rows
 from lamu.running.validation import set_aside
 from lamu.target import require_target
 
@@ -114,7 +115,7 @@ def fit_prior_scale(
     if traits.chooses_prior_scale:
         return _single(fit(model, data, algorithm, seed=seed, validation=validation, **last))
     model = model.named(data)
-    rows = model.read(data)
+    rows = training_rows(model, data)
     learned, held = set_aside(rows, validation, model, seed)
     assert isinstance(learned, Arrays)  # a stream has no share to set aside
     failures: list[Diverged] = []

@@ -169,6 +169,8 @@ def _compared(
         options = {**options, "steps": _ROUNDS * first}
     losses: dict[float, np.ndarray] = {}
     priors: dict[float, Any] = {}
+    # What each row counts, one on average, so that the mean of the losses is in nats a row.
+    counts = np.asarray(held.weight, float) / np.mean(np.asarray(held.weight, float))
     aside = {"validation": held} if algorithm.traits.chooses_prior_scale else {}
     for temperature in map(float, temperatures):
         with warnings.catch_warnings():
@@ -180,7 +182,7 @@ def _compared(
         if isinstance(found.posterior.belief, Point):
             return model, float(temperatures[0]), {}  # the mode is the same at any temperature
         pred = found.posterior.predict(held.x, samples=_SAMPLES, offset=held.offset)
-        loss = -np.asarray(pred.log_prob(held.y)) * np.asarray(held.weight)
+        loss = -np.asarray(pred.log_prob(held.y), float) * counts
         losses[temperature] = np.where(np.isfinite(loss), loss, np.inf)
         priors[temperature] = found.posterior.model.prior
         if losses[temperature].mean() > min(each.mean() for each in losses.values()):

@@ -180,15 +180,18 @@ def stack(
     y: Any,
     samples: int = 64,
     strength: float = 1.0,
+    weight: Any = None,
+    offset: Any = None,
 ) -> Composition:
     r"""Returns the weights under which held-out rows are most probable.
 
-    \[ \max_{w \in \Delta} \; \sum_{i=1}^n \log \sum_k w_k\, p_k(y_i \mid x_i) + s \sum_k \tfrac1K \log w_k \]
+    \[ \max_{w \in \Delta} \; \sum_{i=1}^n n_i \log \sum_k w_k\, p_k(y_i \mid x_i) + s \sum_k \tfrac1K \log w_k \]
 
-    with s the strength of a pull towards equal weights, worth s rows: it keeps few rows from choosing by chance, and
-    is forgotten as there are more. The problem is concave; it is solved by expectation maximisation,
-    \(w_k \leftarrow (\sum_i r_{ik} + s/K) / (n + s)\) with r the responsibilities, until the duality gap
-    says that no weights are better by 1e-9 nats a row. A prediction of each member once; then `[n, K]` operations.
+    with \(n_i\) what row i counts, \(n = \sum_i n_i\), and s the strength of a pull towards equal weights, worth s
+    rows: it keeps few rows from choosing by chance, and is forgotten as there are more. The problem is concave; it is
+    solved by expectation maximisation, \(w_k \leftarrow (\sum_i n_i r_{ik} + s/K) / (n + s)\) with r the
+    responsibilities, until the duality gap says that no weights are better by 1e-9 nats a row. A prediction of each
+    member once; then `[n, K]` operations.
 
     The rows must be unseen by every member. Unlike `average` it does not believe that one of the models is right, and
     it needs no evidence: any posterior may take part.
@@ -199,12 +202,15 @@ def stack(
         y: their targets, `[n]` or `[n, outputs]`.
         samples: draws a member, where its rule needs draws.
         strength: s; zero for the maximum itself.
+        weight: what each row counts, `[n]`; ones where None.
+        offset: a known part of the rows' linear predictor, as for `Posterior.predict`.
 
     Returns:
         What predicts.
 
     Raises:
-        ValueError: for tasks that differ, a row that no member thinks possible, or a negative strength.
+        ValueError: for tasks that differ, a row that no member thinks possible, a negative strength, or weights that
+            are negative, all zero, or not one a row.
 
     Source: Wolpert (1992); Yao, Vehtari, Simpson & Gelman (2018).
 
@@ -222,16 +228,18 @@ def stack(
     members = _members(posteriors)
     if not 0 <= strength < float("inf"):
         raise ValueError(f"strength={strength!r} is no number of rows; give zero or more")
-    densities = np.stack(
-        [np.asarray(member.predict(x, samples=samples).log_prob(jnp.asarray(y)), float) for member in members], axis=1
-    )
+    asked = [member.predict(x, samples=samples, offset=offset).log_prob(jnp.asarray(y)) for member in members]
+    densities = np.stack([np.asarray(each, float) for each in asked], axis=1)
+    counts = None if weight is None else np.asarray(weight, float)
+    if counts is not None and not (counts.shape == densities.shape[:1] and counts.min() >= 0 and counts.max() > 0):
+        raise ValueError(f"weight={weight!r} does not fit; give {len(densities)} weights, not negative nor all zero")
     impossible = ~np.isfinite(densities.max(axis=1))
     if impossible.any() or np.isnan(densities).any():
         raise ValueError(
             f"row {int(np.argmax(impossible | np.isnan(densities).any(axis=1)))} has no finite density under "
             "any member, or one that is no number; look at that row"
         )
-    return Composition(members, jnp.asarray(np.log(np.maximum(stacking_weights(densities, strength), 1e-300))))
+    return Composition(members, jnp.asarray(np.log(np.maximum(stacking_weights(densities, strength, counts), 1e-300))))
 
 
 def stacking_weights(densities: np.ndarray, strength: float = 0.0, counts: np.ndarray | None = None) -> np.ndarray:

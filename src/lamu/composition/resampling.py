@@ -13,6 +13,7 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
+from lamu.running.training_rows import training_rows
 
 __all__ = ["bootstrap"]
 
@@ -59,7 +60,7 @@ def bootstrap(
     if resamples < 2:
         raise ValueError(f"resamples={resamples!r} shows no spread; give at least two")
     model = model.named(data)
-    rows = model.read(data)
+    rows = training_rows(model, data)
     if not isinstance(rows, Arrays):
         raise TypeError("resamples are drawn from rows in memory; give (x, y)")
     random = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ from lamu.data.bundled import load, names
 from lamu.data.encoding import Encoding
 from lamu.data.image_files import image_folder
 from lamu.data.incomplete import Incomplete
+from lamu.data.row_weights import UnscaledWeights
 from lamu.data.stream import Stream
 from lamu.data.table import Table
 from lamu.data.wording import DataError
@@ -18,6 +19,7 @@ __all__ = [
     "Incomplete",
     "Stream",
     "Table",
+    "UnscaledWeights",
     "image_folder",
     "load",
     "names",

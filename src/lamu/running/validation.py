@@ -32,12 +32,12 @@ def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any
         seed: of the split.
 
     Raises:
-        ValueError: for a share of data that come in batches, or one that leaves nothing.
+        ValueError: for a share of data that come in batches, one that leaves nothing, or rows without weight.
     """
     if validation is None:
         return rows, None
     if not isinstance(validation, float | int):
-        return rows, model.rows(validation)
+        return rows, _counted(model.rows(validation))
     if not isinstance(rows, Arrays):
         raise ValueError(
             f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
@@ -50,7 +50,16 @@ def set_aside(rows: Any, validation: Any, model: Target, seed: int) -> tuple[Any
         if rare:
             raise
         kept, held = split(y, float(validation), seed)  # too few rows for all classes in both parts
-    return rows.take(kept), rows.take(held)
+    return rows.take(kept), _counted(rows.take(held))
+
+
+def _counted(held: Arrays) -> Arrays:
+    """Returns rows to validate on; refuses those that together count nothing."""
+    if not np.any(np.asarray(held.weight) > 0):
+        raise ValueError(
+            f"the {held.count} rows set aside have the weight 0 and judge nothing; set others aside, or leave these out"
+        )
+    return held
 
 
 def validation_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective, held: Arrays) -> float:
@@ -94,7 +103,9 @@ def _batch_nll(algorithm: Any, key: RandomKey, state: Any, objective: Objective,
         posterior = posterior.model.constrained(posterior)
         log_prob = posterior.model.row_log_prob(posterior.belief, batch, _DRAWS, draws)
         return -batch.total(log_prob), jnp.sum(batch.mask * batch.weight)
-    pred = posterior.rule.predict(posterior.model, posterior.belief, posterior.network_state, batch.x, _DRAWS, draws)
+    pred = posterior.rule.predict(
+        posterior.model, posterior.belief, posterior.network_state, batch.x, _DRAWS, draws, batch.offset
+    )
     return -batch.total(pred.log_prob(batch.y)), jnp.sum(batch.mask * batch.weight)
 
 

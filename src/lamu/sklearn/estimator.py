@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from lamu.data.encoding import Encoding
+from lamu.data.row_weights import UnscaledWeights, warn_of_scale
 from lamu.data.spelling import nearest
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
@@ -78,7 +80,10 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
                 `lamu fit --impute`. Columns of categories are encoded before, for instance by scikit-learn's
                 `OneHotEncoder` in a pipeline.
             y: targets `[rows]`.
-            sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice.
+            sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice. Weights
+                are therefore not normalised: their sum is the number of rows that the posterior has seen, and weights
+                that sum to one leave it near the prior. A sum far from the number of rows is used as it is, with a
+                warning (`lamu.data.UnscaledWeights`).
 
         Returns:
             The estimator.
@@ -91,6 +96,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         weight = _check_sample_weight(
             sample_weight, X, dtype=X.dtype, ensure_non_negative=True, allow_all_zero_weights=False
         )
+        warn_of_scale(weight, "sample_weight")
         target, likelihood = self._target(y)
         X, target, weight = distinct(X, target, weight)
         if len(X) < 2:
@@ -99,7 +105,8 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names))
         X = training_rows(encoding, X, target)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with jax.enable_x64(X.dtype == np.float64):
+        with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnscaledWeights)  # said above, of the rows as they came
             self.posterior_ = self._posterior(likelihood, X, target, weight, seed)
         self.dtype_, self.encoding_ = X.dtype, encoding.describe()
         return self
@@ -133,7 +140,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
             return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
         prior = LearnedNormal(0.5) if self.prior is None else self.prior
-        model = Model(network, likelihood, prior).standardised(x, y)
+        model = Model(network, likelihood, prior).standardised(x, y, weight)
         data = {"x": x, "y": y, "weight": weight}
         options: dict[str, Any] = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:

@@ -26,6 +26,7 @@ from lamu import memory
 from lamu.composition.composed import stacking_weights
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.row_weights import warn_of_scale
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
@@ -122,7 +123,9 @@ def fit_table(
         x: training inputs, numbers and codes of categories, `[N, D]`.
         y: training targets, `[N]`.
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
-        weight: what each row counts, `[N]`; ones where None. A weight of two is the likelihood's second power.
+        weight: what each row counts, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
+            row without weight is left out. Weights whose sum is far from the number of rows are used as they are, with
+            a warning (`lamu.data.UnscaledWeights`).
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
         steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
@@ -153,6 +156,9 @@ def fit_table(
         True
     """
     rows = Arrays.of((x, y) if weight is None else {"x": x, "y": y, "weight": weight})
+    warn_of_scale(rows.weight)
+    counted = np.flatnonzero(np.asarray(rows.weight))
+    rows = rows if len(counted) == rows.count else rows.take(counted)
     likelihood.check_training(np.asarray(rows.y))
     count = rows.count
     folds = folds_for(count) if folds is None else folds
