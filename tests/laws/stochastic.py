@@ -67,13 +67,14 @@ from lamu.algorithms import (
 from lamu.algorithms.descent import Flipout, LocalReparameterisation
 from lamu.algorithms.ensembles.iterates import DiagonalDeviations, LastPart
 from lamu.data import Batch
-from lamu.expectations import MonteCarlo
+from lamu.expectations import FenchelRelaxation, MonteCarlo
 from lamu.families import Gamma, Mixture
-from lamu.geometry import Affine, FullAffine
+from lamu.geometry import Affine, FullAffine, Straight
 from lamu.mcmc import hmc, mala, minibatch_mh, nuts, parallel_tempering, psgld, random_walk, sghmc, sgld, sgnht, ula
 from lamu.mcmc.subsampling import DelayedAcceptance
 from lamu.networks import Dropout
 from lamu.objective import Objective
+from lamu.objective.curvature import RootScaledGradient
 from lamu.observations import Poisson
 from lamu.operators import Dense
 from lamu.priors import ARD, HalfCauchyScale, InverseGammaVariance, Normal
@@ -427,6 +428,17 @@ def in_batches(setting: Setting, case: LinearRegression = REGRESSION) -> tuple[n
     return np.einsum("bni,bn,bnj->bij", X, r, X), np.einsum("bni,bn,bn->bi", X, r, y)
 
 
+def sharpened(setting: Setting, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    """bSAM's: the mean field's precision, and gradients a scaled ascent away from the draw, batch by batch."""
+    curvature, right = in_batches(setting)
+    N, delta = setting.rows, setting.delta / setting.rows
+    s = np.diagonal(curvature.mean(axis=0)) + delta
+    lever = np.eye(DIMENSION) + radius * curvature / s[None, None, :]
+    pulled = (lever @ curvature).mean(axis=0) + delta * np.eye(DIMENSION)
+    mean = np.linalg.solve(pulled, (lever @ right[:, :, None])[:, :, 0].mean(axis=0) + delta * setting.loc)
+    return mean, N / setting.temperature * np.diag(s)
+
+
 def root_scaled(setting: Setting, radius: float) -> tuple[np.ndarray, np.ndarray]:
     """bSAM's: the mean of √s |g| for normal g, batch by batch; gradients a scaled ascent away from the mean."""
     curvature, right = in_batches(setting)
@@ -763,7 +775,13 @@ for name, algorithm, traits, extras in (
     ("blocks", blocks({"*": quick(ivon())}), f"{ALL} long", {"answer": mean_field}),
     ("vogn", quick(vogn()), ALL, {"answer": squared_gradients}),
     ("slang", quick(slang(rank=4, curvature_update_period=1)), f"{ALL} dense long", {"answer": EMPIRICAL}),
-    ("bsam", quick(bsam(damping=0.0)), f"{ALL} long", {"answer": partial(root_scaled, radius=0.01)}),
+    ("bsam", quick(bsam(radius=0.05)), f"{ALL} long", {"answer": partial(sharpened, radius=0.05)}),
+    (
+        "bsam, root-scaled",
+        quick(bsam(radius=0.01, curvature=RootScaledGradient(), geometry=Straight(), expectation=FenchelRelaxation)),
+        f"{ALL} long",
+        {"answer": partial(root_scaled, radius=0.01)},
+    ),
     (
         "kfac",
         quick(kfac(factor_update_period=1, inverse_update_period=1, damping=0.0)),

@@ -15,7 +15,7 @@ from lamu.expectations.relaxed import Relaxed
 from lamu.expectations.reparameterised import Reparameterised
 from lamu.expectations.samplers import Antithetic, IndependentSamples, Sampler
 from lamu.expectations.score_function import ScoreFunction
-from lamu.expectations.worst_case import FenchelRelaxation, WorstCase
+from lamu.expectations.worst_case import FenchelRelaxation, WorstCase, WorstCaseOfDraws
 
 __all__ = [
     "Analytic",
@@ -43,4 +43,5 @@ __all__ = [
     "ScoreFunction",
     "ValueAndGradient",
     "WorstCase",
+    "WorstCaseOfDraws",
 ]

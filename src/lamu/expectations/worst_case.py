@@ -16,7 +16,7 @@ from lamu.objective.curvature import Curvature, Evaluation
 from lamu.record import record
 from lamu.typing import Number, Params, RandomKey
 
-__all__ = ["FenchelRelaxation", "WorstCase"]
+__all__ = ["FenchelRelaxation", "WorstCase", "WorstCaseOfDraws"]
 
 
 @record
@@ -102,11 +102,43 @@ class FenchelRelaxation(Expectation):
         """Returns the gradient at the worst point, and the rest at the draw."""
         noise, first, second = jax.random.split(key, 3)
         data, factored = loss.of_the_data(), Gaussian(belief.mean, belief.precision.factored())
-        at = curvature.evaluate(data, factored.sample(noise), belief, structure, first)
+        draw = factored.sample(noise)
+        at = curvature.evaluate(data, draw, belief, structure, first)
         away = factored.precision.solve(at.gradient)
-        theta = tree.add(belief.mean, away, self.radius * loss.objective.concentration)
+        theta = tree.add(self._foot(belief, draw), away, self.radius * loss.objective.concentration)
         worst = data.gradient(theta, second)
         return _with_prior(replace(at, gradient=worst.coordinates, rest=worst.rest), loss, belief.mean, structure)
+
+    def _foot(self, belief: Gaussian, draw: Params) -> Params:
+        """Where the ascent starts."""
+        return belief.mean
+
+
+@record
+class WorstCaseOfDraws(FenchelRelaxation):
+    r"""`FenchelRelaxation` with the ascent from the draw: \(\hat g_\epsilon = \nabla\bar\ell_D(\theta + \epsilon)\).
+
+    At the mean, \(\hat g_\epsilon\) is zero near a mode, which in few rows is half a standard deviation from where
+    \(E_q[\nabla\ell] = 0\). From the draw the expectation is over q, up to the ascent.
+
+    Attributes:
+        radius: r; the step of the ascent, relative to the belief's own metric.
+
+    Raises:
+        ValueError: for a radius that is negative.
+
+    Source: Möllenhoff & Khan (2023), algorithm 1, but for where the ascent starts.
+
+    Examples:
+        >>> from lamu.expectations.worst_case import WorstCaseOfDraws
+        >>> WorstCaseOfDraws(0.01).departure
+        'ascent from the draw'
+    """
+
+    departure = "ascent from the draw"
+
+    def _foot(self, belief: Gaussian, draw: Params) -> Params:
+        return draw
 
 
 def _with_prior(at: Evaluation, loss: BatchLoss, mean: Params, structure: Any) -> Evaluation:

@@ -32,8 +32,11 @@ from lamu.natural_rule import NaturalRule
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
     Curvature,
+    Damped,
     LowRankGradients,
     Price,
+    RootScaledGradient,
+    SquaredGradient,
     SquaredGradients,
     fisher_diagonal,
     hessian_product,
@@ -55,6 +58,8 @@ _PAIRS, _MOST_PAIRS, _PROBES = 8, 64, 8
 _CHUNK, _MOST_NUMBERS = 1024, 2e7
 _MEMBERS, _FISHER_ROWS = 4, 256
 _FARTHEST = 5.0  # of a log ratio: what is beyond is as wrong
+# A floor under a curvature, and what depends on the batch size, are not its mean over all rows.
+_NO_ESTIMATES = (Damped, RootScaledGradient, SquaredGradient)
 _ERRORS = 3.0  # standard errors: of eight pairs, two would leave a tenth of all coordinates outside
 
 
@@ -65,7 +70,7 @@ def convergence_of(
 
     | belief | what is measured |
     |---|---|
-    | a Gaussian of the rule | both distances, with the recipe's own curvature |
+    | a Gaussian of the rule | both distances, with the recipe's own curvature where that is a mean over the rows |
     | any other Gaussian | both distances, the curvature by Price's identity |
     | of an algorithm in λ | the natural norm of a step of rate one, with its own expectation |
     | a point | the gradient, in the metric of the Fisher information and the prior |
@@ -106,7 +111,8 @@ def convergence_of(
     if isinstance(gaussian, Gaussian) and isinstance(dispersion, Point):
         choices = _choices(algorithm)
         at = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)
-        return _measured(at, rows, key, work, batch_size)
+        found = _measured(at, rows, key, work, batch_size)
+        return found if found is None else replace(found, remedy=_remedy(algorithm, found))
     if isinstance(algorithm, NaturalRule) and algorithm.subject.settles:
         known = dispersion.mean if isinstance(dispersion, Point) else None
         return _measured(AtNatural(algorithm, objective, gaussian, known), rows, key, work, batch_size)
@@ -123,9 +129,23 @@ def _choices(algorithm: Any) -> tuple[Any, Any, Any]:
     curvature = algorithm.curvature
     if isinstance(curvature, LowRankGradients):  # whose diagonal is that of all rows' squares
         curvature = SquaredGradients()
+    if isinstance(curvature, _NO_ESTIMATES):
+        curvature = Price()
     kronecker = by_factors(algorithm.structure)
     expectation = algorithm.expectation if isinstance(algorithm.expectation, Delta | Exact | Quadrature) else paired
     return expectation, curvature, algorithm.structure if kronecker else Diagonal
+
+
+def _remedy(algorithm: Any, found: Convergence) -> str:
+    """Returns what to do about precisions that no length of a run would bring to the expected Hessian."""
+    curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
+    close = replace(found, precision_error=None, precision_error_90=None).complaints == found.complaints
+    if close or not isinstance(curvature, _NO_ESTIMATES):
+        return ""
+    return (
+        f"curvature={type(curvature).__name__}(...) is no unbiased estimate of the Hessian, so that a longer run would "
+        "not mend them; leave curvature= out"
+    )
 
 
 @record

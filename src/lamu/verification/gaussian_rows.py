@@ -18,8 +18,11 @@ from lamu.algorithms.variational.lie_group import lie_group
 from lamu.algorithms.variational.ogn import ogn
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
-from lamu.geometry import Affine
+from lamu.expectations import FenchelRelaxation
+from lamu.geometry import Affine, Straight
+from lamu.objective.curvature import Damped, RootScaledGradient
 from lamu.protocol import Algorithm
+from lamu.update_rules import PlainAverage
 from lamu.verification import gaussian_references as references
 from lamu.verification import problems
 from lamu.verification.check import Check
@@ -89,7 +92,18 @@ def _ogn() -> Check:
 
 def _bsam() -> Check:
     problem, batches = _logistic()
-    start, state = _walk(bsam(0.1, 0.8, 0.95, radius=0.1, damping=0.2, hess_init=0.3), problem, batches)
+    paper = bsam(
+        0.1,
+        b2=0.95,
+        radius=0.1,
+        hess_init=0.3,
+        max_step=None,
+        curvature=Damped(RootScaledGradient(), 0.2),
+        geometry=Straight(),
+        expectation=FenchelRelaxation,
+        momentum=PlainAverage(0.8),
+    )
+    start, state = _walk(paper, problem, batches)
     # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
     noises = [flat(tree.normal(jax.random.split(jax.random.clone(key), 3)[0], start.mean)) for key in _keys()]
     mean, s = references.bsam(
