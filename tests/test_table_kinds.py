@@ -89,7 +89,7 @@ def test_words_that_look_like_numbers_stay_words(tmp_path):
     rows = "".join(f"{code},{i / 2}\n" for i, code in enumerate(["0", "1", "3+", "01"] * 3))
     read = table.read(csv_file(tmp_path, "code,target\n" + rows), "target")
     assert read.encoding.levels == (("0", "01", "1", "3+"),)
-    assert read.notes == ("the column 'code' has numbers and words such as '3+', all taken as categories",)
+    assert read.notes == ("the column 'code' has codes with leading zeros such as '01', taken as categories",)
     matched = table.match(csv_file(tmp_path, "code\n01\n0\n1\n"), read.encoding)
     assert matched.x[:, 0].tolist() == [2, 1, 3]
     assert matched.notes == ()

@@ -91,6 +91,13 @@ _Separator = Annotated[
 _Impute = Annotated[
     bool, typer.Option("--impute", metavar=_FLAG, help="Fill missing values, and mark where they were.")
 ]
+_Missing = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VALUES",
+        help="What stands for a missing value, for instance -999,unknown; or none. Read off the table if left out.",
+    ),
+]
 _Dates = Annotated[
     bool, typer.Option("--dates", metavar=_FLAG, help="Turn dates into ages, and phases of year, week and day.")
 ]
@@ -241,6 +248,7 @@ def _fit(
     test_size: _TestSize = 0.2,
     samples: _Samples = None,
     impute: _Impute = False,
+    missing: _Missing = None,
     dates: _Dates = False,
     folds: Annotated[
         int | None,
@@ -318,6 +326,7 @@ def _fit(
         censored,
         separator,
         dates,
+        missing,
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
@@ -395,6 +404,7 @@ def _compare(
     test_size: _TestSize = 0.2,
     samples: _Samples = None,
     impute: _Impute = False,
+    missing: _Missing = None,
     dates: _Dates = False,
     by: Annotated[
         str | None, typer.Option(metavar="SCORE", help="The order of the rows: nll or evidence, the best first.")
@@ -433,6 +443,7 @@ def _compare(
         likelihood=likelihood,
         separator=separator,
         dates=dates,
+        missing=missing,
     )
     if not compare(request, algorithms, setting or (), splits, as_json, by, reference, report):
         raise typer.Exit(1)

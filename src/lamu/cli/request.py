@@ -43,6 +43,8 @@ class Request:
         censored: the column that is 1 where the target is only known to be above its value; None where all are known.
         separator: what stands between the fields of a CSV file; None where its first line decides.
         dates: whether columns of dates become numbers.
+        missing: texts and numbers that stand for missing values, with commas between them, or "none"; None where the
+            table decides.
     """
 
     data: str
@@ -62,6 +64,7 @@ class Request:
     censored: str | None = None
     separator: str | None = None
     dates: bool = False
+    missing: str | None = None
 
     def check(self) -> None:
         """Raises a ValueError of one sentence for a number that cannot be meant."""
@@ -94,7 +97,9 @@ class Request:
         """Returns the table."""
         columns = {"trials": self.trials, "censored": self.censored}
         beside = {name: column for name, column in columns.items() if column is not None}
-        return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates)
+        marks = None if self.missing is None else [mark.strip() for mark in self.missing.split(",")]
+        declared = [] if marks == ["none"] else marks
+        return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
 
     def loop(self, algorithm: Any, rows: int, folds: int = 0) -> dict[str, Any]:
         """Returns the options of the loop: what was asked, and the defaults where nothing was.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +11,13 @@ import numpy as np
 from lamu.data import dates
 from lamu.data.precision import crowded_from
 from lamu.data.wording import DataError, at, quoted
+from lamu.data.written_numbers import is_code, written
 
 __all__ = ["Words", "kind", "numbers", "refuse_word", "words"]
 
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")
 _TEXT = ("string", "mixed-integer", "mixed")
 _LEVELS = ("boolean", "categorical")
-# What a person reads as a number and a program does not: 1,5 and 1,000.50 and 12 % and $5.
-_WRITTEN = re.compile(r"[-+]?\s*[$€£]?\s*[-+]?(\d+([.,]\d+)?|\d{1,3}([.,' ]\d{3})+([.,]\d+)?)\s*[%€$£]?")
 NEARLY_ALL = 0.9
 
 
@@ -105,9 +104,11 @@ class Words:
 
     @property
     def numbers(self) -> np.ndarray:
-        """Each level as a number, which may be infinite; NaN where it is none."""
+        """Each level as a number, which may be infinite; NaN where it is none, and for codes with leading zeros."""
         import pandas as pd
 
+        if self.coded:
+            return np.full(len(self.levels), np.nan)
         levels: Any = pd.Series(self.levels, dtype=object)
         return np.asarray(pd.to_numeric(levels, errors="coerce"), float)
 
@@ -121,6 +122,47 @@ class Words:
         """The words as numbers, row by row, NaN where one is missing or is none."""
         return np.append(self.numbers, np.nan)[self.codes]
 
+    @property
+    def coded(self) -> bool:
+        """Whether the words are codes of digits, such as 02139, rather than numbers."""
+        return is_code(self.levels)
+
+    @property
+    def readable(self) -> np.ndarray:
+        """Whether each level is a number as people write them, such as $1,200 or 12 %."""
+        return np.asarray([written(level) is not None for level in self.levels], bool) & (not self.coded)
+
+    def without(self, levels: Collection[str]) -> Words:
+        """Returns the column with some of its levels missing.
+
+        Args:
+            levels: the levels.
+        """
+        kept = [index for index, level in enumerate(self.levels) if level not in levels]
+        places = np.full(len(self.levels) + 1, -1)
+        places[kept] = np.arange(len(kept))
+        return Words(tuple(self.levels[index] for index in kept), places[self.codes])
+
+    def spread(self, numbers: np.ndarray) -> Any:
+        """Returns numbers of the levels row by row, as a pandas Series, NaN where a word is missing.
+
+        Args:
+            numbers: one for each level.
+        """
+        import pandas as pd
+
+        return pd.Series(np.append(np.asarray(numbers, float), np.nan)[self.codes])
+
+    def series(self, values: Any) -> Any:
+        """Returns the words as a pandas Series.
+
+        Args:
+            values: the column that they were read from, of which the Series has index and name.
+        """
+        import pandas as pd
+
+        return pd.Series(self.texts, index=values.index, name=values.name, dtype=object)
+
     def dated(self) -> bool:
         """Returns whether nearly all of the words are dates or times."""
         return dates.look_like_dates(self.levels, self.counts.tolist())
@@ -128,11 +170,10 @@ class Words:
     def stray(self) -> tuple[str, int] | None:
         """Returns the first word, and its row, of a column that is nearly all numbers; None for another column.
 
-        What a person reads as a number and a program does not (1,5 or 12 % or $5) counts as a number that is a word.
+        What a person reads as a number and a program does not (1,5 or 12 % or $5) is a number here.
         """
-        number = ~np.isnan(self.numbers)
-        written = number | np.asarray([_WRITTEN.fullmatch(level) is not None for level in self.levels], bool)
-        return self.first(number) if self._share(written) >= NEARLY_ALL and not number.all() else None
+        number = self.readable
+        return self.first(number) if self._share(number) >= NEARLY_ALL and not number.all() else None
 
     def first(self, number: np.ndarray) -> tuple[str, int]:
         """Returns the first word that is no number, and its row.
@@ -183,12 +224,10 @@ def refuse_word(source: str, column: str, word: str, row: int) -> DataError:
         >>> print(refuse_word("the table", "age", "six", 3))  # doctest: +ELLIPSIS
         the table has 'six' in row 3 (the first is 0) of the column 'age', which is of numbers; correct it, or leave...
     """
-    way = (
-        "write it with a decimal point and no other sign"
-        if _WRITTEN.fullmatch(word)
-        else "correct it, or leave the field empty if it is missing"
+    return DataError(
+        f"{source} has {quoted(word)} {at(row)} of the column {column!r}, which is of numbers; correct it, or leave "
+        "the field empty if it is missing"
     )
-    return DataError(f"{source} has {quoted(word)} {at(row)} of the column {column!r}, which is of numbers; {way}")
 
 
 def _text(value: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lamu.data.date_features import DateColumn
 from lamu.data.imputation import Joint
+from lamu.data.reading import Reading
 from lamu.data.wording import DataError, listed, quoted
 from lamu.record import record, static
 
@@ -41,6 +42,8 @@ class Encoding:
         beside: what rows bring beside the target, "trials" or "censored", each with its column.
         joint: the distribution that missing numbers are drawn from; None where they are medians.
         dates: the columns of dates, and how each became numbers, which `columns` names.
+        readings: how columns of numbers are written: unit, decimal sign, numbers that stand for missing values.
+        missing: the texts and numbers that were declared to be missing values; None where none were.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is no feature.
@@ -65,6 +68,8 @@ class Encoding:
     beside: tuple[tuple[str, str], ...] = static(default=())
     joint: Joint | None = static(default=None)
     dates: tuple[DateColumn, ...] = static(default=())
+    readings: tuple[Reading, ...] = static(default=())
+    missing: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -113,6 +118,8 @@ class Encoding:
             beside=tuple((_text(name), _text(column)) for name, column in described.get("beside", ())),
             joint=None if described.get("joint") is None else Joint.of(described["joint"]),
             dates=tuple(_date(*each) for each in described.get("date_columns", ())),
+            readings=tuple(_reading(*each) for each in described.get("readings", ())),
+            missing=_texts(described.get("missing_values")),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -136,6 +143,8 @@ class Encoding:
             "beside": [list(each) for each in self.beside],
             "joint": None if self.joint is None else self.joint.describe(),
             "date_columns": [[each.name, each.origin, each.times, each.day_first] for each in self.dates],
+            "readings": [[each.name, each.unit, each.decimal, list(each.missing)] for each in self.readings],
+            "missing_values": None if self.missing is None else list(self.missing),
         }
 
     @property
@@ -209,6 +218,16 @@ class Encoding:
 
 def _date(name: Any, origin: Any, times: Any, day_first: Any) -> DateColumn:
     return DateColumn(_text(name), float(origin), bool(times), None if day_first is None else bool(day_first))
+
+
+def _reading(name: Any, unit: Any, decimal: Any, missing: Any) -> Reading:
+    if decimal not in ("", ".", ","):
+        raise ValueError(f"the decimal sign of {name!r} is {decimal!r}; give '.' or ','")
+    return Reading(_text(name), _text(unit), decimal, tuple(map(float, missing)))
+
+
+def _texts(values: Any) -> tuple[str, ...] | None:
+    return None if values is None else tuple(map(_text, values))
 
 
 def _text(value: Any) -> str:

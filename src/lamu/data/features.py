@@ -155,8 +155,15 @@ def _refuse_words(source: Source, name: str, column: Words, number: np.ndarray |
     stray = column.stray() if number is not None else None
     levels, present = len(column.levels), int(column.counts.sum())
     many = names_rows(levels, present)
-    if stray is None and many and number is not None and 2 * column.counts[number].sum() > present:
-        stray = column.first(number)
+    readable = column.readable if number is not None else None
+    if (
+        stray is None
+        and many
+        and readable is not None
+        and not readable.all()
+        and 2 * column.counts[readable].sum() > present
+    ):
+        stray = column.first(readable)
     if stray is not None:
         raise refuse_word(source.name, name, *stray)
     if many:

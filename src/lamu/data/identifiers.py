@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from lamu.data.columns import kind, words
 from lamu.data.sources import Source
 from lamu.data.wording import quoted
@@ -45,8 +43,8 @@ def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
         elif of == "text":
             column = words(values)
             levels, present = len(column.levels), int(column.counts.sum())
-            number = ~np.isnan(column.numbers)
-            if names_rows(levels, present) and not column.dated() and 2 * column.counts[number].sum() <= present:
+            number = column.counts[column.readable].sum()
+            if names_rows(levels, present) and not column.dated() and 2 * number <= present:
                 found[name] = (
                     f"the column {name!r} has {levels} different texts in {present} rows, such as "
                     f"{quoted(column.levels[0])}, left out as an identifier"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, counted, plural
@@ -29,7 +30,7 @@ def refuse_missing(source: Source, columns: Sequence[str], target: str | None, a
     """
     asked = [*columns, *([target] if target else [])]
     counts = source.frame[asked].isna().sum()
-    missing = [(str(column), int(count)) for column, count in counts.items() if count]
+    missing = [(str(column), _remark(source, column, int(count))) for column, count in counts.items() if count]
     if missing:
         way = advice
         if missing[-1][0] == target:
@@ -38,3 +39,8 @@ def refuse_missing(source: Source, columns: Sequence[str], target: str | None, a
         raise DataError(
             f"{source.name} has missing values in the {plural('column', missing)} {counted(missing)}; {way}"
         )
+
+
+def _remark(source: Source, column: Any, count: int) -> str:
+    """Returns how many values are missing, and what stands in their place where they are not empty."""
+    return f"{count}" + (f", among them {source.marked[column]}" if column in source.marked else "")

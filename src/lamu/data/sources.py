@@ -6,25 +6,29 @@ import csv
 import errno
 import gzip
 import os
+import re
 import zlib
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lamu.data import bundled
+from lamu.data.naming import names_of
 from lamu.data.spelling import nearest
 from lamu.data.wording import DataError, listed, plural, quoted
+from lamu.data.written_numbers import is_code
 
 __all__ = ["MISSING", "Source", "open_source"]
 
 # The words that mean a missing value. "None" is not among them: it is a level of more than one questionnaire.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
+MISSING = ("", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
 TYPES = (".csv", ".csv.gz", ".parquet", ".arrow", ".feather", ".npz")
 SEPARATORS = ",;\t|"  # that are found without being told
 _UNUSUAL = ":^~/ "
+_BLOCK = 2**22  # bytes of a file that are looked at in one piece
 _LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
 KNOWN = "a .csv, .parquet, .arrow, .feather or .npz file"
@@ -39,6 +43,7 @@ class Source:
         frame: a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values.
         target: the target's column, where the kind of source fixes it.
         notes: what was left out.
+        marked: by column, what stands for a missing value in it beside the words of `MISSING`.
 
     Examples:
         >>> from lamu.data.sources import open_source
@@ -51,6 +56,7 @@ class Source:
     frame: Any
     target: str | None
     notes: tuple[str, ...] = ()
+    marked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -58,11 +64,11 @@ class Source:
         return list(self.frame.columns)
 
 
-def open_source(data: str | os.PathLike[str], text: Collection[str] = (), separator: str | None = None) -> Source:
+def open_source(data: Any, text: Collection[str] = (), separator: str | None = None) -> Source:
     """Opens a table.
 
     Args:
-        data: a file, or the name of a bundled set.
+        data: a file, the name of a bundled set, or a frame of pandas or polars.
         text: the columns of a CSV file that are read as text whatever they look like, since `"01"` is not 1 there.
         separator: what stands between the fields of a CSV file, one character or "tab"; the most frequent of comma,
             semicolon, tab and | in its first line where None.
@@ -79,6 +85,10 @@ def open_source(data: str | os.PathLike[str], text: Collection[str] = (), separa
         >>> open_source("diabetes").frame.shape
         (442, 11)
     """
+    if names_of(data) is not None:
+        return _frame(data)
+    if not isinstance(data, str | os.PathLike):
+        raise DataError(f"{quoted(data)} is no table; give {KNOWN}, a frame of pandas or polars, or a bundled set")
     if str(data) in bundled.names():
         return _bundled(str(data))
     path = Path(data)
@@ -105,7 +115,7 @@ def open_source(data: str | os.PathLike[str], text: Collection[str] = (), separa
         source = readers[kind](path) if kind in readers else _csv(path, text, separator)
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read ({error.strerror or error}); check its permissions") from error
-    return Source(source.name, _cleaned(source.frame), source.target, source.notes)
+    return replace(source, frame=_cleaned(source.frame))
 
 
 def _bundled(name: str) -> Source:
@@ -115,6 +125,12 @@ def _bundled(name: str) -> Source:
     frame = pd.DataFrame(x, columns=list(bundled.columns(name)))
     frame["target"] = y
     return Source(f"the bundled set {name!r}", frame, "target")
+
+
+def _frame(data: Any) -> Source:
+    """Returns a frame of pandas or polars, whose rows have no names."""
+    frame = data if hasattr(data, "iloc") else data.to_pandas()
+    return Source("the frame", _cleaned(frame.reset_index(drop=True)), None)
 
 
 def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
@@ -145,6 +161,7 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
         large = path.stat().st_size > _LARGE
         frame = _in_chunks(path, options) if large else None
         frame = pd.read_csv(path, **options) if frame is None else frame
+        frame = _with_codes(frame, path, options)
         if not isinstance(frame.index, pd.RangeIndex) or len(frame.columns) != len(header):
             raise DataError(f"{name} has rows of more fields than its header's {len(header)}; give all rows the same")
         if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
@@ -183,6 +200,40 @@ def _in_chunks(path: Path, options: dict[str, Any]) -> Any:
     columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=regular) for name in names}
     index = pd.RangeIndex(rows) if regular else next(iter(columns.values())).index
     return pd.DataFrame(columns, index=index, copy=False)
+
+
+def _with_codes(frame: Any, path: Path, options: dict[str, Any]) -> Any:
+    """Returns the frame with columns of numbers as text where they hold codes with leading zeros, such as 02139."""
+    import pandas as pd
+
+    numbers = [index for index, dtype in enumerate(frame.dtypes) if dtype.kind in "iuf"]
+    if not numbers or not isinstance(frame.index, pd.RangeIndex) or not _has_codes(path, options["sep"]):
+        return frame
+    as_text: dict[str, Any] = {**options, "usecols": numbers, "dtype": str}
+    texts = pd.read_csv(path, **as_text)
+    codes = {}
+    for index, column in enumerate(texts.columns):
+        levels = texts[column].dropna().str.strip().unique().tolist()
+        if is_code(tuple(levels)) and all(level.isdigit() for level in levels):
+            codes[frame.columns[numbers[index]]] = texts[column]
+    return frame.assign(**codes) if codes else frame
+
+
+def _has_codes(path: Path, separator: str) -> bool:
+    """Returns whether a field of a CSV file is a zero that other digits follow."""
+    ends = separator.encode() + b'\r\n" '
+    field = re.compile(rb"(?:^|[%b])0[0-9]+(?:[%b]|$)" % (re.escape(ends), re.escape(ends)))
+    is_end = np.isin(np.arange(256), np.frombuffer(ends, np.uint8))
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        rest = b""
+        while block := file.read(_BLOCK):
+            block = rest + block
+            values = np.frombuffer(block, np.uint8)
+            begun = (values[1:-1] == ord("0")) & (values[2:] - ord("0") < 10) & is_end[values[:-2]]
+            if begun.any() and field.search(block):
+                return True
+            rest = block[-64:]
+    return False
 
 
 def _separator(given: str) -> str:

@@ -7,8 +7,7 @@ missing value becomes once that is asked for) stands in `notes`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +22,8 @@ from lamu.data.imputation import DRAWS
 from lamu.data.inputs import learn, transform
 from lamu.data.missing import refuse_missing
 from lamu.data.precision import origin_and_unit
-from lamu.data.sources import open_source
+from lamu.data.reading import read_again, read_cells
+from lamu.data.sources import Source, open_source
 from lamu.data.spelling import nearest
 from lamu.data.targets import decide, targets
 from lamu.data.wording import DataError, listed, plural
@@ -91,7 +91,7 @@ class Table:
         old = self.encoding
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
         features, dates = _since(self.features, old.dates, rows)
-        encoding = _learned(old.target, old.task, old.labels, features, rows, old.imputes, raw, old.beside, dates)
+        encoding = _learned(replace(old, dates=dates), features, rows, old.imputes, raw)
         y = encoding.encode(raw) if old.task == "regression" else raw
         return _table(features, y, encoding, self.said, self.beside, rows, raw)
 
@@ -135,23 +135,25 @@ class Table:
 
 
 def read(
-    data: str | os.PathLike[str],
+    data: Any,
     target: str | None = None,
     task: str | None = None,
     impute: bool = False,
     beside: Mapping[str, str] | None = None,
     separator: str | None = None,
     dates: bool = False,
+    missing: Collection[str | float] | None = None,
 ) -> Table:
     """Reads a table to learn from: its features, its target, and the task that the target's type decides.
 
-    Numbers stay numbers; text, truth values and pandas categories become positions among their sorted levels. A target
-    of text, truth values or whole numbers of two kinds makes the task binary, 3 to 20 kinds of text or whole numbers
-    make it classes, unless a whole number stands in one row only; everything else is regression.
+    Numbers stay numbers, also as people write them (`$2,675`, `12 %`, `(1,200)`, `1.5M`, `3 kg`, `1.234,56`). Codes
+    with leading zeros (`02139`), text, truth values and pandas categories become positions among their sorted levels.
+    A target of text, truth values or whole numbers of two kinds makes the task binary, 3 to 20 kinds of text or whole
+    numbers make it classes, unless a whole number stands in one row only; everything else is regression.
 
     Args:
         data: a .csv (or .csv.gz) file with a header, a .parquet, .arrow or .feather file, an .npz file with `X` and
-            `y`, or a name of `lamu.data.names()`.
+            `y`, a name of `lamu.data.names()`, or a frame of pandas or polars.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
         impute: whether missing features are filled: numbers by draws given the rest of their row, or by the median
@@ -162,6 +164,10 @@ def read(
         separator: what stands between the fields of a CSV file; found by its first line where None.
         dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
             the phases of the year, of the week and, where there are times, of the day.
+        missing: texts and numbers that stand for a missing value, such as `[-999]`, in all columns, beside error cells
+            (`#DIV/0!`) and marks (`?`, `-`). With an empty list these are values too. Where None, a number of the usual
+            kind (−999, 99, 9999) that at least three rows have, and that is three times the range of all others away
+            from them, is a missing value; a note says so.
 
     Returns:
         The table; `Table.refit` gives it what the training rows alone say.
@@ -197,6 +203,9 @@ def read(
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
+    declared = None if missing is None else tuple(map(str, missing))
+    as_words = (target,) if task in ("binary", "classes") else ()
+    source, readings = read_cells(source, declared, as_words, tuple(beside.values()))
     dated = found_dates(source, columns) if dates else ()
     source = expanded(source, dated)
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
@@ -207,14 +216,17 @@ def read(
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
     brought = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
-    encoding = _learned(target, chosen, labels, features, slice(None), impute, raw, tuple(beside.items()), dated)
+    read_as = Encoding(
+        target, chosen, labels, (), beside=tuple(beside.items()), dates=dated, readings=readings, missing=declared
+    )
+    encoding = _learned(read_as, features, slice(None), impute, raw)
     y = encoding.encode(raw) if chosen == "regression" else raw
     said = (*source.notes, *left_out.values(), *notes, *features.notes)
     del source  # a large table is not held beside its copies
     return _table(features, y, encoding, said, brought, slice(None), raw)
 
 
-def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | None = None) -> Table:
+def match(data: Any, encoding: Encoding, separator: str | None = None) -> Table:
     """Reads a table to predict: the same features by name, in the same order, and the target where it is there.
 
     Words that training did not have are unknown, the code 0, and a note counts them.
@@ -239,6 +251,7 @@ def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | Non
         (150,)
     """
     source = open_source(data, _of_text(encoding), separator)
+    source = _read_again(source, encoding)
     lacking = [each.name for each in encoding.dates if each.name not in source.frame]
     source = source if lacking else expanded(source, encoding.dates)
     made = {name for each in encoding.dates for name in each.columns}
@@ -283,23 +296,14 @@ def match(data: str | os.PathLike[str], encoding: Encoding, separator: str | Non
     return _table(features, y, encoding, (*source.notes, *notes), brought)
 
 
-def _learned(
-    target: str,
-    task: str,
-    labels: tuple[Any, ...],
-    features: Features,
-    rows: Any,
-    impute: bool,
-    y: np.ndarray,
-    beside: tuple[tuple[str, str], ...],
-    dates: tuple[DateColumn, ...],
-) -> Encoding:
+def _learned(read_as: Encoding, features: Features, rows: Any, impute: bool, y: np.ndarray) -> Encoding:
     """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
-    learned = learn(features, rows, impute, None if beside else y, len(labels))
+    beside = read_as.beside
+    learned = learn(features, rows, impute, None if beside else y, len(read_as.labels))
     # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
-    found = None if task != "regression" or beside else origin_and_unit(y[rows])
-    units = (*learned.pop("units"), *([] if found is None else [(target, *found)]))
-    return Encoding(target, task, labels, **learned, units=units, beside=beside, dates=dates)
+    found = None if read_as.task != "regression" or beside else origin_and_unit(y[rows])
+    units = (*learned.pop("units"), *([] if found is None else [(read_as.target, *found)]))
+    return replace(read_as, **learned, units=units)
 
 
 def _since(features: Features, dates: tuple[DateColumn, ...], rows: Any) -> tuple[Features, tuple[DateColumn, ...]]:
@@ -332,8 +336,22 @@ def _table(
     return Table(x, y, encoding, (*said, *made_up, *counted), features, tuple(said), beside)
 
 
+def _read_again(source: Source, encoding: Encoding) -> Source:
+    """Returns a table to predict whose cells are read as those of training were."""
+    known: dict[str, tuple[Any, ...]] = dict(zip(encoding.columns, encoding.levels, strict=True))
+    known |= dict.fromkeys((column for _, column in encoding.beside), ())
+    if not any(isinstance(label, bool) for label in encoding.labels):
+        known[encoding.target] = tuple(label for label in encoding.labels if isinstance(label, str))
+    known = {name: levels for name, levels in known.items() if name in source.frame}
+    return read_again(source, known, encoding.readings, encoding.missing)
+
+
 def _of_text(encoding: Encoding) -> tuple[str, ...]:
-    """Returns the columns that are words, and so are read as text even where all that is there looks like numbers."""
+    """Returns the columns that are read as text even where all that is there looks like numbers.
+
+    These are columns of words, and of numbers with a decimal comma, in which 1.234 is more than a thousand.
+    """
     words = [name for name, known in zip(encoding.columns, encoding.levels, strict=True) if known]
     labels = [encoding.target] if any(isinstance(label, str) for label in encoding.labels) else []
-    return (*words, *labels)
+    commas = [each.name for each in encoding.readings if each.decimal == ","]
+    return (*words, *labels, *commas)

@@ -1,0 +1,162 @@
+"""Numbers as people write them: `$2,675`, `12 %`, `(1,200)`, `1.5M`, `1.234,56 €`, `3 kg`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+__all__ = ["FACTORS", "Written", "is_code", "written"]
+
+_SYMBOLS = "$€£¥₹₽₩₺₴₿¢฿₫₦₪₱"
+_CODES = """
+AED ARS AUD BGN BRL BTC CAD CHF CLP CNY COP CZK DKK EGP EUR GBP HKD HUF IDR ILS INR ISK JPY KRW MAD MXN MYR NGN NOK NZD
+PEN PHP PKR PLN RON RUB SAR SEK SGD THB TRY TWD UAH USD VND ZAR
+"""
+_CURRENCY = rf"(?:[A-Z]{{0,3}}[{_SYMBOLS}]|{'|'.join(_CODES.split())}|Rs\.?|kr\.?|zł|Fr\.|SFr\.?)"
+_NUMBER = re.compile(
+    rf"(?P<open>\()?\s*(?P<sign>[-+])?\s*(?P<before>{_CURRENCY})?\s*(?P<second>[-+])?\s*"
+    r"(?P<digits>(?:\d+(?:[.,' ]\d+)*[.,]?|[.,]\d+)(?:[eE][-+]?\d+)?)"
+    r"(?P<space>\s*)(?P<after>[^\d\s().,'+\-][^()]*?)?\s*(?P<last>-)?\s*(?P<close>\))?"
+)
+_BY_SIGN = {
+    sign: re.compile(
+        rf"(?:\d+(?:{point}\d*)?|{point}\d+|[1-9]\d{{0,2}}(?:{group}\d{{3}})+(?:{point}\d*)?"
+        rf"|[1-9]\d{{0,2}}(?:(?P<blank>[' ])\d{{3}})(?:(?P=blank)\d{{3}})*(?:{point}\d*)?"
+        rf"|[1-9]\d?(?:{group}\d\d)+{group}\d{{3}}(?:{point}\d*)?)"
+    )
+    for sign, point, group in ((".", r"\.", ","), (",", ",", r"\."))
+}
+FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "bn": 1e9, "mn": 1e6, "mio": 1e6, "Mio": 1e6, "Mio.": 1e6}
+FACTORS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "Million": 1e6, "Billion": 1e9, "trillion": 1e12}
+_OF_MONEY = {"m": 1e6, "b": 1e9, "T": 1e12, "t": 1e12}  # only beside a currency: alone they are metres or tons
+_UNITS = """
+% ‰ °C °F ° mg g kg t lb lbs oz nm µm um mm cm dm m km in ft yd mi mile sqm sqft m2 m² m3 m³ km2 km² ft2 ft²
+ha acre acres ml mL cl dl l L gal ns µs us ms s sec min h hr hrs wk mo yr yrs y years year month months day
+days hours hour minutes week weeks Hz kHz MHz GHz V mV kV mA W kW MW GW Wh kWh MWh GWh J kJ MJ cal kcal N kN
+Pa hPa kPa MPa bar mbar psi mmHg px pt dpi bps kbps Mbps Gbps KB MB GB TB kB KiB MiB GiB TiB dB ppm ppb mol
+mmol rpm mph km/h kmh kph m/s kt mpg cc hp bhp kgm Nm kg/m2 kg/m² g/l g/L mg/l mg/L mg/dL mg/dl mmol/L mmol/l
+µg/m³ bpm IU U/L
+"""
+_SEVERAL_WORDS = re.compile(r"(?i)(?:sq|cu|fl)\.? ?(?:ft|m|km|mi|in|yd|oz)\.?")
+_WORD = re.compile(r"[^\W\d_]{2,20}\.?|[^\W\d_]{1,10}/[^\W\d_]{1,10}")
+_PLAIN = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2212": "-", "\u2013": "-", "’": "'", "＄": "$"})
+_CODE = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A number that a text holds.
+
+    Attributes:
+        point: its value where a point is the decimal sign; NaN where the text is no number then.
+        comma: its value where a comma is.
+        unit: its currency, percent sign or unit, as it is written; empty for none.
+        signs: what stands in the text beside digits, a decimal sign and a minus.
+        factor: what a sign such as M multiplies the number by; one where there is none.
+
+    Examples:
+        >>> from lamu.data.written_numbers import written
+        >>> found = written("(1,200 kg)")
+        >>> found.point, found.comma, found.unit, found.signs
+        (-1200.0, -1.2, 'kg', ('kg', '( )'))
+    """
+
+    point: float
+    comma: float
+    unit: str
+    signs: tuple[str, ...]
+    factor: float = 1.0
+
+
+@lru_cache(2**16)
+def written(text: str) -> Written | None:
+    """Returns the number that a text holds; None for one that holds something else.
+
+    Thousands may be parted by commas, points, blanks or apostrophes; a minus may stand behind, and brackets are one;
+    `k`, `M` and `B` are thousands, millions and billions. A unit is one of the usual ones, or a word behind a blank.
+
+    Args:
+        text: the text, without blanks around it.
+
+    Examples:
+        >>> from lamu.data.written_numbers import written
+        >>> [written(text).point for text in ("$1.5M", "12 %", "-2,675", "1e3")]
+        [1500000.0, 12.0, -2675.0, 1000.0]
+        >>> [written(text) for text in ("2nd floor", "10-20", "4x4", "12:30", "<5", "A12")]
+        [None, None, None, None, None, None]
+    """
+    text = text.translate(_PLAIN)
+    if text.lower().lstrip("+-") in ("inf", "infinity"):
+        value = float(text)
+        return Written(value, value, "", ())
+    found = _NUMBER.fullmatch(text)
+    if found is None or bool(found["open"]) != bool(found["close"]):
+        return None
+    minuses = [each for each in (found["sign"], found["second"], found["last"]) if each]
+    if len(minuses) > 1 or (minuses and found["open"]):
+        return None
+    suffix = _suffix(found["after"] or "", bool(found["space"]), found["before"])
+    if suffix is None:
+        return None
+    factor, unit, shown = suffix
+    signed = -factor if found["open"] or minuses == ["-"] else factor
+    point, comma = (_value(found["digits"], sign) * signed for sign in ".,")
+    if math.isnan(point) and math.isnan(comma):
+        return None
+    grouped = {sign for sign in ",' ." if sign in found["digits"]} - {"." if not math.isnan(point) else ","}
+    signs = (found["before"], *shown, *sorted(grouped), "( )" if found["open"] else None)
+    return Written(point, comma, unit, tuple(sign for sign in signs if sign), factor)
+
+
+def is_code(levels: tuple[str, ...]) -> bool:
+    """Returns whether texts are codes of digits rather than numbers: one begins with a zero that another digit follows.
+
+    Args:
+        levels: the different texts of a column.
+
+    Examples:
+        >>> from lamu.data.written_numbers import is_code
+        >>> is_code(("02139", "10001")), is_code(("0.5", "0")), is_code(("00.5", "02"))
+        (True, False, False)
+    """
+    padded = any(len(level) > 1 and level[0] == "0" and _CODE.fullmatch(level) for level in levels)
+    return padded and not any(not _CODE.fullmatch(level) and written(level) is not None for level in levels)
+
+
+def _value(digits: str, sign: str) -> float:
+    mantissa, _, exponent = digits.lower().partition("e")
+    if not _BY_SIGN[sign].fullmatch(mantissa):
+        return math.nan
+    kept = re.sub(rf"[' {',' if sign == '.' else '.'}]", "", mantissa).replace(",", ".")
+    return float(np.float64(kept + (f"e{exponent}" if exponent else "")))
+
+
+def _suffix(after: str, space: bool, before: str | None) -> tuple[float, str, tuple[str, ...]] | None:
+    """Returns the factor, the unit and what stands in the text behind a number; None for what is no unit."""
+    money = re.fullmatch(rf"(?P<factor>[A-Za-z.]*?)\s*(?P<unit>{_CURRENCY})", after)
+    if before is not None or money is not None:
+        if before is not None and money is not None:
+            return None
+        name, unit = (after, before or "") if money is None else (money["factor"], money["unit"])
+        factor = 1.0 if not name else (FACTORS | _OF_MONEY).get(name)
+        return (
+            None if factor is None else (factor, unit, (*([] if money is None else [unit]), *([name] if name else [])))
+        )
+    if not after:
+        return 1.0, "", ()
+    if after in FACTORS:
+        return FACTORS[after], "", (after,)
+    usual = after in _UNITS.split() or _SEVERAL_WORDS.fullmatch(after) is not None
+    if not usual and not (space and _WORD.fullmatch(after)):
+        return None
+    unit = after.rstrip(".")
+    if len(unit) > 3 and unit.isalpha():
+        unit = unit.lower()
+        unit = unit[:-1] if unit.endswith("s") else unit
+    elif unit in ("lbs", "hrs", "yrs"):
+        unit = unit[:-1]
+    return 1.0, unit, (after,)
