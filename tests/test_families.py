@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from lamu.families import (
     ExpectationMixture,
     ExpectationParameters,
     Exponential,
+    ExponentialFamily,
     Gamma,
     Gaussian,
     MatrixNormal,
@@ -32,10 +34,12 @@ from lamu.families import (
     VonMises,
     Wishart,
 )
+from lamu.families.domains import Positive
 from lamu.geometry import Retraction
 from lamu.operators import Dense, Diagonal, Scalar
-from lamu.record import decode, encode
+from lamu.record import decode, encode, record, static
 from lamu.rule import gaussian_step, natural_step
+from lamu.testing import check_family
 
 INDEFINITE = jnp.array([[1.0, 2.0], [2.0, 1.0]])
 LOPSIDED = jnp.array([[1.0, 0.5], [0.1, 1.0]])
@@ -126,6 +130,68 @@ def test_numbers_are_repeated_beside_trees_and_in_one_precision() -> None:
     belief = Beta({"a": np.ones((2, 3), np.float32), "b": np.float32(2.0)}, 1)
     assert jax.tree.map(jnp.shape, belief.beta) == {"a": (2, 3), "b": ()}
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(belief))
+
+
+@record
+class Rayleigh(ExponentialFamily):
+    """A distance with T = θ², λ = −1 / (2 σ²), and h(θ) = θ, whose expectation is left out."""
+
+    variance: Any
+
+    domains: ClassVar = {"variance": Positive()}
+
+    def to_natural(self) -> Any:
+        return -0.5 / self.variance
+
+    @classmethod
+    def from_natural(cls, values: Any, given: Any) -> Any:
+        del given
+        return cls(-0.5 / values)
+
+    @classmethod
+    def partition(cls, values: Any, given: Any) -> Any:
+        del given
+        return -jnp.log(-2 * values)
+
+    def statistics(self, theta: Any) -> Any:
+        return theta**2
+
+    def log_base_measure(self, theta: Any) -> Any:
+        return jnp.log(theta)
+
+    @property
+    def mean(self) -> Any:
+        return jnp.sqrt(jnp.pi * self.variance / 2)
+
+    def sample(self, key: Any) -> Any:
+        return jnp.sqrt(2 * self.variance * jax.random.exponential(key))
+
+
+@record
+class WholeRayleigh(Rayleigh):
+    """The same with the expectation of log h, which is right or wrong."""
+
+    wrong: float = static(default=0.0)
+
+    def expected_log_base_measure(self) -> Any:
+        return (jnp.log(2 * self.variance) - jnp.euler_gamma) / 2 + self.wrong
+
+
+def test_an_entropy_needs_the_expectation_of_the_base_measure() -> None:
+    """It was 2.386 in silence where 1 + log(σ / √2) + γ / 2 = 1.635 is exact."""
+    np.testing.assert_allclose(Rayleigh(4.0).log_prob(3.0), stats.rayleigh(scale=2.0).logpdf(3.0), rtol=1e-6)
+    with pytest.raises(
+        NotImplementedError, match=r"Rayleigh defines log_base_measure and no expected_log_base_measure"
+    ):
+        Rayleigh(4.0).entropy()
+    np.testing.assert_allclose(WholeRayleigh(4.0).entropy(), stats.rayleigh(scale=2.0).entropy(), rtol=1e-6)
+
+
+def test_the_check_of_a_family_sees_a_base_measure_left_out() -> None:
+    check_family(WholeRayleigh(4.0))
+    for belief in (Rayleigh(4.0), WholeRayleigh(4.0, 0.2)):
+        with pytest.raises(AssertionError, match="breaks 1 laws:\n  entropy_is_the_expected_surprise"):
+            check_family(belief)
 
 
 def test_entropy_of_poisson_on_both_sides_of_its_series() -> None:

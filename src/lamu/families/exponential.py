@@ -102,7 +102,16 @@ class ExponentialFamily(abc.ABC):
         return jnp.zeros((), self._dtype)
 
     def expected_log_base_measure(self) -> Array:
-        """Returns E_q[log h(θ)]."""
+        """Returns E_q[log h(θ)], which entropies and evidences need.
+
+        Raises:
+            NotImplementedError: for a family that defines `log_base_measure` and leaves this out.
+        """
+        if type(self).log_base_measure is not ExponentialFamily.log_base_measure:
+            raise NotImplementedError(
+                f"{type(self).__name__} defines log_base_measure and no expected_log_base_measure, without which its "
+                "entropy is not known; add that method, which returns E_q[log h(θ)], summed over the members"
+            )
         return jnp.zeros((), self._dtype)
 
     @property
