@@ -312,17 +312,40 @@ def test_a_slip_in_a_family_breaks_its_law(slip: str, law: str) -> None:
     "algorithm",
     [
         lamu.algorithms.ivon(learning_rate=0.1),
-        pytest.param(lamu.mcmc.sgld(1e-4, warmup=4, draws=8), marks=pytest.mark.stress),
+        pytest.param(lamu.algorithms.adam(1e-2), marks=pytest.mark.stress),
+        pytest.param(lamu.mcmc.mala(warmup=200, draws=500), marks=pytest.mark.stress),
     ],
-    ids=["ivon", "sgld"],
+    ids=["ivon", "adam", "mala"],
 )
 def test_sound_algorithms_pass(algorithm: Any) -> None:
     check_algorithm(algorithm)
 
 
+def slipped(objective: Any, batch: Any, kind: str) -> Any:
+    """Returns the objective with one scale that is forgotten, inverted or written twice."""
+    model, N, T = objective.model, objective.data_size, objective.temperature
+    if kind == "temperature inverted":
+        return replace(objective, temperature=1 / T)
+    if kind == "temperature ignored":
+        return replace(objective, temperature=1.0)
+    if kind == "kappa is one":  # N / T = 1, the likelihood and the prior as they were
+        return replace(objective, temperature=N)
+    if kind == "power ignored":
+        return replace(objective, likelihood_power=1.0)
+    if kind == "prior dropped":
+        return replace(objective, model=replace(model, prior=Normal(1e4)))
+    if kind == "loss summed":  # of the batch, beside the prior's share of a row
+        return replace(objective, likelihood_power=objective.likelihood_power * batch.count)
+    if kind == "loss of all rows":
+        return replace(objective, likelihood_power=objective.likelihood_power * N)
+    if kind == "N / B":
+        return replace(objective, likelihood_power=objective.likelihood_power * N / batch.count)
+    return objective
+
+
 @record
 class Slip:
-    """Adam with one slip in its step."""
+    """An algorithm with one slip in its step."""
 
     of: Any
     kind: str = static()
@@ -333,6 +356,7 @@ class Slip:
     def step(self, key: Any, state: Any, batch: Any, objective: Any) -> Any:
         if self.kind == "counts padding":
             batch = replace(batch, mask=jnp.ones_like(batch.mask))
+        objective = slipped(objective, batch, self.kind)
         after, info = self.of.step(key, state, batch, objective)
         if self.kind == "changes a dtype":
             after = replace(after, count=after.count.astype(jnp.float32))
@@ -341,6 +365,9 @@ class Slip:
         if self.kind == "climbs":
             after = replace(after, mean=jax.tree.map(lambda a, b: 2 * b - a, after.mean, state.mean))
         return after, info
+
+    def posterior(self, key: Any, state: Any, objective: Any, data: Any, trace: Any) -> Any:
+        return self.of.posterior(key, state, slipped(objective, data.full(), self.kind), data, trace)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +384,34 @@ def test_a_slip_in_an_algorithm_breaks_its_law(kind: str, law: str) -> None:
     laws = {each.__name__: each for each in ALGORITHM_LAWS}
     with pytest.raises(AssertionError):
         laws[law](Slip(lamu.algorithms.adam(1e-2), kind))
+
+
+ADAM, SGD, IVON = lamu.algorithms.adam(1e-2), lamu.algorithms.sgd(0.1), lamu.algorithms.ivon()
+ULA = lamu.mcmc.ula(chains=2, warmup=200, draws=400, step_size=0.1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "law", "said"),
+    [
+        (ADAM, "prior dropped", "likelihood_and_prior_are_weighed", "the prior is dropped"),
+        (ADAM, "power ignored", "likelihood_and_prior_are_weighed", "likelihood_power is ignored"),
+        (ADAM, "N / B", "likelihood_and_prior_are_weighed", "N/B times too much"),
+        (ADAM, "loss summed", "likelihood_and_prior_are_weighed", "the batch's sum of losses"),
+        (SGD, "loss summed", "only_a_rows_share_counts", "rows written twice"),
+        (IVON, "prior dropped", "likelihood_and_prior_are_weighed", "the prior is dropped"),
+        (IVON, "temperature inverted", "the_belief_has_its_temperature", "the temperature is inverted"),
+        (IVON, "temperature ignored", "the_belief_has_its_temperature", "the temperature is ignored"),
+        (IVON, "kappa is one", "the_belief_has_its_temperature", "which kappa = N / T must multiply"),
+        (SGD, "loss of all rows", "only_a_rows_share_counts", "four times the rows"),
+        (ULA, "prior dropped", "likelihood_and_prior_are_weighed", "the prior is dropped"),
+        (ULA, "temperature inverted", "the_belief_has_its_temperature", "the temperature is inverted"),
+        (ULA, "kappa is one", "the_belief_has_its_temperature", "which kappa = N / T must multiply"),
+    ],
+)
+def test_a_forgotten_scale_breaks_its_law(algorithm: Any, kind: str, law: str, said: str) -> None:
+    laws = {each.__name__: each for each in ALGORITHM_LAWS}
+    with pytest.raises(AssertionError, match=said):
+        laws[law](Slip(algorithm, kind))
 
 
 def test_the_report_names_every_broken_law() -> None:

@@ -1,9 +1,10 @@
-"""Laws of an algorithm: pure steps of one shape and precision, rows that are padding unseen, results that repeat."""
+"""Laws of an algorithm: pure steps of one shape, results that repeat, and the scales of likelihood, prior and T."""
 
 from __future__ import annotations
 
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,30 @@ import numpy as np
 
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Batch
+from lamu.families import Ensemble
 from lamu.likelihoods import Gaussian
 from lamu.loop import fit
+from lamu.mcmc import UnreliableChains
 from lamu.model import Model
-from lamu.networks import MLP
+from lamu.networks import MLP, Linear
 from lamu.objective import Objective
 from lamu.posterior import load
+from lamu.priors import Normal
+from lamu.rate import over
 from lamu.testing.laws import check, close
 
 __all__ = ["ALGORITHM_LAWS", "check_algorithm"]
 
 _N = 24
+_STEPS, _FEW = 3000, 4
+
+# Where a fit ends is known where inputs are orthogonal: p N rows against a prior of precision δ, all divided by T.
+_POWER, _TEMPERATURE, _PRIOR_SCALE = 0.5, 0.4, 0.5
+_WEIGHTS, _INTERCEPT = (1.5, -2.0), 1.0  # by least squares
+_ODDS = _POWER * _N * _PRIOR_SCALE**2  # of the rows to the prior, 3
+_VARIANCE = _TEMPERATURE / (_POWER * _N + _PRIOR_SCALE**-2)  # of every weight
+_ODDS_ALLOWED = 2.0**0.5  # half-way to a power that is ignored, in logarithms
+_VARIANCE_ALLOWED = _TEMPERATURE**-0.5  # half-way to a temperature that is ignored
 
 
 def _rows(dtype: Any = None) -> Arrays:
@@ -95,6 +109,113 @@ def the_loss_goes_down(algorithm: Any) -> None:
     )
 
 
+def likelihood_and_prior_are_weighed(algorithm: Any) -> None:
+    """A linear fit ends at the posterior mean: N/B, the power of the likelihood and the prior enter once each."""
+    rows, posterior = _orthogonal_fit(algorithm)
+    mean = np.asarray(posterior.predict(rows.x, samples=256).mean, float).ravel()
+    least_squares = np.asarray(rows.x, float) @ _WEIGHTS + _INTERCEPT
+    share = mean @ least_squares / (least_squares @ least_squares)
+    odds = share / (1 - share) if 0 < share < 1 else np.inf if share >= 1 else 0.0
+    if not 1 / _ODDS_ALLOWED < odds / _ODDS < _ODDS_ALLOWED:
+        raise AssertionError(
+            f"a linear fit of {_N} rows ends where the rows count {odds:.3g} times what the prior does, and "
+            f"{_ODDS:.3g} times is due: {_weighing_fault(odds)}"
+        )
+
+
+def the_belief_has_its_temperature(algorithm: Any) -> None:
+    """A linear fit has the posterior's variance: N / T enters once. A point, or an ensemble of points, claims none."""
+    rows, posterior = _orthogonal_fit(algorithm)
+    found = float(np.mean(np.asarray(posterior.predict(rows.x, samples=256).epistemic, float)))
+    due = _VARIANCE * (1 + rows.x.shape[1])
+    if found < 1e-9 * due or isinstance(posterior.belief, Ensemble):
+        return
+    if not 1 / _VARIANCE_ALLOWED < found / due < _VARIANCE_ALLOWED:
+        raise AssertionError(
+            f"a linear fit of {_N} rows at T = {_TEMPERATURE} has the variance {found:.3g} of f, and {due:.3g} is due: "
+            f"{_temperature_fault(found / due)}"
+        )
+
+
+def only_a_rows_share_counts(algorithm: Any) -> None:
+    """The loss falls as it does with four times the rows, T and the prior's precision, and with rows written twice.
+
+    A sampler is not asked the first, whose steps may be in the units of the whole posterior; the second is not asked
+    where a step depends on the order of the rows.
+    """
+    batch = _orthogonal_rows().full()
+    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf[: _N // 2]] * 2), batch)
+    once = replace(twice, mask=twice.mask.at[_N // 2 :].set(0))
+    algorithm = over(_FEW, algorithm)
+    step = jax.jit(algorithm.step)
+
+    def falls(rows: Batch, common: float = 1.0) -> Any:
+        objective = Objective(_orthogonal_model(_PRIOR_SCALE / common**0.5), _N * common, _TEMPERATURE * common, _POWER)
+        state, losses = algorithm.init(jax.random.key(0), objective, batch), []
+        for count in range(_FEW):
+            state, info = step(jax.random.key(count + 1), state, rows, objective)
+            losses.append(info.loss)
+        return jnp.stack(losses[1:]) - losses[0]  # the prior's constant, which is no step's, drops out
+
+    due = falls(batch)
+    if not _has_a_length(algorithm):
+        close(falls(batch, 4.0), due, 1e-3, "the loss with four times the rows, T and precision of the prior", 1e-4)
+    if np.allclose(falls(jax.tree.map(lambda leaf: leaf[::-1], batch)), due, rtol=1e-3, atol=1e-4):
+        close(falls(twice), falls(once), 1e-3, "the loss on rows written twice", 1e-4)
+
+
+def _orthogonal_rows() -> Arrays:
+    """Returns rows of ±1 whose columns, intercept and noise are orthogonal, the noise as large as the model says."""
+    x = np.array([[a, b] for a in (-1.0, 1.0) for b in (-1.0, 1.0)] * (_N // 4))
+    noise = np.repeat(np.resize([1.0, -1.0], _N // 4), 4)
+    return Arrays.of((jnp.asarray(x), jnp.asarray(x @ _WEIGHTS + _INTERCEPT + noise)))
+
+
+def _orthogonal_model(scale: float = _PRIOR_SCALE) -> Model:
+    return Model(Linear(), Gaussian(1.0), Normal(scale))
+
+
+def _orthogonal_fit(algorithm: Any) -> tuple[Arrays, Any]:
+    rows = _orthogonal_rows()
+    length: dict[str, Any] = {} if _has_a_length(algorithm) else {"steps": _STEPS}
+    size = 8 if algorithm.traits.batching == "mini" else _N
+    scales: dict[str, Any] = {"temperature": _TEMPERATURE, "likelihood_power": _POWER}
+    with warnings.catch_warnings():
+        for warning in (Unconverged, UnreliableChains):  # the law says how far it is
+            warnings.simplefilter("ignore", warning)
+        posterior = fit(
+            _orthogonal_model(), rows, algorithm, batch_size=size, seed=1, progress=False, **length, **scales
+        ).posterior
+    return rows, posterior
+
+
+def _weighing_fault(odds: float) -> str:
+    """Returns what is nearest: the factors that are easily forgotten, or written twice."""
+    ratio = odds / _ODDS
+    faults = {
+        1 / _POWER: "likelihood_power is ignored",
+        _N / 8: "a batch counts N/B times too much",
+        8.0: "the batch's sum of losses stands where its mean should, beside a prior divided by N",
+        float(_N): "the prior is dropped, or divided by N once too often",
+        8 / _N: "a batch counts N/B times too little",
+        1 / _N: "the prior is not divided by N",
+    }
+    nearest = min(faults, key=lambda factor: abs(np.log(factor) - np.log(np.clip(ratio, 1e-6, 1e6))))
+    return f"either it has not come to rest, or {faults[nearest]}"
+
+
+def _temperature_fault(ratio: float) -> str:
+    faults = {
+        1 / _TEMPERATURE: "the temperature is ignored",
+        _TEMPERATURE**-2: "the temperature is inverted",
+        _N / _TEMPERATURE: "the loss is the mean over the rows, which kappa = N / T must multiply",
+        1 / _N: "N enters twice",
+        _TEMPERATURE: "the temperature enters twice",
+    }
+    nearest = min(faults, key=lambda factor: abs(np.log(factor) - np.log(ratio)))
+    return f"either it has not come to rest, or {faults[nearest]}"
+
+
 def a_fit_repeats_predicts_and_is_saved(algorithm: Any) -> None:
     """The same seed gives the same predictions, which are finite, and are those of the posterior read from disk."""
     rows = _rows()
@@ -117,15 +238,24 @@ ALGORITHM_LAWS = (
     a_step_is_a_pure_function,
     padding_is_not_seen,
     the_loss_goes_down,
+    likelihood_and_prior_are_weighed,
+    the_belief_has_its_temperature,
+    only_a_rows_share_counts,
     a_fit_repeats_predicts_and_is_saved,
 )
 
 
 def check_algorithm(algorithm: Any) -> None:
-    """Runs every law of algorithms, on a small regression with a network of four hidden units.
+    """Runs every law of algorithms, on a small regression with a network of four hidden units and on a linear one.
+
+    The linear one has a known posterior, at a temperature and a power of the likelihood other than one.
 
     Args:
-        algorithm: the algorithm, with options that suit 24 rows.
+        algorithm: the algorithm, with options that suit 24 rows: 3,000 steps, or a sampler's own length, must bring it
+            to rest.
+
+    An algorithm whose spread is no posterior variance by intention, such as that of iterates, is asked the other laws:
+    `ALGORITHM_LAWS` has them one by one.
 
     Raises:
         AssertionError: which names every broken law, and says what it found.
