@@ -27,7 +27,7 @@ from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
 from lamu.running.interruption import Interruption
 from lamu.running.length import Length
-from lamu.running.pretrained import require_trained, say_seen_rows
+from lamu.running.pretrained import require_trained, say_probabilities, say_seen_rows
 from lamu.running.progress import Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
@@ -167,6 +167,7 @@ def fit(
     example = rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1)
     few = min(model.remarked_rows, rows.count) if isinstance(rows, Arrays) else 0
     remarked = rows.example(few) if few else None
+    say_probabilities(model, example)
     if length.as_it_came and statistics is None:
         require_choice(algorithm, objective, example)
     judged = held is not None and not samples  # state by state

@@ -28,6 +28,7 @@ from lamu.likelihoods.fixed_dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, loops_well
 from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
+from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
 from lamu.record import record, static
 from lamu.supports import Support
@@ -97,15 +98,18 @@ class Model(Target):
         return self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
 
     def _check_width(self, weights: Params, state: Any, batch: Batch) -> None:
-        """Raises a ValueError where the network's outputs are not what the likelihood reads; only shapes are traced."""
+        """Raises a ValueError where the network's outputs are not what the likelihood reads; it is traced alone."""
         wanted = self.likelihood.outputs(batch.y)
-        found = jax.eval_shape(lambda x: outputs(self.network, weights, state, x, None, False, None), batch.x)[0]
-        if found.shape[1:] != (wanted,):
+        of_rows = lambda weights, x: outputs(self.network, weights, state, x, None, False, None)[0]
+        rows = jax.ShapeDtypeStruct((2, *batch.x.shape[1:]), batch.x.dtype)
+        found, shape = output_range(of_rows, weights, rows)
+        if shape.shape[1:] != (wanted,):
             raise ValueError(
-                f"the network {type(self.network).__name__} returns outputs of shape {found.shape[1:]} a row, but the "
+                f"the network {type(self.network).__name__} returns outputs of shape {shape.shape[1:]} a row, but the "
                 f"likelihood {type(self.likelihood).__name__} reads {wanted} a row; give a network whose `init` heeds "
                 "`outputs`"
             )
+        require_scales(found, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
 
     def standardised(self, x: Any, y: Any, weight: Any = None) -> Model:
         """Returns the model with the scaling of features, and of a regression target, made a part of it.

@@ -11,9 +11,11 @@ from lamu.constraints import Constraints
 from lamu.data.batch import Batch
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, in_dtype, shape_of, value_of
-from lamu.graphs.network import first_weights
+from lamu.graphs.network import Applied, arguments, first_weights
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import Site
+from lamu.networks.interface import outputs
+from lamu.networks.output_range import output_range, require_scales
 from lamu.typing import Params, RandomKey
 
 __all__ = ["first_dispersions", "first_parameters", "likelihoods_of"]
@@ -73,6 +75,7 @@ def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], di
     zeros = {site.name: site.kind.zeros(shape_of(site), dtype) for site in graph.shared}
     at = row.environment(Environment(zeros), row.zeros(Environment(zeros)))
     weights = first_weights(jax.random.fold_in(key, 1), row.sites, graph.networks, at)
+    _require_scales(row, weights, at)
     latents = {site.name for site in row.latent}
     own = {
         name: each.init(jax.random.fold_in(key, number + 2), name, row, Environment({**zeros, **weights}))
@@ -80,3 +83,19 @@ def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], di
         if name in latents
     }
     return weights, {name: part for name, part in own.items() if jax.tree.leaves(part)}
+
+
+def _require_scales(row: Row, weights: dict[str, Any], at: Environment) -> None:
+    """Raises a ValueError for a network that applies the inverse link which its likelihood applies too."""
+    for site in row.sites:
+        call = getattr(site.factor, "outputs", None)
+        if not isinstance(site.factor, Potential) or not isinstance(call, Applied) or len(call.of.widths) != 1:
+            continue
+        network = call.of.network
+        here = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
+        x = jax.eval_shape(lambda call=call, here=here: arguments(call.inputs, here)[None])
+        of_rows = lambda own, x, network=network: outputs(network, own, {}, x, None, False, None)[0]
+        found = output_range(of_rows, weights[call.of.name], x)[0]
+        likelihood, width = site.factor.of_entry, site.factor.width
+        scales = likelihood.output_scales(width) * (call.of.widths[0] // width)
+        require_scales(found, scales, repr(call.of.name), likelihood.name)

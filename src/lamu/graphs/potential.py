@@ -165,7 +165,7 @@ class Potential(Factor):
             )
         object.__setattr__(self, "outputs", lifted(self.outputs))
         if self.expectation is None:
-            object.__setattr__(self, "expectation", Quadrature() if self._width == 1 else AtMean())
+            object.__setattr__(self, "expectation", Quadrature() if self.width == 1 else AtMean())
 
     @property
     def arguments(self) -> dict[str, Expression]:
@@ -188,7 +188,7 @@ class Potential(Factor):
         return self.likelihood.base if isinstance(self.likelihood, PerPosition) else self.likelihood
 
     @property
-    def _width(self) -> int:
+    def width(self) -> int:
         """How many outputs one target has."""
         return self.of_entry.outputs(self.of_entry.support.zeros(1))
 
@@ -210,7 +210,7 @@ class Potential(Factor):
 
     def _of_row(self, dispersions: Params, f: Array, y: Any, observed: Any) -> Array:
         """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""
-        width, y_size = self._width, jnp.size(y)
+        width, y_size = self.width, jnp.size(y)
         # Targets of several outputs each have them side by side, as where they are drawn or some are missing; as one
         # row of a likelihood they may have another order.
         apart = y_size > 1 and width > 1 and f.size == y_size * width
@@ -218,7 +218,7 @@ class Potential(Factor):
         if together and (observed is None or jnp.ndim(observed) == 0):
             value = self.of_entry.log_prob(dispersions, jnp.reshape(f, (1, -1)), jnp.asarray(y)[None])[0]
             return value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))
-        rows = jnp.reshape(f, (-1, self._width))
+        rows = jnp.reshape(f, (-1, self.width))
         y = jnp.broadcast_to(y, (len(rows),)) if jnp.ndim(y) == 0 else jnp.reshape(y, (len(rows),))
         if not jax.tree.leaves(dispersions):  # one call: under vmap a row of one entry each would be no vector
             values = self.of_entry.log_prob(dispersions, rows, y)
@@ -239,10 +239,10 @@ class Potential(Factor):
         if value.ndim > 1 and self.outputs.shape is not None:
             entries, given = math.prod(value.shape[1:]), math.prod(self.outputs.shape)
             together = self.of_entry.outputs(value[:1])  # of a likelihood of whole rows: some for every entry
-            if given != entries * self._width and (given != together or together % entries):
+            if given != entries * self.width and (given != together or together % entries):
                 raise ValueError(
                     f"a row of {name} has {entries} entries, and {self.likelihood.name} is given {given} outputs for "
-                    f"them; give the network outputs={entries * self._width}"
+                    f"them; give the network outputs={entries * self.width}"
                 )
 
     def entries(self, at: Environment) -> tuple[Array, Params]:
@@ -251,7 +251,7 @@ class Potential(Factor):
         Args:
             at: where.
         """
-        rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self._width))
+        rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self.width))
         return rows, _by_entry(self._dispersions(at), len(rows))
 
     def sample(self, key: RandomKey, at: Environment) -> Array:
@@ -268,7 +268,7 @@ class Potential(Factor):
     def predicted(self, at: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; of classes the probabilities."""
         f = jnp.asarray(self.outputs.first(at))
-        rows = jnp.reshape(f, (-1, self._width))
+        rows = jnp.reshape(f, (-1, self.width))
         own = _by_entry(self._dispersions(at), len(rows))
         mean, variance = (
             jax.vmap(lambda part, f, moment=moment: moment(part, f[None])[0])(own, rows)

@@ -68,6 +68,10 @@ class _Censored(Likelihood):
         """Returns the base's."""
         return self.base.outputs(self.split(y)[0])
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns the base's."""
+        return self.base.output_scales(width)
+
     def init(self, y: Any) -> Params:
         """Returns the base's first dispersions, for the values as if they were targets."""
         return self.base.init(self.split(y)[0])

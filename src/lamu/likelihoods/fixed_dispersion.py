@@ -65,6 +65,10 @@ class FixedDispersion(Likelihood):
         """Returns the base's width."""
         return self.base.outputs(y)
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns the base's."""
+        return self.base.output_scales(width)
+
     def widened(self, params: Params, factor: Any) -> Params:
         """Returns the parameters as they are: there are none to widen."""
         return params

@@ -68,6 +68,10 @@ class HeteroscedasticGaussian(Likelihood):
         """Returns two for every value that a row has."""
         return 2 * Gaussian().outputs(y)
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns those of means and of log deviations."""
+        return ("means",) * (width // 2) + ("log deviations",) * (width - width // 2)
+
     def init(self, y: Any) -> Params:
         """Returns nothing: the noise is the network's."""
         return {}

@@ -111,6 +111,26 @@ class Likelihood:
         value = value_of(y)
         return 1 if jnp.ndim(value) == 1 else jnp.shape(value)[1]
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns what each of a row's outputs is taken as: a network that has applied the inverse link is refused.
+
+        Args:
+            width: how many outputs there are.
+
+        Returns:
+            For every output "log odds", "scores" (of which another link than the logistic makes a probability),
+            "logits" (of several classes), "ordinal scores", "log means", "log deviations", or "means", which may have
+            any range.
+
+        Examples:
+            >>> from lamu.likelihoods import Gaussian, Poisson, ZeroInflated
+            >>> Gaussian().output_scales(2), ZeroInflated(Poisson()).output_scales(2)
+            (('means', 'means'), ('log means', 'log odds'))
+        """
+        if self.logits and self.support.has_classes and width > 1:
+            return ("logits",) * width
+        return ("log odds" if self.logits else getattr(getattr(self, "link", None), "scale", "means"),) * width
+
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | f] in the target's shape; for classes the probabilities `[batch, classes]`."""
         distribution = self.distribution(params, f)

@@ -65,6 +65,8 @@ class Link(ABC):
         [1.0, 8.0]
     """
 
+    scale = "means"  # what f is called, as in `Likelihood.output_scales`
+
     @abstractmethod
     def forward(self, mean: Array) -> Array:
         """Returns f = g(μ)."""
@@ -131,6 +133,8 @@ class Log(PositiveLink):
         >>> Log().inverse(jnp.array([0.0, -1e4])).tolist()
         [1.0, 0.0]
     """
+
+    scale = "log means"
 
     def forward(self, mean: Array) -> Array:
         """Returns log μ."""
@@ -233,6 +237,7 @@ class ProbabilityLink(Link):
         [-0.6931...]
     """
 
+    scale = "scores"
     signs = False  # whether targets are −1 and 1, and not 0 and 1
     logits = False  # whether f is the log odds
 
@@ -356,6 +361,7 @@ class Logit(ProbabilityLink):
     """
 
     logits = True
+    scale = "log odds"
 
     def forward(self, mean: Array) -> Array:
         """Returns the log odds."""

@@ -73,6 +73,10 @@ class Multinomial(Likelihood):
                 "where rows differ"
             )
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns that of logits."""
+        return ("logits",) * width
+
     def outputs(self, y: Any) -> int:
         """Returns the number of categories."""
         return self.classes

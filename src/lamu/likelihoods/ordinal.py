@@ -115,6 +115,10 @@ class Ordinal(Likelihood):
         if self.cuts is None:
             _require_all(np.unique(np.asarray(y)), self.classes)
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns that of ordinal scores."""
+        return ("ordinal scores",) * width
+
     def outputs(self, y: Any) -> int:
         """Returns one."""
         return 1

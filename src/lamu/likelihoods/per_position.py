@@ -106,6 +106,10 @@ class PerPosition(Likelihood):
         """Returns the base's width at every position."""
         return self.n_positions * self._width
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns the base's at every position."""
+        return self.base.output_scales(width // self.n_positions) * self.n_positions
+
     def init(self, y: Any) -> Params:
         """Returns the base's first dispersions, of the targets at all positions."""
         return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))

@@ -64,6 +64,10 @@ class PlackettLuce(Likelihood):
             )
         self.support.check(y, self.name)
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns that of logits."""
+        return ("logits",) * width
+
     def outputs(self, y: Any) -> int:
         """Returns the number of items."""
         return self.items

@@ -88,6 +88,10 @@ class Scaled(Likelihood):
         """Returns the base's width."""
         return self.base.outputs(y)
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns the base's."""
+        return self.base.output_scales(width)
+
     def init(self, y: Any) -> Params:
         """Returns the base's initial parameters for the standardised targets."""
         y = jnp.asarray(y)

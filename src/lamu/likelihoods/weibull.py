@@ -58,6 +58,10 @@ class Weibull(Dispersed):
         """Its prior."""
         return self.shape_prior
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns that of log means: f is log λ."""
+        return ("log means",) * width
+
     def guess(self, y: Array) -> Array:
         """Returns k of the standard deviation of log y, from 0.1 to 100."""
         return jnp.clip(math.pi / 6**0.5 / jnp.std(jnp.log(y), axis=0), 0.1, 1e2)

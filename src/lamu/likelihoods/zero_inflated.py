@@ -76,6 +76,10 @@ class ZeroInflated(Likelihood):
         """Returns two."""
         return 2
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns the base's, and that of the log odds."""
+        return (*self.base.output_scales(1), "log odds")
+
     def init(self, y: Any) -> Params:
         """Returns the base's first dispersions."""
         return self.base.init(y)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu.data.batch import Batch
+from lamu.model import Model
 from lamu.target import Target
 
-__all__ = ["require_trained", "say_seen_rows"]
+__all__ = ["require_trained", "say_probabilities", "say_seen_rows"]
+
+_FEWEST, _MOST = 20, 256  # rows of which probabilities are told from log odds
+_NATS = 3.0  # by which they must fit better, of all rows together
 
 
 def require_trained(model: Target, epochs: Any) -> None:
@@ -37,3 +47,48 @@ def say_seen_rows(validation: Any) -> None:
             "validation=(x, y), or leave validation out.",
             validation,
         )
+
+
+def say_probabilities(model: Target, rows: Batch) -> None:
+    """Warns where the outputs of a network that arrived trained look like probabilities, and are taken as logits.
+
+    An activation at the end of the network is an error (`lamu.networks.output_range`); this is about one that its
+    traced program does not show. Nothing is said unless the outputs as probabilities fit the targets better.
+
+    Args:
+        model: the model.
+        rows: some rows to learn from.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.running.pretrained import say_probabilities
+        >>> x, y = lamu.data.load("iris")
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3))
+        >>> say_probabilities(model, lamu.data.Batch.of(x, y))
+    """
+    if not isinstance(model, Model) or not model.network.trained or rows.offset is not None:
+        return
+    count = min(_MOST, len(rows.weight))
+    wanted = model.likelihood.outputs(rows.y)
+    scales = set(model.likelihood.output_scales(wanted))
+    if count < _FEWEST or scales not in ({"logits"}, {"log odds"}) or jnp.ndim(rows.y) != 1:
+        return
+    some = jax.tree.map(lambda leaf: leaf[:count], rows)
+    params, state = jax.jit(model.init)(jax.random.key(0), some)
+    f = np.asarray(jax.jit(lambda params, state, x: model.outputs(params, state, x)[0])(params, state, some.x), float)
+    probabilities = np.concatenate([1 - f, f], axis=1) if scales == {"log odds"} else f
+    if f.min() < 0 or f.max() > 1 or not np.allclose(probabilities.sum(axis=1), 1, atol=1e-3):
+        return
+    of_target = np.clip(probabilities[np.arange(count), np.asarray(some.y).astype(int)], 1e-12, None)
+    as_logits = np.asarray(model.likelihood.log_prob(params["likelihood"], jnp.asarray(f, some.x.dtype), some.y), float)
+    if np.sum(np.log(of_target) - as_logits) <= _NATS:
+        return
+    what = "log odds" if scales == {"log odds"} else "logits"
+    warnings.warn(
+        f"all outputs of the network {model.network.name} on {count} rows lie between 0 and 1"
+        f"{'' if what == 'log odds' else ', those of a row sum to one'}, and as probabilities they fit the targets "
+        f"better ({np.log(of_target).mean():.3g} nats a row, {as_logits.mean():.3g} as {what}), but "
+        f"{model.likelihood.name} takes them as {what}; give the network without its last sigmoid or softmax",
+        UserWarning,
+        stacklevel=3,
+    )

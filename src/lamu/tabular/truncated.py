@@ -77,6 +77,10 @@ class Truncated(Likelihood):
         """Returns the base's width."""
         return self.base.outputs(y)
 
+    def output_scales(self, width: int) -> tuple[str, ...]:
+        """Returns the base's."""
+        return self.base.output_scales(width)
+
     def init(self, y: Any) -> Params:
         """Returns the base's initial parameters."""
         return self.base.init(y)

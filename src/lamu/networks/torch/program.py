@@ -64,6 +64,7 @@ class _Operation:
     args: Any
     options: Mapping[str, Any]
     renews: tuple[int, ...] = ()  # the places of the arguments that it gives new values
+    scope: str = ""  # the submodule's path and its class
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,12 @@ class Program:
         values[self.inputs] = x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
         for index, operation in enumerate(self.operations):
             args, options = _filled((operation.args, operation.options), values, dtype)
-            if operation.has_mode:
-                result, renewed = operation.function(mode.at(index), *args, **options)
-                values |= {operation.args[place].name: new for place, new in renewed.items()}
-            else:
-                result = operation.function(*args, **options)
+            with jax.named_scope(operation.scope):
+                if operation.has_mode:
+                    result, renewed = operation.function(mode.at(index), *args, **options)
+                    values |= {operation.args[place].name: new for place, new in renewed.items()}
+                else:
+                    result = operation.function(*args, **options)
             values[operation.name] = result
             if operation.in_place:
                 values[operation.args[0].name] = result
@@ -230,7 +232,9 @@ def _operation(node: Any) -> _Operation | None:
     options = {key: _plain(each) for key, each in node.kwargs.items() if key not in _ELSEWHERE}
     found: Any = with_mode or function
     renews = (0,) if in_place else _RENEWED.get(base, ())
-    return _Operation(node.name, found, with_mode is not None, in_place, _plain(node.args), options, renews)
+    return _Operation(
+        node.name, found, with_mode is not None, in_place, _plain(node.args), options, renews, _scope(node)
+    )
 
 
 def _refuse_views(node: Any, path: str) -> None:
@@ -250,6 +254,13 @@ def _where(node: Any) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = next((str(each[0]) for each in reversed(list(stack.values()))), "")
     return f"the submodule {path!r}" if path else "the module's own forward"
+
+
+def _scope(node: Any) -> str:
+    """Returns the path and the class of the submodule, as `lamu.networks.output_range` says where an operator is."""
+    path, kind = next(reversed(list((node.meta.get("nn_module_stack") or {}).values())), ("", ""))
+    kind = kind if isinstance(kind, str) else kind.__qualname__
+    return f"{path}:{kind.rpartition('.')[2]}"
 
 
 def _output(exported: Any) -> _Value:
