@@ -15,6 +15,7 @@ from lamu.families import Gamma, MultivariateNormal
 from lamu.graphs.joint import dtype_of
 from lamu.graphs.statistics import Categories, Numbers
 from lamu.record import record, static
+from lamu.running.fixed_point import _faster_forgetting
 
 RANDOM = np.random.default_rng(0)
 K, D = 2, 5
@@ -279,3 +280,40 @@ def test_message_passing_through_a_likelihood_ends_at_its_best_gaussian() -> Non
         lamu.fit(lamu.Graph(regression), {"x": x, "y": y}, lamu.algorithms.em(), steps=1)
     with pytest.raises(ValueError, match=r"learning_rate=1.5 is no rate of the rule"):
         lamu.algorithms.ncvmp(1.5)
+
+
+def test_the_default_rate_of_svi_forgets_where_the_parts_began() -> None:
+    """Intercept and slopes in two parts: with 1 / t the intercept is several posterior deviations off, for long."""
+
+    def program(m) -> None:
+        intercept = m.sample("intercept", MultivariateNormal(jnp.zeros(1), jnp.eye(1)))
+        slopes = m.sample("slopes", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        with m.rows():
+            m.sample("y", lamu.likelihoods.Poisson()(m.data("one") @ intercept + m.data("x") @ slopes))
+
+    draws = np.random.default_rng(3)
+    x = draws.normal(size=(600, 2))
+    data = {"one": np.ones((600, 1)), "x": x, "y": draws.poisson(np.exp(1.0 + x @ [0.6, -0.4]))}
+    exact = lamu.fit(lamu.Graph(program), data, lamu.algorithms.ncvmp()).posterior
+    parts = exact.belief.factors["network"].factors
+
+    def distance(posterior: lamu.Posterior) -> float:
+        off = [
+            (posterior.mean["network"][name] - belief.mean) / jnp.sqrt(jnp.diagonal(jnp.linalg.inv(belief.precision)))
+            for name, belief in parts.items()
+        ]
+        return float(jnp.abs(jnp.concatenate(off)).max())
+
+    lengths = {"batch_size": 60, "steps": 600}
+    assert distance(lamu.fit(lamu.Graph(program), data, lamu.algorithms.svi(), **lengths).posterior) < 0.3
+    slow = lamu.fit(lamu.Graph(program), data, lamu.algorithms.svi(kappa=1.0), **lengths)
+    assert distance(slow.posterior) > 1.0
+
+
+def test_a_rate_that_forgets_too_slowly_is_named() -> None:
+    graph = lamu.Graph(two_levels)
+    coin = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+    assert "leave kappa out" in _faster_forgetting(lamu.algorithms.svi(kappa=1.0), graph)
+    assert not _faster_forgetting(lamu.algorithms.svi(), graph)
+    assert not _faster_forgetting(lamu.algorithms.svi(kappa=0.7), graph)
+    assert not _faster_forgetting(lamu.algorithms.svi(kappa=1.0), coin)

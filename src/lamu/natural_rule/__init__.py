@@ -20,6 +20,7 @@ from lamu.natural_rule.algorithm import NaturalRule, NaturalState
 from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
 from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
+from lamu.natural_rule.falling_rate import FallingRate
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.network_weights import GaussianStart, LatentStart, NetworkWeights, SignStart, Start
 from lamu.natural_rule.parameter_subset import ParameterSubset, SubsetLoss
@@ -28,6 +29,7 @@ from lamu.natural_rule.subject import Subject
 __all__ = [
     "ConjugateLoss",
     "ConjugateParameters",
+    "FallingRate",
     "GaussianStart",
     "LatentStart",
     "NaturalRule",

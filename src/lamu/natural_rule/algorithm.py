@@ -14,6 +14,7 @@ from lamu.families import PartialBelief, Point, Product
 from lamu.geometry import Accumulation, FamilyGeometry, Straight
 from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateParameters
+from lamu.natural_rule.falling_rate import FallingRate, rate_for
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.subject import Subject
 from lamu.objective import Objective
@@ -67,7 +68,7 @@ class NaturalRule(Runnable):
     Attributes:
         subject: what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own.
         expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.GradientEstimator`.
-        learning_rate: ρ.
+        learning_rate: ρ, or `FallingRate()`, which chooses it for the target.
         geometry: how λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
         rest_rate: the rate of the rest; ρ where it is None.
         momentum: what is followed in the place of the gradient.
@@ -80,7 +81,7 @@ class NaturalRule(Runnable):
 
     subject: Subject
     expectation: Any
-    learning_rate: Rate
+    learning_rate: Rate | FallingRate
     geometry: FamilyGeometry = Straight()
     rest_rate: Rate | None = None
     momentum: Any = NoMomentum()
@@ -127,7 +128,7 @@ class NaturalRule(Runnable):
         """Returns the state after one step of the rule on a batch."""
         loss = self.subject.loss(objective, batch, state.network_state, state.rest)
         at = natural_gradient(self.expectation, key, state.belief, loss)
-        rate, count = self.learning_rate(state.count), state.count + 1
+        rate, count = rate_for(self.learning_rate, objective.model)(state.count), state.count + 1
         rest_rate = rate if self.rest_rate is None else self.rest_rate(state.count)
 
         momentum, followed = self.momentum.follow(state.momentum, at.gradient, count)

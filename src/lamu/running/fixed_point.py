@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.conjugacy import ConjugateModel
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -45,6 +46,7 @@ from lamu.objective.curvature.kronecker_factors import by_factors
 from lamu.operators import Diagonal, Operator
 from lamu.posterior import Posterior
 from lamu.protocol import Wrapper
+from lamu.rate import PolynomialDecay
 from lamu.record import record, static
 from lamu.rule import Rule
 from lamu.running.natural_distance import AtNatural
@@ -60,6 +62,7 @@ _MEMBERS, _FISHER_ROWS = 4, 256
 _FARTHEST = 5.0  # of a log ratio: what is beyond is as wrong
 # A floor under a curvature, and what depends on the batch size, are not its mean over all rows.
 _NO_ESTIMATES = (Damped, RootScaledGradient, SquaredGradient)
+_SLOWEST = 0.8  # of a falling rate: beyond it the share of the start falls as a small power of the length
 _ERRORS = 3.0  # standard errors: of eight pairs, two would leave a tenth of all coordinates outside
 
 
@@ -115,7 +118,8 @@ def convergence_of(
         return found if found is None else replace(found, remedy=_remedy(algorithm, found))
     if isinstance(algorithm, NaturalRule) and algorithm.subject.settles:
         known = dispersion.mean if isinstance(dispersion, Point) else None
-        return _measured(AtNatural(algorithm, objective, gaussian, known), rows, key, work, batch_size)
+        found = _measured(AtNatural(algorithm, objective, gaussian, known), rows, key, work, batch_size)
+        return found if found is None else replace(found, remedy=_faster_forgetting(algorithm, objective.model))
     if isinstance(belief, Point):
         return _measured(_AtPoint(objective, belief.mean, posterior.network_state), rows, key, work, batch_size)
     return None
@@ -145,6 +149,17 @@ def _remedy(algorithm: Any, found: Convergence) -> str:
     return (
         f"curvature={type(curvature).__name__}(...) is no unbiased estimate of the Hessian, so that a longer run would "
         "not mend them; leave curvature= out"
+    )
+
+
+def _faster_forgetting(algorithm: NaturalRule, model: Any) -> str:
+    """Returns what to do where a rate falls so fast that a longer run would hardly move."""
+    rate = algorithm.learning_rate
+    slow = isinstance(rate, PolynomialDecay) and float(rate.power) > _SLOWEST and not isinstance(model, ConjugateModel)
+    if not slow:
+        return ""
+    return (
+        f"a rate of kappa={float(rate.power):g} forgets the start too slowly for a longer run to help; leave kappa out"
     )
 
 

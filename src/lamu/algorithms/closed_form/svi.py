@@ -6,20 +6,22 @@ from typing import Any
 
 from lamu.expectations import Analytic
 from lamu.geometry import Guarded
-from lamu.natural_rule import ConjugateParameters, NaturalRule
+from lamu.natural_rule import ConjugateParameters, FallingRate, NaturalRule
 from lamu.rate import PolynomialDecay, rate
 
 __all__ = ["svi"]
 
 
-def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> NaturalRule:
+def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.0) -> NaturalRule:
     r"""Stochastic variational inference on a conjugate model, or on a graph.
 
     \[ \lambda \leftarrow (1 - \rho_t)\,\lambda
        + \rho_t \Big( \lambda_0 + \frac{N}{B} \sum_{i \in B} w_i t(y_i) \Big) \]
 
     (at T = 1): the rule, its expectation exact for a minibatch that stands for all N rows. With \(\rho_t = 1/(1 + t)\),
-    the default, λ is the average of what the batches say, and after every epoch of equal batches the posterior itself.
+    the default for a `lamu.ConjugateModel`, λ is the average of what the batches say, and after every epoch of equal
+    batches the posterior itself. Elsewhere the default is \(\rho_t = 4/(t + 7)\), which forgets the steps in which the
+    parts of the belief were far from each other (`lamu.natural_rule.FallingRate`).
 
     On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
     \nabla_\mu E_q[\log p]\), with the latents of the batch's rows at their best, ρ = 1. One gradient in μ a step.
@@ -38,7 +40,8 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
     Args:
         learning_rate: ρ, a number, a schedule of steps, or `Annealed`; at most one, so that λ stays in the domain.
             \((\tau + t)^{-\kappa}\) where None.
-        kappa: κ, above one half and at most one: how fast old batches are forgotten.
+        kappa: κ, above one half and at most one: how fast old batches are forgotten. With one on a graph of several
+            variables the start is forgotten too slowly. Where None, the rate depends on the target, as above.
         delay: τ, at least one: the larger, the less the first steps count.
 
     Returns:
@@ -59,9 +62,12 @@ def svi(learning_rate: Any = None, kappa: float = 1.0, delay: float = 1.0) -> Na
         >>> round(float(posterior.mean["network"]), 4)
         0.6667
     """
-    if not 0.5 < kappa <= 1.0:
+    if kappa is not None and not 0.5 < kappa <= 1.0:
         raise ValueError(f"kappa={kappa!r} does not let the rate fall as it must; give a number above 0.5, at most 1")
     if not delay >= 1.0:
         raise ValueError(f"delay={delay!r} makes a first step beyond the whole; give at least 1")
-    chosen = PolynomialDecay(float(kappa), float(delay)) if learning_rate is None else learning_rate
-    return NaturalRule(ConjugateParameters(), Analytic(), rate(chosen), Guarded())
+    if learning_rate is not None:
+        chosen = rate(learning_rate)
+    else:
+        chosen = FallingRate(float(delay)) if kappa is None else PolynomialDecay(float(kappa), float(delay))
+    return NaturalRule(ConjugateParameters(), Analytic(), chosen, Guarded())
