@@ -1,0 +1,527 @@
+"""What passes between stages: which rows, weights, offsets, temperatures, priors and seeds an inner fit is given.
+
+The inner fit is a recorder, so that nothing is trained. Rows are known by the first number of their inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lamu
+from lamu import evidence_choice, folds, one_layer, prior_comparison, prior_scale, simulation, temperatures
+from lamu.cli import target_choice
+from lamu.composition import resampling
+from lamu.data import Arrays, Encoding
+from lamu.families import Point
+from lamu.folds import epochs_of, folds_of
+from lamu.likelihoods import Gaussian
+from lamu.networks import Linear
+from lamu.posterior import Posterior
+from lamu.priors import LearnedNormal, Normal
+from lamu.running.result import Diverged, Fit
+from lamu.running.validation import validation_nll
+from lamu.scores import Estimate
+
+RANDOM = np.random.default_rng(0)
+N = 23
+NUMBER = np.arange(float(N))
+X = np.column_stack([NUMBER, RANDOM.normal(size=N)])
+Y = 0.1 * NUMBER + RANDOM.normal(size=N)
+WEIGHT = 0.5 + NUMBER / N  # from 0.5 to 1.5
+OFFSET = np.sin(NUMBER)
+DATA = {"x": X, "y": Y, "weight": WEIGHT, "offset": OFFSET}
+MODEL = lamu.Model(Linear(), Gaussian(1.5), Normal(1.0))
+LEARNED = lamu.Model(Linear(), Gaussian(1.5), LearnedNormal(0.5))
+POSTERIOR = lamu.fit(MODEL, DATA, lamu.algorithms.conjugate()).posterior
+IVON, LAPLACE = lamu.algorithms.ivon(), lamu.algorithms.laplace()
+HANDED = {"batch_size": 5, "epochs": 3, "max_memory": "1GB", "likelihood_power": 0.7, "mesh": None, "progress": False}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a fit was given."""
+
+    model: Any
+    data: Any
+    algorithm: Any
+    options: dict[str, Any]
+
+    @property
+    def numbers(self) -> list[int]:
+        return numbers_of(self.data)
+
+
+class Recorder:
+    """Stands for `lamu.fit`: keeps what it was given, and answers what a function of it says."""
+
+    def __init__(self, answer: Callable[[Call], Fit]) -> None:
+        self.answer = answer
+        self.calls: list[Call] = []
+
+    def __call__(self, model: Any, data: Any, algorithm: Any, **options: Any) -> Fit:
+        self.calls.append(Call(model, data, algorithm, options))
+        return self.answer(self.calls[-1])
+
+
+def made(posterior: Posterior, *nll: float, model: Any = None) -> Fit:
+    posterior = posterior if model is None else replace(posterior, model=model)
+    return Fit(posterior, {"loss": np.zeros(1), "validation_nll": np.array(nll)}, None)
+
+
+def numbers_of(rows: Any) -> list[int]:
+    """Which rows they are, after a look at what goes with each."""
+    rows = rows if isinstance(rows, Arrays) else MODEL.rows(rows)
+    numbers = np.asarray(rows.x)[:, 0].astype(int)
+    for name, whole in DATA.items():
+        np.testing.assert_array_equal(np.asarray(getattr(rows, name)), whole[numbers], err_msg=name)
+    return numbers.tolist()
+
+
+def require_parted(learned: list[int], judging: list[int]) -> None:
+    assert sorted(learned + judging) == list(range(N))
+
+
+def weighted_nll(posterior: Posterior, rows: list[int], samples: int = 32) -> float:
+    """By hand: the rows' density with their offset, weighed by their weights."""
+    pred = posterior.predict(X[rows], samples=samples, offset=OFFSET[rows])
+    return -float(np.average(np.asarray(pred.log_prob(Y[rows])), weights=WEIGHT[rows]))
+
+
+# ------------------------------------------------------------------------------------------------------------- folds
+
+
+def test_every_member_of_folds_is_given_its_rows_and_all_that_was_asked(monkeypatch: Any, tmp_path: Path) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR, 9.0, 2.0 + len(call.numbers) / 100, 3.0, model=call.model))
+    monkeypatch.setattr(folds, "fit", inner)
+    found = lamu.fit_folds(MODEL, DATA, IVON, folds=4, seed=11, temperature=0.3, checkpoint=tmp_path, **HANDED)
+    parts = folds_of(Y, 4, seed=11, stratify=False)
+    assert [call.options["seed"] for call in inner.calls] == [11, 12, 13, 14]
+    for k, call in enumerate(inner.calls):
+        judging = numbers_of(call.options["validation"])
+        assert judging == parts[k].tolist() == found.held[k].tolist()
+        require_parted(call.numbers, judging)
+        assert call.algorithm is IVON
+        assert call.model.prior == Normal(1.0)
+        for name, value in {**HANDED, "temperature": 0.3}.items():
+            assert call.options[name] == value
+        np.testing.assert_allclose(found.nll[k], 2.0 + len(call.numbers) / 100)  # the best of its run
+    places = {str(call.options["checkpoint"]) for call in inner.calls}
+    assert places == {str(tmp_path / f"fold-{k}") for k in range(4)}
+    assert len(found.fits) == len(found.posterior.belief.members) == 4
+    assert found.scales == {}
+
+
+def test_seeds_of_folds_wrap_and_their_own_defaults_stand_back(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR, 1.0))
+    monkeypatch.setattr(folds, "fit", inner)
+    lamu.fit_folds(MODEL, DATA, folds=3, seed=2**32 - 2)
+    assert [call.options["seed"] for call in inner.calls] == [2**32 - 2, 2**32 - 1, 0]
+    epochs = epochs_of(N * 2 / 3)
+    for call in inner.calls:
+        assert call.algorithm == lamu.algorithms.adam(lamu.rate.Annealed(0.01))
+        given = {name: call.options[name] for name in ("batch_size", "epochs", "stop")}
+        assert given == {"batch_size": 64, "epochs": epochs, "stop": epochs // 5}
+    for asked in ({"epochs": 2}, {"steps": 3}, {"batch_size": 7}):
+        lamu.fit_folds(MODEL, DATA, folds=2, **asked)
+        given = inner.calls[-1].options
+        assert all(given[name] == value for name, value in asked.items())
+        assert ("stop" in given) == ("batch_size" in asked)
+    lamu.fit_folds(MODEL, DATA, IVON, folds=2)
+    assert set(inner.calls[-1].options) == {"seed", "validation", "checkpoint"}
+
+
+def test_folds_of_classes_have_a_share_of_each(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR, 1.0))
+    monkeypatch.setattr(folds, "fit", inner)
+    y = (NUMBER >= 15).astype(int)
+    lamu.fit_folds(lamu.Model(Linear(), lamu.likelihoods.Bernoulli()), (X, y), IVON, folds=4)
+    assert {int(np.sum(call.options["validation"].y)) for call in inner.calls} == {2}
+
+
+@pytest.mark.parametrize("enough", [1000, 5])
+def test_the_scale_that_folds_choose_is_that_of_every_member(enough: int, monkeypatch: Any, tmp_path: Path) -> None:
+    """By the folds' nll, each weighed by the weights of its rows; by the first fold alone where it has enough rows."""
+    monkeypatch.setattr(folds, "_ENOUGH_ROWS", enough)
+    parts = folds_of(Y, 4, seed=3, stratify=False)
+    counts = np.array([WEIGHT[part].sum() for part in parts])
+    heavy, light = int(np.argmax(counts)), int(np.argmin(counts))
+    table = {scale: np.full(4, 1.0) for scale in (0.5, 1.0, 0.25)}
+    # 0.25 is better by what the heavy fold says, 0.5 by the plain mean; the first fold alone says 0.25 too.
+    table[0.25][heavy], table[0.25][light] = 0.9, 1.0 + 0.1 * np.sqrt(counts[heavy] / counts[light])
+    assert table[0.25].mean() > 1.0 > np.average(table[0.25], weights=counts)
+    if enough == 5:
+        table[0.25] = np.array([0.9, 5.0, 5.0, 5.0])
+    number_of = {tuple(part): k for k, part in enumerate(parts)}
+    fold = lambda call: number_of[tuple(numbers_of(call.options["validation"]))]
+    inner = Recorder(lambda call: made(POSTERIOR, table[call.model.prior.scale][fold(call)], model=call.model))
+    monkeypatch.setattr(folds, "fit", inner)
+    found = lamu.fit_folds(LEARNED, DATA, IVON, folds=4, seed=3, checkpoint=tmp_path)
+    judging = 4 if enough == 1000 else 1
+    asked = [(scale, k) for scale in (0.5, 1.0, 0.25) for k in range(judging)]
+    asked += [(0.25, k) for k in range(judging, 4)]
+    assert [(call.model.prior.scale, fold(call)) for call in inner.calls] == asked
+    for call in inner.calls:
+        require_parted(call.numbers, numbers_of(call.options["validation"]))
+        assert call.options["seed"] == 3 + fold(call)
+        assert call.algorithm is IVON
+    assert len({str(call.options["checkpoint"]) for call in inner.calls}) == len(inner.calls)
+    assert [each.posterior.model.prior for each in found.fits] == [Normal(0.25)] * 4
+    assert found.posterior.model.prior == Normal(0.25)
+    np.testing.assert_array_equal(found.nll, table[0.25])
+    expected = {s: np.average(table[s][:judging], weights=counts[:judging]) for s in table}
+    assert found.scales == pytest.approx(expected)
+
+
+# ------------------------------------------------------------------------------------------------------- temperature
+
+NOISE = {1.0: 4.0, 0.3: 1.2, 0.1: 0.8, 0.03: 0.2}  # the noise of the posterior that each temperature stands for
+
+
+def at_temperature(call: Call) -> Fit:
+    likelihood = Gaussian(NOISE[call.options["temperature"]])
+    return made(POSTERIOR, 1.0, model=replace(call.model, likelihood=likelihood))
+
+
+@pytest.mark.parametrize("chosen_aside", [False, True])
+def test_the_temperature_is_judged_by_rows_that_were_not_learned_from(
+    chosen_aside: bool, monkeypatch: Any, tmp_path: Path
+) -> None:
+    inner = Recorder(at_temperature)
+    monkeypatch.setattr(temperatures, "fit", inner)
+    judging = list(range(2, N, 3))
+    rows = {name: values[judging] for name, values in DATA.items()}
+    validation = rows if chosen_aside else 0.3
+    data = DATA if not chosen_aside else {name: np.delete(v, judging, axis=0) for name, v in DATA.items()}
+    options = {"temperatures": tuple(NOISE), "validation": validation, "seed": 5, "checkpoint": tmp_path, **HANDED}
+    found = lamu.fit_temperature(MODEL, data, IVON, **options)
+    *compared, last = inner.calls
+    learned = compared[0].numbers
+    judging = sorted(set(range(N)) - set(learned))
+    assert len(judging) == 7
+    expected = {}
+    for temperature, noise in NOISE.items():
+        posterior = replace(POSTERIOR, model=replace(MODEL, likelihood=Gaussian(noise)))
+        expected[temperature] = weighted_nll(posterior, judging, samples=64)
+        if expected[temperature] > min(expected.values()):
+            break
+    assert list(expected) == [1.0, 0.3, 0.1, 0.03]  # each better than the one before, the last is worse
+    assert found.temperatures == pytest.approx(expected, rel=1e-6)
+    assert [call.options["temperature"] for call in compared] == list(expected)
+    best = min(expected, key=lambda each: expected[each])
+    assert best not in (1.0, 0.03)
+    for call in compared:
+        assert call.numbers == learned
+        assert "validation" not in call.options
+        assert call.options["seed"] == 5
+        assert call.options["checkpoint"].name == f"temperature-{call.options['temperature']:g}"
+    assert last.options["temperature"] == best
+    assert last.numbers == (list(range(N)) if not chosen_aside else learned)
+    assert last.model is MODEL
+    assert "validation" not in last.options
+    assert (last.options["seed"], last.options["checkpoint"].name) == (5, "last")
+    for call in inner.calls:
+        assert call.algorithm is IVON
+        assert all(call.options[name] == value for name, value in HANDED.items())
+    assert found.posterior is found.fit.posterior
+    assert found.posterior.model.likelihood == Gaussian(NOISE[best])
+    assert temperatures.choose_temperature(MODEL, data, IVON, **options) == (best, found.temperatures)
+
+
+def test_the_prior_that_rows_chose_with_the_temperature_is_that_of_the_last_run(monkeypatch: Any) -> None:
+    def answer(call: Call) -> Fit:
+        found, temperature = at_temperature(call), call.options["temperature"]
+        under = replace(found.posterior.model, prior=Normal(2.0 + temperature))
+        return replace(found, posterior=replace(found.posterior, model=under))
+
+    inner = Recorder(answer)
+    monkeypatch.setattr(temperatures, "fit", inner)
+    found = lamu.fit_temperature(LEARNED, DATA, LAPLACE, temperatures=tuple(NOISE), steps=4)
+    *compared, last = inner.calls
+    for call in compared:
+        assert call.model.prior == LearnedNormal(0.5)
+        require_parted(call.numbers, numbers_of(call.options["validation"]))
+        assert numbers_of(call.options["validation"]) == numbers_of(compared[0].options["validation"])
+    best = min(found.temperatures, key=lambda each: found.temperatures[each])
+    assert last.options["temperature"] == best != 1.0
+    assert last.model.prior == Normal(2.0 + best)
+    assert last.numbers == list(range(N))
+
+
+def test_a_temperature_alone_is_that_of_the_only_run(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR))
+    monkeypatch.setattr(temperatures, "fit", inner)
+    assert lamu.fit_temperature(MODEL, DATA, IVON, temperatures=(0.25,), seed=2).temperatures == {}
+    (call,) = inner.calls
+    assert (call.options["temperature"], call.options["seed"], call.numbers) == (0.25, 2, list(range(N)))
+    lamu.fit_temperature(MODEL, DATA, IVON)  # of a regression none is tried but 1
+    assert inner.calls[-1].options["temperature"] == 1.0
+    point = replace(POSTERIOR, belief=Point(POSTERIOR.belief.mean))
+    inner.answer = lambda call: made(point)
+    found = lamu.fit_temperature(MODEL, DATA, IVON, temperatures=(0.5, 0.1), steps=2)
+    assert found.temperatures == {}
+    assert [call.options["temperature"] for call in inner.calls[2:]] == [0.5, 0.5]
+
+
+def test_runs_that_compare_temperatures_are_short_and_the_last_one_as_long_as_it_takes(monkeypatch: Any) -> None:
+    inner = Recorder(at_temperature)
+    monkeypatch.setattr(temperatures, "fit", inner)
+    lamu.fit_temperature(MODEL, DATA, IVON, temperatures=tuple(NOISE))
+    *compared, last = inner.calls
+    assert len({call.options["steps"] for call in compared}) == 1
+    assert compared[0].options["steps"] % 3 == 0
+    assert "steps" not in last.options
+
+
+# ------------------------------------------------------------------------------------------------------- prior scale
+
+
+def test_the_scale_is_judged_by_rows_that_were_not_learned_from(monkeypatch: Any, tmp_path: Path) -> None:
+    ends = {0.5: 2.0, 1.0: 3.0, 0.25: 1.5, 0.125: 1.4, 0.0625: 1.45}
+
+    def answer(call: Call) -> Fit:
+        end = ends[call.model.prior.scale]
+        # The last five are averaged; those before, and the smallest, do not count.
+        return made(POSTERIOR, -9.0, -9.0, end - 0.2, end + 0.2, end, end - 0.1, end + 0.1, model=call.model)
+
+    inner = Recorder(answer)
+    monkeypatch.setattr(prior_scale, "fit", inner)
+    options = {**HANDED, "temperature": 0.2, "statistics": None}
+    found = lamu.fit_prior_scale(LEARNED, DATA, IVON, validation=0.3, seed=8, checkpoint=tmp_path, **options)
+    *compared, last = inner.calls
+    assert found.scales == pytest.approx(ends)
+    assert [call.model.prior for call in compared] == [Normal(scale) for scale in ends]
+    judging = numbers_of(compared[0].options["validation"])
+    assert len(judging) == 7
+    for call in compared:
+        assert numbers_of(call.options["validation"]) == judging
+        require_parted(call.numbers, judging)
+        assert call.options["checkpoint"].name == f"scale-{call.model.prior.scale:g}"
+    assert last.model.prior == Normal(0.125)
+    assert last.numbers == list(range(N))
+    assert "validation" not in last.options
+    assert last.options["checkpoint"].name == "last"
+    for call in inner.calls:
+        assert call.algorithm is IVON
+        assert call.options["seed"] == 8
+        assert all(call.options[name] == value for name, value in options.items())
+    assert found.posterior is found.fit.posterior
+    assert found.posterior.model.prior == Normal(0.125)
+
+
+def test_rows_that_choose_the_scale_may_be_given(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR, call.model.prior.scale, model=call.model))
+    monkeypatch.setattr(prior_scale, "fit", inner)
+    judging = {name: values[:6] for name, values in DATA.items()}
+    rest = {name: values[6:] for name, values in DATA.items()}
+    found = lamu.fit_prior_scale(LEARNED, rest, IVON, validation=judging)
+    assert found.posterior.model.prior == Normal(0.0625)
+    *compared, last = inner.calls
+    for call in compared:
+        assert numbers_of(call.options["validation"]) == list(range(6))
+        assert call.numbers == last.numbers == list(range(6, N))
+        assert call.options["steps"] % 3 == 0  # they compare, and are short
+    assert "steps" not in last.options
+
+
+@pytest.mark.parametrize(
+    ("model", "algorithm", "told"),
+    [(MODEL, IVON, False), (LEARNED, LAPLACE, True), (LEARNED, lamu.mcmc.nuts(), False)],
+    ids=["known", "laplace", "sampler"],
+)
+def test_where_no_scale_is_compared_one_fit_has_all_rows(
+    model: Any, algorithm: Any, told: bool, monkeypatch: Any
+) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR))
+    monkeypatch.setattr(prior_scale, "fit", inner)
+    found = lamu.fit_prior_scale(model, DATA, algorithm, validation=0.25, seed=4, temperature=0.5)
+    (call,) = inner.calls
+    assert (call.model, call.algorithm, call.numbers) == (model, algorithm, list(range(N)))
+    assert (call.options["seed"], call.options["temperature"]) == (4, 0.5)
+    assert call.options.get("validation") == (0.25 if told else None)
+    assert found.scales == {}
+
+
+# --------------------------------------------------------------------------------------- what a run itself validates
+
+
+def test_rows_set_aside_are_judged_with_their_weights_and_offsets() -> None:
+    """A fit of no step at the conjugate posterior: the validation is the weighted mean by hand."""
+    objective = lamu.objective.Objective(MODEL, float(N))
+    algorithm = lamu.algorithms.adam(0.01)
+    held = MODEL.rows({name: values[3:11] for name, values in DATA.items()})
+    state = algorithm.init(jax.random.key(0), objective, held.full())
+    point = algorithm.preview(jax.random.key(0), state, objective)
+    handle = lamu.running.compiled_steps.handle(algorithm)
+    found = validation_nll(handle, jax.random.key(1), state, objective, held)
+    np.testing.assert_allclose(found, weighted_nll(point, list(range(3, 11))), rtol=1e-6)
+    without = validation_nll(handle, jax.random.key(1), state, objective, replace(held, offset=None))
+    assert abs(found - without) > 1e-3
+
+
+# ----------------------------------------------------------------------------------------- bootstrap, evidence, priors
+
+
+def test_resamples_are_rows_with_their_weights_and_offsets(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
+    monkeypatch.setattr(resampling, "fit", inner)
+    lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=6, **HANDED)
+    drawn = [call.numbers for call in inner.calls]
+    assert all(len(numbers) == N for numbers in drawn)
+    assert len({tuple(numbers) for numbers in drawn}) == 3
+    assert all(len(set(numbers)) < N for numbers in drawn)  # with replacement
+    for call in inner.calls:
+        assert (call.model, call.algorithm) == (MODEL, IVON)
+        assert call.options == {**HANDED, "seed": 6}
+    lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=7)
+    assert inner.calls[-1].numbers != drawn[-1]
+
+
+def test_the_evidence_of_every_model_is_of_the_data_that_were_fitted(monkeypatch: Any) -> None:
+    def answer(call: Call) -> Fit:
+        if call.model.prior.scale == 4.0:
+            raise Diverged("the loss is inf at step 1", None)
+        return made(POSTERIOR, model=call.model)
+
+    inner, asked = Recorder(answer), []
+
+    def evidence(posterior: Posterior, data: Any) -> Estimate:
+        asked.append(data)
+        return Estimate(-abs(float(posterior.model.prior.scale) - 2.0), 0.1)
+
+    monkeypatch.setattr(evidence_choice, "fit", inner)
+    monkeypatch.setattr(evidence_choice, "evidence", evidence)
+    build = lambda scale: lamu.Model(Linear(), Gaussian(1.5), Normal(scale))
+    scales = [1.0, 4.0, 2.5, 0.5]
+    found = lamu.fit_evidence(build, DATA, IVON, choices={"scale": scales}, seed=9, **HANDED)
+    assert [call.model.prior.scale for call in inner.calls] == scales
+    for call in inner.calls:
+        assert call.data is DATA
+        assert call.algorithm is IVON
+        assert call.options == {**HANDED, "seed": 9}
+    assert all(data is DATA for data in asked)
+    assert found.chosen == {"scale": 2.5}
+    assert found.posterior.model.prior == Normal(2.5)
+    assert [value.value for _, value in found.tried] == [-1.0, -np.inf, -0.5, -1.5]
+    assert [psi["scale"] for psi, _ in found.tried] == scales
+    assert found.evidence.value == -0.5
+
+
+def test_priors_are_compared_by_fits_that_differ_in_them_alone(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
+    monkeypatch.setattr(prior_comparison, "fit", inner)
+    priors = {"a": Normal(1.0), "b": Normal(0.1), "c": lamu.priors.Laplace(1.0)}
+    found = lamu.prior_sensitivity(MODEL, DATA, priors, x=X[:3], algorithm=IVON, seed=12, **HANDED)
+    assert [call.model.prior for call in inner.calls] == list(priors.values())
+    for call in inner.calls:
+        assert (call.data is DATA, call.algorithm is IVON) == (True, True)
+        assert call.options == {**HANDED, "seed": 12}
+        assert call.model.likelihood == MODEL.likelihood
+    assert list(found.fits) == ["a", "b", "c"]
+    assert list(found.distances) == ["b", "c"]
+
+
+def test_regression_hands_on_prior_likelihood_algorithm_and_seed(monkeypatch: Any) -> None:
+    inner = Recorder(lambda call: made(POSTERIOR))
+    monkeypatch.setattr(one_layer, "fit", inner)
+    nuts = lamu.mcmc.nuts()
+    lamu.regression(X, Y, Gaussian(0.3), prior=Normal(0.7), algorithm=nuts, seed=13)
+    (call,) = inner.calls
+    assert call.algorithm is nuts
+    assert call.options["seed"] == 13
+    assert call.model.prior == Normal(0.7)
+    assert call.model.likelihood.base == Gaussian(0.3)
+    np.testing.assert_allclose(float(call.model.likelihood.shift), Y.mean())
+    np.testing.assert_allclose(float(call.model.likelihood.scale), Y.std())
+    np.testing.assert_allclose(call.model.network.scale, X.std(axis=0))
+    np.testing.assert_array_equal(call.data[0], X)
+    np.testing.assert_array_equal(call.data[1], Y)
+    lamu.regression(X, (Y > 1).astype(int), "logit", seed=14)
+    call = inner.calls[-1]
+    assert call.options["seed"] == 14
+    assert call.options["batch_size"] == N  # the whole data, at every step
+    assert call.model.prior == Normal({"*bias": 10.0, "*": 2.5})
+
+
+def test_simulations_have_targets_and_seeds_of_their_own(monkeypatch: Any) -> None:
+    prior = lamu.fit(MODEL, {"x": X, "y": Y, "weight": np.full(N, 1.0)}, lamu.algorithms.conjugate()).posterior
+    inner = Recorder(lambda call: made(prior))
+    monkeypatch.setattr(simulation, "fit", inner)
+    algorithm = lamu.algorithms.conjugate()
+    found = lamu.simulation_based_calibration(MODEL, algorithm, X, runs=10, samples=9, seed=3, steps=4)
+    assert [call.options["seed"] for call in inner.calls] == [3 + run for run in range(10)]
+    targets = np.stack([call.data[1] for call in inner.calls])
+    assert len(np.unique(targets, axis=0)) == 10
+    residual = targets - targets.mean(axis=0)
+    assert np.abs(np.corrcoef(residual)[np.triu_indices(10, 1)]).max() < 0.999
+    for call in inner.calls:
+        np.testing.assert_array_equal(call.data[0], X)
+        assert (call.model, call.algorithm) == (MODEL, algorithm)
+        assert (call.options["steps"], call.options["progress"]) == (4, False)
+    assert found.ranks.shape == (10, 4)
+    again = lamu.simulation_based_calibration(MODEL, algorithm, X, runs=10, samples=9, seed=4, steps=4)
+    assert not np.array_equal(again.ranks, found.ranks)
+    np.testing.assert_array_equal(inner.calls[10].data[0], X)
+    assert not np.array_equal(inner.calls[10].data[1], targets[0])
+
+
+def test_the_likelihood_is_chosen_by_rows_with_their_own_targets(monkeypatch: Any) -> None:
+    asked: list[Any] = []
+
+    def compared(x: Any, y: Any, names: Any, **options: Any) -> dict[str, np.ndarray]:
+        asked.append((x, y, names, options))
+        return {name: np.arange(len(y)) * 0.01 + (name == "negative_binomial") for name in names}
+
+    monkeypatch.setattr(target_choice, "compare_likelihoods", compared)
+    monkeypatch.setattr(target_choice, "_MOST_ROWS", 50)
+    number = np.arange(80.0)
+    counts = np.random.default_rng(0).poisson(2.0, 80) + 0.0
+    found = target_choice.choose(Encoding("y", "regression", (), ("a",)), number[:, None], counts, seed=21)
+    ((x, y, names, options),) = asked
+    assert options == {"seed": 21}
+    numbers = x[:, 0].astype(int)
+    assert len(np.unique(numbers)) == 50
+    np.testing.assert_array_equal(y, counts[numbers])
+    assert found.name == "negative_binomial"
+    assert found.tried == pytest.approx({name: 0.245 + (name == "negative_binomial") for name in names})
+
+
+def test_stacking_weighs_rows_and_gives_them_their_offset() -> None:
+    """Weights and offsets by hand: a weight of two is the row written twice."""
+    members = [replace(POSTERIOR, model=replace(MODEL, likelihood=Gaussian(scale))) for scale in (0.4, 3.0)]
+    counts = np.where(np.abs(Y - np.asarray(POSTERIOR.predict(X, offset=OFFSET).mean)) > 1.0, 3, 1)
+    every = np.repeat(np.arange(N), counts)
+    found = lamu.composition.stack(members, X, Y, weight=counts, offset=OFFSET)
+    repeated = lamu.composition.stack(members, X[every], Y[every], offset=OFFSET[every])
+    np.testing.assert_allclose(found.weights, repeated.weights, rtol=1e-4)
+    for other in (
+        lamu.composition.stack(members, X, Y, offset=OFFSET),
+        lamu.composition.stack(members, X, Y, weight=counts),
+    ):
+        assert np.abs(found.weights - other.weights).max() > 1e-2
+    with pytest.raises(ValueError, match="does not fit; give 23 weights"):
+        lamu.composition.stack(members, X, Y, weight=-counts)
+
+
+def test_evidence_at_draws_counts_weights_and_offsets() -> None:
+    """Of an exact posterior the bound is the evidence at every draw, weights and offsets in it."""
+    posterior = POSTERIOR
+    found = lamu.scores.elbo(posterior, DATA, samples=4)
+    design = np.column_stack([X, np.ones(N)])
+    # A weight is a power of the density: a normal of precision w / σ², and what that leaves of its constant.
+    precision = WEIGHT / 1.5**2
+    covariance = design @ design.T + np.diag(1 / precision)
+    r = Y - OFFSET
+    log_normal = -0.5 * (r @ np.linalg.solve(covariance, r) + np.linalg.slogdet(2 * np.pi * covariance)[1])
+    constants = np.sum(-0.5 * WEIGHT * np.log(2 * np.pi * 1.5**2) + 0.5 * np.log(2 * np.pi / precision))
+    np.testing.assert_allclose(found.value, log_normal + constants, rtol=1e-6)
+    np.testing.assert_allclose(float(posterior.evidence), log_normal + constants, rtol=1e-6)
+    assert found.error < 1e-6
+    assert jnp.isfinite(found.value)
