@@ -155,8 +155,7 @@ def _remedy(algorithm: Any, found: Convergence) -> str:
 def _faster_forgetting(algorithm: NaturalRule, model: Any) -> str:
     """Returns what to do where a rate falls so fast that a longer run would hardly move."""
     rate = algorithm.learning_rate
-    slow = isinstance(rate, PolynomialDecay) and float(rate.power) > _SLOWEST and not isinstance(model, ConjugateModel)
-    if not slow:
+    if not isinstance(rate, PolynomialDecay) or float(rate.power) <= _SLOWEST or isinstance(model, ConjugateModel):
         return ""
     return (
         f"a rate of kappa={float(rate.power):g} forgets the start too slowly for a longer run to help; leave kappa out"

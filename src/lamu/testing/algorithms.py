@@ -114,7 +114,7 @@ def likelihood_and_prior_are_weighed(algorithm: Any) -> None:
     rows, posterior = _orthogonal_fit(algorithm)
     mean = np.asarray(posterior.predict(rows.x, samples=256).mean, float).ravel()
     least_squares = np.asarray(rows.x, float) @ _WEIGHTS + _INTERCEPT
-    share = mean @ least_squares / (least_squares @ least_squares)
+    share = float(mean @ least_squares / (least_squares @ least_squares))
     odds = share / (1 - share) if 0 < share < 1 else np.inf if share >= 1 else 0.0
     if not 1 / _ODDS_ALLOWED < odds / _ODDS < _ODDS_ALLOWED:
         raise AssertionError(
