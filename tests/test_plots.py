@@ -17,9 +17,10 @@ from jax.scipy.stats import norm
 from lamu import Sensitivity, plots, scores
 from lamu.density import LogDensity
 from lamu.families import Draws
-from lamu.plots.style import ACCENT, INK, canvas, likely_range, literal, save_adaptive
+from lamu.likelihoods import Poisson
+from lamu.plots.style import ACCENT, INK, canvas, likely_range, literal, percent, save_adaptive
 from lamu.posterior import Posterior
-from lamu.predictives import Sampled
+from lamu.predictives import MixturePredictive, Sampled
 from lamu.supports import Classes, Real, TwoClasses
 
 RANDOM = np.random.default_rng(0)
@@ -61,7 +62,10 @@ def test_the_points_are_the_reliability_and_the_bars_count_rows() -> None:
     assert [bar.get_height() for bar in lower.patches] == found.count.tolist()
     assert [text.get_text() for text in lower.texts] == [str(count) for count in found.count]
     assert "rain" in lower.get_xlabel()
-    assert f"ECE {scores.with_error(scores.ece, binary(p), y)}" == upper.get_title("right")
+    right = scores.ece_if_calibrated(binary(p)).value
+    assert f"ECE {scores.with_error(scores.ece, binary(p), y)}; {right:.3f} if right" == upper.get_title("right")
+    few = plots.reliability(binary(p[:6]), y[:6])[0]
+    assert few.get_title("right") == "too few rows for an ECE"
     ranges = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in upper.patches]
     outside = [not low <= each <= high for (low, high), each in zip(ranges, found.happened, strict=True)]
     hollow = [each for each in upper.collections if each.get_label() == "observed, out of range"]
@@ -399,3 +403,15 @@ def test_the_greatest_evidence_is_marked_and_lost_fits_are_not() -> None:
     assert axes.lines[0].get_xdata()[0] == 2
     with pytest.raises(ValueError, match="none of them finite"):
         plots.evidence_curve({1: scores.Estimate(-np.inf, 0.0)})
+
+
+def test_the_share_in_intervals_is_the_score_of_that_name() -> None:
+    """Of counts too, whose intervals have both their ends, and to a tenth of a percent: 92.5 is neither 92 nor 93."""
+    random = np.random.default_rng(3)
+    rate = random.uniform(0.5, 3, size=(1, 40, 1))
+    pred, y = MixturePredictive.equal(Poisson(), {}, jnp.log(rate)), random.poisson(rate[0, :, 0])
+    found = scores.coverage(pred, y, 0.9)
+    texts = [text.get_text() for text in plots.coverage(pred, y)[0].texts]
+    assert texts == [f"{100 * found:.1f} % of targets\nin 90 % intervals".replace(".0 %", " %")]
+    assert percent(0.925) == "92.5"
+    assert percent(0.9) == "90"

@@ -13,20 +13,22 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.model_selection import KFold
 
-from lamu.cli.predictions import MEANING, columns, estimates, score_rows
+from lamu.cli.predictions import MEANING, columns, estimates, meanings, score_rows
 from lamu.cli.reporting import baselines
 from lamu.convergence import Convergence
 from lamu.data import Encoding
-from lamu.likelihoods import Bernoulli, Gaussian
+from lamu.likelihoods import Bernoulli, Gaussian, Poisson
 from lamu.plots.style import INK, canvas
 from lamu.predictives import MixturePredictive
 from lamu.report import Run, comparison_report, fit_report
 from lamu.report.advice import advice
 from lamu.report.effects import draw, effects
 from lamu.report.figures import picture
+from lamu.report.fitted import _scored
 from lamu.report.markup import element, table, text
-from lamu.scores import Estimate
+from lamu.scores import Estimate, ece_if_calibrated
 from lamu.tabular.peers import peer
 from tests.browser import COLOURS_OF_TEXT, Browser, contrast
 from tests.command_line import TASKS, fit_each_task, runner
@@ -97,6 +99,11 @@ def test_the_report_of_a_fit_is_one_whole_page(fitted, task) -> None:
     metrics = json.loads((fitted / task / "metrics.json").read_text())
     for name, value in metrics["scores"].items():
         assert str(Estimate(value, metrics["standard_errors"][name])) in page.text
+    parts = [value for name, value in metrics.items() if name.startswith("seconds")]
+    assert sum(parts) - metrics["seconds_compiling"] == pytest.approx(2 * metrics["seconds_total"])
+    assert metrics["seconds_report"] > 0
+    if task != "regression":
+        assert f"right probabilities would have {metrics['ece_if_calibrated']:.3f} at 24 rows" in page.text
     for words in ("gradient boosting", "linear model", "constant", "96 rows to learn from, 24 held out", "ivon"):
         assert words in page.text
     labels = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
@@ -143,13 +150,13 @@ def test_an_effect_of_words_is_at_its_levels() -> None:
     assert labels == ["cat", "dog"]
 
 
-def nasty_run() -> Run:
+def nasty_run(rows: int = 20) -> Run:
     """A run whose every name and label is HTML or a formula."""
     encoding = Encoding("<img src=x onerror=alert(1)>", "binary", ("</td>no $", "<b>yes</b> $1$"), NASTY)
     encoding = Encoding(**{**vars(encoding), "levels": ((), ("<i>red</i>", "$5"), ())})
     x = np.stack([RANDOM.normal(size=60), RANDOM.integers(0, 3, 60), RANDOM.normal(size=60)], axis=1)
     y = (RANDOM.uniform(size=60) < 1 / (1 + np.exp(-2 * x[:, 0]))).astype(np.int32)
-    posterior, train, test = Linear(Bernoulli()), np.arange(40), np.arange(40, 60)
+    posterior, train, test = Linear(Bernoulli()), np.arange(40), np.arange(40, 40 + rows)
     pred = posterior.predict(x[test])
     scores = estimates(score_rows(pred, y[test], encoding))
     config = {
@@ -199,29 +206,130 @@ def test_a_picture_has_the_colours_of_the_page_and_names_of_its_own() -> None:
 WORDS = {"data": "a.csv", "target": "y", "algorithm": "ivon", "out": "run"}
 
 
+def advised(scores, differences=None, converged=None, share=0.1, rows=500, right=None) -> list[str]:
+    return advice(scores, differences or {}, 0.9, converged, share, rows, right, WORDS)
+
+
 def test_advice_follows_what_was_found() -> None:
     good = {"nll": Estimate(1.0, 0.1), "coverage": Estimate(0.9, 0.02)}
-    found = " ".join(advice(good, {"linear model": Estimate(0.3, 0.1)}, 0.9, True, 0.1, 500, WORDS))
-    assert "more rows would hardly reduce it" in found
-    for words in ("converged", "predicts these rows better", "too narrow", "too wide", "wide errors"):
+    found = " ".join(advised(good, {"linear model": Estimate(0.3, 0.1)}, True))
+    for words in ("converged", "predicts these rows better", "too narrow", "too wide", "wide errors", "hardly"):
         assert words not in found
-    bad = good | {"coverage": Estimate(0.6, 0.02)}
-    found = advice(bad, {"linear model": Estimate(-0.3, 0.1)}, 0.9, False, 0.6, 50, WORDS)
+    # Noise of the target, and a function that the model cannot follow, are one to it: nothing is claimed of more rows.
+    assert "90 % of the predictive uncertainty is noise to this model" in found
+    assert "or what the model cannot follow" in found
+    assert "(lamu fit a.csv --target y --test-size 0.6 --out fewer)" in found
+    bad = good | {"coverage": Estimate(0.625, 0.02)}
+    found = advised(bad, {"linear model": Estimate(-0.3, 0.1)}, False, 0.6, 50)
     for part, words in zip(found, ("not converged", "linear model predicts these rows better by 0.3 nats",
-                                   "too narrow", "more rows like these", "50 test rows", "lamu predict run"),
-                           strict=True):  # fmt: skip
+                                   "hold 62.5 % of the targets: they are too narrow", "more rows like these",
+                                   "50 test rows", "lamu predict run"), strict=True):  # fmt: skip
         assert words in part
-    assert "too wide" in " ".join(advice(good | {"coverage": Estimate(1.0, 0.0)}, {}, 0.9, None, 0.1, 500, WORDS))
-    noise = lambda rows: " ".join(advice({"ece": Estimate(0.2, 0.01)}, {}, 0.9, None, 0.1, rows, WORDS))
-    assert "calibrate them" in noise(2000)
-    assert "calibrate them" not in noise(50)  # as large as chance makes it
+    assert "too wide" in " ".join(advised(good | {"coverage": Estimate(1.0, 0.0)}))
+    off = lambda right: " ".join(advised({"ece": Estimate(0.2, 0.01)}, right=right))
+    assert "off by 0.20 on average, where right ones would be by 0.10: calibrate" in off(Estimate(0.1, 0.03))
+    assert "calibrate them" not in off(Estimate(0.15, 0.03))  # as large as chance makes it
 
 
 def test_a_point_estimate_does_not_say_that_more_rows_would_not_help() -> None:
-    found = " ".join(advice({"nll": Estimate(1.0, 0.1)}, {}, 0.9, True, 0.0, 500, WORDS))
-    assert "more rows would hardly" not in found
+    found = " ".join(advised({"nll": Estimate(1.0, 0.1)}, converged=True, share=0.0))
+    assert "More rows would help if" not in found
     assert "The posterior is one point" in found
     assert "--algorithm laplace" in found
+
+
+def rows_of_table(shown: Page, caption: str) -> list[list[str]]:
+    """The cells of a table of rows, row by row."""
+    texts = [text.strip() for text in shown.texts if text.strip()]
+    start = texts.index(caption) + 1
+    heads = texts[start : texts.index("log density", start) + 1]
+    width = len(heads) + 3  # and the features
+    body = texts[start + width : start + 9 * width]
+    return [body[index * width : (index + 1) * width] for index in range(8)]
+
+
+def test_the_worst_rows_are_the_least_probable_and_bring_their_own_features() -> None:
+    run = nasty_run()
+    log_prob = np.asarray(run.predictions["log_prob"])
+    found = rows_of_table(Page(fit_report(run)), "Targets that the prediction held least probable")
+    order = np.argsort(log_prob)[:8]
+    assert [int(cells[0]) for cells in found] == [40 + index for index in order]
+    assert log_prob[order[0]] < log_prob.mean() < log_prob.max()
+    shown = {cell for cells in found for cell in cells}
+    for index in order:  # the numbers of the first feature, in the rows that are tested
+        assert f"{run.x[40 + index, 0]:.6g}" in shown
+        assert f"{run.x[index, 0]:.6g}" not in shown
+    uncertain = rows_of_table(Page(fit_report(run)), "Predicted with the largest uncertainty")
+    assert [int(cells[0]) for cells in uncertain] == [40 + i for i in np.argsort(-np.asarray(run.pred.total))[:8]]
+
+
+def test_the_report_says_what_right_probabilities_would_have() -> None:
+    run = nasty_run()
+    right = ece_if_calibrated(run.pred)
+    shown = Page(fit_report(run)).text
+    assert f"right probabilities would have {right.value:.3f} at 20 rows" in shown
+    few = nasty_run(6)
+    few = replace(few, scores={"<ivon>": {**few.scores["<ivon>"], "ece": Estimate(np.nan, np.nan)}})
+    shown = Page(fit_report(few)).text
+    assert "6 test rows are too few to tell whether the probabilities are right" in shown
+    assert "too few rows" in shown
+    assert "nan" not in shown
+
+
+def test_few_rows_have_no_calibration_error() -> None:
+    rows = {"ece": np.array([[0.9, 1.0]] * 19), "nll": np.ones(19)}
+    assert np.isnan(estimates(rows)["ece"].value)
+    assert meanings(rows)["ece"] == "calibration error; 19 rows are too few to judge it"
+    rows = {name: np.concatenate([each, each]) for name, each in rows.items()}
+    assert estimates(rows)["ece"].value == pytest.approx(0.1)
+    assert meanings(rows)["ece"].startswith("calibration error; lower is better; right probabilities would have 0.0")
+
+
+def test_a_default_fit_says_where_its_candidates_stopped() -> None:
+    run = nasty_run()
+    config = run.config | {
+        "candidates": {"<mlp>": 0.7, "linear": 0.3},
+        "candidates_nll": {"<mlp>": 0.51, "linear": 0.6},
+    }
+    shown = Page(fit_report(replace(run, convergence=None, histories=(), config=config))).text
+    for words in ("Each candidate took 10 steps over each fold", "<mlp>", "0.70", "0.510", "no fixed point of a rule"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "says", "never"),
+    [
+        (Gaussian(1.0), "normal noise as wide as its errors on training rows held out", "counts"),
+        (Poisson(), "The targets are counts, and each baseline is negative binomial about its mean", "normal noise"),
+        (Bernoulli(), "a logistic model; the frequencies", "normal noise"),
+    ],
+)
+def test_the_noise_of_the_baselines_is_told_as_it_is(likelihood, says, never) -> None:
+    pred = Linear(likelihood).predict(RANDOM.normal(size=(20, 3)))
+    run = replace(nasty_run(), pred=pred)
+    if likelihood.name != "Bernoulli":
+        run = replace(run, encoding=Encoding("y", "regression", (), ("a", "b", "c")))
+    told = "".join(map(str, _scored(run)))
+    assert says in told
+    assert never not in told
+
+
+def test_a_baselines_noise_is_that_of_rows_held_out() -> None:
+    """Of five folds: a forest's errors on its own training rows are a third of it, a line's too small by 1 − p / n."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(60, 8)), random.normal(size=60)
+    folds = KFold(5, shuffle=True, random_state=0)
+    errors = np.concatenate([
+        y[held] - np.stack([np.ones(len(held)), *x[held].T], 1)
+        @ np.linalg.lstsq(np.stack([np.ones(len(kept)), *x[kept].T], 1), y[kept])[0]
+        for kept, held in folds.split(x)
+    ])  # fmt: skip
+    own = np.stack([np.ones(60), *x.T], 1)
+    training = y - own @ np.linalg.lstsq(own, y)[0]
+    scale = float(peer("linear", "regression", x, y, x[:1], (0,) * 8).std[0])
+    assert scale == pytest.approx(np.sqrt(np.mean(errors**2)), rel=0.06)  # BayesianRidge shrinks a little
+    assert scale > 1.1 * np.sqrt(np.mean(training**2))
+    assert float(peer("forest", "regression", x, y, x[:1], (0,) * 8).std[0]) > 0.9 * y.std()
 
 
 class Point(Linear):

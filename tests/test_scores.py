@@ -21,6 +21,7 @@ from lamu.model import Model
 from lamu.networks import Linear
 from lamu.predictives import Deferred, MixturePredictive, Sampled
 from lamu.record import record
+from lamu.scores.calibration import calibrated_gap
 from lamu.scores.proper_scores import crps_of_rows
 from lamu.scores.sampling import estimate
 from lamu.supports import Classes, Real, TwoClasses
@@ -414,3 +415,29 @@ def test_the_error_of_a_score_that_is_not_finite_is_nan() -> None:
     found = scores.difference(scores.rmse, lost, good, np.array([0.0, 1.0]))
     assert (found.value, np.isnan(found.error)) == (np.inf, True)
     assert np.isnan(scores.difference(scores.rmse, lost, lost, np.array([0.0, 1.0])).value)
+
+
+def test_right_probabilities_have_the_calibration_error_that_is_told() -> None:
+    """Beside targets drawn from the probabilities, of two classes and of three; a mean of 300 tables."""
+    random = np.random.default_rng(0)
+    for p in (random.uniform(size=84), random.dirichlet(np.ones(3), 84)):
+        pred = SimpleNamespace(support=TwoClasses() if p.ndim == 1 else Classes(3), mean=p)
+        wide = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
+        draws = [
+            (random.random((84, 1)) > wide.cumsum(axis=1)).sum(axis=1).clip(0, wide.shape[1] - 1) for _ in range(300)
+        ]
+        found = np.array([scores.ece(pred, y) for y in draws])
+        told = scores.ece_if_calibrated(pred)
+        assert told.value == pytest.approx(found.mean(), abs=5 * found.std() / np.sqrt(300))
+        assert told.error == pytest.approx(found.std(), rel=0.25)
+        assert 0.05 < told.value < 0.2
+
+
+def test_sums_of_many_rows_are_as_good_as_normal() -> None:
+    p = np.random.default_rng(0).uniform(0.5, 1, 40_000)
+    many, some = calibrated_gap(p), calibrated_gap(p[:20_000])
+    assert many.value == pytest.approx(some.value / np.sqrt(2), rel=0.05)
+    # Bins of 2,667 rows: the mean absolute value of a normal.
+    order = np.sort(p[:20_000])
+    spread = [np.sqrt((part * (1 - part)).sum()) for part in np.array_split(order, 15)]
+    assert some.value == pytest.approx(np.sqrt(2 / np.pi) * np.sum(spread) / 20_000, rel=0.05)

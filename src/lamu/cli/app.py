@@ -280,6 +280,7 @@ def _fit(
     as_json: _Json = False,
 ) -> None:
     """Fit a model to a table, and score it on rows that it has not seen; with --model vae, to images."""
+    begun = time.perf_counter()
     refuse_existing(out, force)
     if model is not None:
         of_tables = {
@@ -330,7 +331,6 @@ def _fit(
     )
     settings = (*(setting or ()), *(() if weights is None else (f"weights={weights}",)))
     with within(max_memory):
-        begun = time.perf_counter()
         request.check()
         if algorithm is not None:
             from lamu.cli.recipes import find
@@ -342,10 +342,10 @@ def _fit(
             # Nothing is left to refuse, and what follows is imported for seconds.
             count, features = rows[0].features.values.shape
             print(f"read {data}: {count:,} rows of {features} features", flush=True)
-        seconds_reading = time.perf_counter() - begun
         from lamu.cli.training import train
 
-        train(request, rows, out, algorithm, settings, as_json, force, resume, report, seconds_reading)
+        before = time.perf_counter() - begun
+        train(request, rows, out, algorithm, settings, as_json, force, resume, report, before)
 
 
 def _refuse_options_of_tables(model: str, options: dict[str, Any]) -> None:

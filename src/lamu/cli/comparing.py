@@ -28,6 +28,7 @@ from lamu.data.leaks import leaks
 from lamu.data.spelling import nearest
 from lamu.data.table import Table
 from lamu.scores import Estimate
+from lamu.scores.calibration import in_words
 from lamu.tabular.peers import PEERS
 
 __all__ = ["compare"]
@@ -284,7 +285,7 @@ def _show(about: dict[str, Any], rows: list[dict[str, Any]], answers: dict[str, 
         scores = [
             (
                 row["algorithm"],
-                *(str(Estimate(row["scores"][name], row["standard_errors"][name])) for name in names),
+                *(in_words(name, Estimate(row["scores"][name], row["standard_errors"][name])) for name in names),
                 _difference(row, first),
             )
             for row in ended

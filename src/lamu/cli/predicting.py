@@ -14,7 +14,7 @@ import numpy as np
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
 from lamu.cli.outside import add_current_folder, is_outside
-from lamu.cli.predictions import columns, estimates, predicted, score_rows
+from lamu.cli.predictions import columns, estimates, meanings, predicted, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
 from lamu.data import Arrays, Encoding
 from lamu.data.table import Table, match
@@ -76,7 +76,8 @@ def predict(
                 kept.append(found if as_json else {name: column[:MOST_ROWS] for name, column in found.items()})
             scored.append(values)
     first = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
-    scores = estimates({name: np.concatenate([part[name] for part in scored]) for name in scored[0]})
+    row_scores = {name: np.concatenate([part[name] for part in scored]) for name in scored[0]}
+    scores = estimates(row_scores)
     if as_json:
         show_document(
             {
@@ -97,7 +98,7 @@ def predict(
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
     if scores:
-        show_scores(f"{rows:,} rows", scores)
+        show_scores(f"{rows:,} rows", scores, meanings(row_scores))
     if out is not None:
         show_line(f"{rows:,} predictions written to {out}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,11 @@ from lamu.data import Arrays, Encoding
 from lamu.data.table import Table
 from lamu.predictives import Weighted
 from lamu.scores import Estimate
+from lamu.scores.calibration import FEWEST_ROWS, calibrated_gap, verdict
 from lamu.scores.sampling import estimate, rows_of
 from lamu.supports import value_of
 
-__all__ = ["LEVEL", "MEANING", "columns", "estimates", "inputs", "known_rows", "predicted", "score_rows"]
+__all__ = ["LEVEL", "MEANING", "columns", "estimates", "inputs", "known_rows", "meanings", "predicted", "score_rows"]
 
 LEVEL = 0.9  # the probability of the intervals that are written
 
@@ -152,6 +154,27 @@ def estimates(rows: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
         rows: what `score_rows` returned.
 
     Returns:
-        `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise.
+        `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
+        is NaN for fewer than twenty rows.
     """
-    return {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}
+    found = {name: estimate(_ALL[name][0], values, **_ALL[name][1]) for name, values in rows.items()}
+    if "ece" in found and len(rows["ece"]) < FEWEST_ROWS:
+        found["ece"] = Estimate(math.nan, math.nan)
+    return found
+
+
+def meanings(rows: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Returns how each score is read, of the calibration error beside what right probabilities would have.
+
+    Args:
+        rows: what `score_rows` returned.
+    """
+    found = {name: MEANING[name] for name in rows}
+    if "ece" in rows:
+        count = len(rows["ece"])
+        if count < FEWEST_ROWS:
+            found["ece"] = f"calibration error; {count} rows are too few to judge it"
+        else:
+            right = calibrated_gap(rows["ece"][:, 0])
+            found["ece"] = f"{MEANING['ece']}; {verdict(estimates({'ece': rows['ece']})['ece'], right, count)}"
+    return found

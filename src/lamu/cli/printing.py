@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from lamu.cli.predictions import MEANING
 from lamu.scores import Estimate
+from lamu.scores.calibration import in_words
 
 __all__ = ["dump", "figure", "plain", "show_document", "show_line", "show_notes", "show_scores", "show_table", "width"]
 
@@ -76,9 +76,9 @@ def show_notes(notes: Iterable[str]) -> None:
         show_line(f"note: {note}")
 
 
-def show_scores(title: str, scores: Mapping[str, Estimate]) -> None:
+def show_scores(title: str, scores: Mapping[str, Estimate], meanings: Mapping[str, str]) -> None:
     """Prints scores with their standard errors, and how each is to be read."""
-    rows = [(name, str(each), MEANING[name]) for name, each in scores.items()]
+    rows = [(name, in_words(name, each), meanings[name]) for name, each in scores.items()]
     show_table(title, ("score", "± standard error", "in words"), rows)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -23,11 +22,12 @@ from lamu.cli.defaults import default_algorithm, default_folds, default_settings
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
 from lamu.cli.output_dir import FORMAT, draft, unfinished
-from lamu.cli.predictions import columns, estimates, known_rows, predicted, score_rows
+from lamu.cli.predictions import columns, estimates, known_rows, meanings, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
 from lamu.cli.request import Request
+from lamu.cli.stopwatch import Stopwatch
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
@@ -36,6 +36,7 @@ from lamu.data.table import Table
 from lamu.families import Gaussian, Product
 from lamu.plots.style import literal, shortened
 from lamu.rate import Annealed, PolynomialAverage
+from lamu.scores.calibration import calibrated_gap
 from lamu.supports import value_of
 
 __all__ = ["train"]
@@ -51,7 +52,7 @@ def train(
     force: bool = False,
     resume: bool = False,
     report: bool = True,
-    seconds_reading: float = 0.0,
+    before: float = 0.0,
 ) -> None:
     """Fits a model to a table and writes the folder `out`; prints the scores on the test rows.
 
@@ -65,14 +66,14 @@ def train(
         force: whether a folder that `lamu fit` made before may be replaced.
         resume: whether to go on with the same command, which was interrupted.
         report: whether `report.html` is written.
-        seconds_reading: how long the table took so far.
+        before: the seconds that have passed since the command began, with the reading of the table.
 
     Raises:
         ValueError: for data, a name or a setting that cannot be used.
         Interrupted: at an interruption, where there is something to go on from.
         FileExistsError: if there is something at `out` that may not be replaced.
     """
-    begun = time.perf_counter() - seconds_reading
+    watch = Stopwatch(before)
     recipe = find(default_algorithm() if algorithm is None else algorithm)
     chosen = {**(default_settings() if algorithm is None else {}), **parse(settings, recipe)}
     learner = build(recipe, chosen)
@@ -87,7 +88,6 @@ def train(
     of = lambda rows: Arrays.of(jax.tree.map(lambda leaf: leaf[rows], on_host))
     training, test = of(train_rows), of(test_rows)
     x, y = jax.tree.map(np.asarray, (training.x, training.y))
-    seconds_reading = time.perf_counter() - begun
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
@@ -102,9 +102,8 @@ def train(
             show_notes(table.notes)
             show_line(f"{_described(encoding)}; {len(train_rows):,} rows to learn from, {len(test_rows):,} held out")
             sys.stdout.flush()  # before minutes of work, not after
-        start = time.perf_counter()
+        watch.lap("seconds_reading")
         chosen_likelihood = request.likelihood_for(encoding, x, y, request.seed)
-        seconds_choosing = time.perf_counter() - start
         model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm)
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
@@ -123,19 +122,22 @@ def train(
                 show_line(needed)
             show_line(way.plan)
             sys.stdout.flush()
-        start, seconds_compiled = time.perf_counter(), compiling.seconds
+        watch.lap("seconds_choosing")
+        seconds_compiled = compiling.seconds
         with _told() if request.max_memory is not None and not as_json else nullcontext(), warnings.catch_warnings():
             # What is foreseen is said before it runs to who asked about memory.
             warnings.simplefilter("ignore", Unconverged)  # it is a line of its own below
             options = {"checkpoint": place, "resume": resume, "progress": False if as_json else None}
             learned = way.learn(x, y, request.seed, options)
-        seconds, seconds_compiling = time.perf_counter() - start, compiling.seconds - seconds_compiled
+        watch.lap("seconds")
+        seconds, seconds_compiling = watch.parts["seconds"], compiling.seconds - seconds_compiled
         y_test, posterior = test.y, learned.posterior
         pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
-        found = estimates(score_rows(pred, y_test, encoding))
+        row_scores = score_rows(pred, y_test, encoding)
+        found = estimates(row_scores)
         noise = float(pred.monte_carlo_error(y_test))
-        seconds_scoring = time.perf_counter() - start - seconds
+        watch.lap("seconds_scoring")
         metrics = {
             "task": encoding.task,
             "rows": {"train": len(train_rows), "test": len(test_rows)},
@@ -144,13 +146,11 @@ def train(
             "monte_carlo_errors": {"nll": noise},
             "temperature": learned.temperature,
             "convergence": None if convergence is None else convergence.describe(),
-            "seconds": seconds,
             "seconds_compiling": seconds_compiling,
             "programs": compiling.programs,
-            "seconds_reading": seconds_reading,
-            "seconds_choosing": seconds_choosing,
-            "seconds_scoring": seconds_scoring,
         }
+        if "ece" in row_scores and not np.isnan(found["ece"].value):
+            metrics["ece_if_calibrated"] = calibrated_gap(row_scores["ece"][:, 0]).value
         precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
         if not as_json:  # before the pictures, which take seconds
             show_line(
@@ -166,7 +166,7 @@ def train(
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-            show_scores(f"{len(test_rows)} test rows", found)
+            show_scores(f"{len(test_rows)} test rows", found, meanings(row_scores))
             if noise > 0.0:
                 show_line(f"another {samples} draws would move nll by about {noise:.1g}; --samples takes more")
             sys.stdout.flush()
@@ -174,7 +174,9 @@ def train(
         known, shown, certain = test, pred, known_rows(y_test)
         if len(certain) < test.count:
             known, shown = test.take(certain), predicted(posterior, table, test_rows[certain], **request.prediction())
+        watch.lap("seconds_scoring")
         figure = picture(shown, value_of(known.y), encoding) if calibrated else None
+        watch.lap("seconds_report")
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
             posterior.save(folder / "posterior")
@@ -208,12 +210,12 @@ def train(
                 "rows": metrics["rows"],
                 "versions": package_versions(),
             }
-            (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             _write_csv(folder / "predictions.csv", predictions)
             if figure is not None:
                 figure.savefig(folder / "calibration.png")
             if beside is not None:
+                watch.lap("seconds_writing")
                 split = train_rows, test_rows
                 (folder / NAME).write_text(
                     report_of_fit(
@@ -222,10 +224,14 @@ def train(
                     ),
                     encoding="utf-8",
                 )  # fmt: skip
+                watch.lap("seconds_report")
+            watch.lap("seconds_writing")
+            metrics |= {**watch.parts, "seconds_total": watch.total}
+            (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
     if as_json:
         show_document({"out": str(out), "metrics": metrics, "config": config})
         return
-    show_line(f"{time.perf_counter() - begun:.1f} s in all, with reading, scores{' and report' if report else ''}")
+    show_line(f"{watch.total:.1f} s in all, with reading, scores{' and report' if report else ''}")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
 
 

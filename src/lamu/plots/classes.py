@@ -8,6 +8,7 @@ import numpy as np
 
 from lamu import scores
 from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, MARGIN, PALE, canvas, head, likely_range, panels, tidy
+from lamu.scores.calibration import FEWEST_ROWS
 
 __all__ = ["reliability"]
 
@@ -64,7 +65,10 @@ def reliability(pred: Any, y: Any, bins: int = 10, event: str | None = None, axe
     upper.set(xlim=(start - MARGIN, 1 + MARGIN), ylim=(floor - MARGIN, 1 + MARGIN))
     lower.set_xlim(upper.get_xlim())
     upper.set_ylabel(f"frequency of {what}" if binary else "fraction that is right")
-    head(upper, "Reliability", f"ECE {scores.with_error(scores.ece, pred, y)}")
+    right = scores.ece_if_calibrated(pred).value
+    few = len(y) < FEWEST_ROWS
+    ece = "too few rows for an ECE" if few else f"ECE {scores.with_error(scores.ece, pred, y)}; {right:.3f} if right"
+    head(upper, "Reliability", ece)
     upper.legend(loc="best", frameon=False, fontsize=7.5, labelcolor=INK, handletextpad=0.6, borderaxespad=0.2)
     _draw_counts(lower, found)
     lower.set_xlabel(f"predicted probability of {what}" if binary else "predicted probability of the chosen class")

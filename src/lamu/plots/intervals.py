@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, PALE, canvas, head, likely_range, panels, tidy
+from lamu import scores
+from lamu.plots.style import ACCENT, GREY, IN_RANGE, INK, PALE, canvas, head, likely_range, panels, percent, tidy
 from lamu.scores.validation import target
 
 __all__ = ["coverage"]
@@ -51,24 +52,26 @@ def coverage(pred: Any, y: Any, axes: Any = None) -> Any:
     rows = len(y)
     axes = canvas(6.8, 3.5).subplots(1, 2, width_ratios=(1.15, 1)) if axes is None else panels("coverage", axes, 2)
     left, right = axes
-    _draw_curve(left, rank, rows)
+    # The share that a score of the same name tells, of intervals as they are written: equal to that of the ranks but
+    # for rounding, and of counts, whose intervals have both their ends.
+    share = scores.coverage(pred, y, 0.9) if hasattr(pred, "interval") else float(np.mean(np.abs(2 * rank - 1) <= 0.9))
+    _draw_curve(left, rank, rows, share)
     _draw_ranks(right, rank, rows)
     for each in axes:
         tidy(each)
     return axes
 
 
-def _draw_curve(axes: Any, rank: np.ndarray, rows: int) -> None:
+def _draw_curve(axes: Any, rank: np.ndarray, rows: int, share: float) -> None:
     held = np.mean(np.abs(2 * rank[None] - 1) <= LEVELS[:, None], axis=1)
     low, high = likely_range(LEVELS, rows)
     axes.fill_between(LEVELS, low, high, color=PALE, linewidth=0, label=IN_RANGE)
     axes.plot((0, 1), (0, 1), color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.plot(LEVELS, held, color=ACCENT, linewidth=1.6, label="observed")
-    at = int(np.argmin(np.abs(LEVELS - 0.9)))
-    axes.plot((LEVELS[at], LEVELS[at]), (0, held[at]), color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    axes.plot(LEVELS[at], held[at], "o", color=ACCENT, markersize=4.5)
-    share = f"{100 * held[at]:.0f} % of targets\nin 90 % intervals"
-    axes.text(LEVELS[at] - 0.025, 0.03, share, ha="right", va="bottom", fontsize=8, color=INK, linespacing=1.35)
+    axes.plot((0.9, 0.9), (0, share), color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    axes.plot(0.9, share, "o", color=ACCENT, markersize=4.5)
+    says = f"{percent(share)} % of targets\nin 90 % intervals"
+    axes.text(0.875, 0.03, says, ha="right", va="bottom", fontsize=8, color=INK, linespacing=1.35)
     axes.set(xlim=(0, 1), ylim=(0, 1.0), aspect="equal", xticks=np.linspace(0, 1, 6), yticks=np.linspace(0, 1, 6))
     axes.set(xlabel="level of the central interval", ylabel="fraction of targets inside")
     head(axes, "Coverage")

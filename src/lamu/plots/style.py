@@ -172,6 +172,20 @@ def literal(text: Any) -> str:
     return str(text).replace("$", r"\$")
 
 
+def percent(share: float) -> str:
+    """Returns a share as a percentage, to a tenth where it is not whole.
+
+    Args:
+        share: from 0 to 1.
+
+    Examples:
+        >>> from lamu.plots.style import percent
+        >>> percent(0.9), percent(0.925)
+        ('90', '92.5')
+    """
+    return f"{100 * share:.1f}".removesuffix(".0")
+
+
 def shortened(text: Any, most: int) -> str:
     """Returns text of so many characters at most; an ellipsis stands for what was cut.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu.plots.style import percent
 from lamu.scores import Estimate
 
 __all__ = ["advice", "epistemic_share"]
@@ -15,7 +16,6 @@ _SURE = 2.0  # standard errors
 _FEW_TEST_ROWS = 100
 _LARGE_SHARE = 0.25
 _NONE = 1e-9  # a share that is rounding
-_BINS = 15  # of lamu.scores.ece
 
 
 def advice(
@@ -25,6 +25,7 @@ def advice(
     converged: bool | None,
     epistemic_share: float,
     test_rows: int,
+    ece_if_calibrated: Estimate | None,
     words: Mapping[str, str],
 ) -> list[str]:
     """Returns sentences, the most urgent first.
@@ -36,13 +37,14 @@ def advice(
         converged: the verdict on convergence; None where it was not measured.
         epistemic_share: the part of the predictive uncertainty that is about the weights, 0 to 1.
         test_rows: how many there are.
+        ece_if_calibrated: the calibration error that the same probabilities would have if they were right.
         words: the `data`, the `target`, the `algorithm` and the `out` folder, for the commands.
 
     Examples:
         >>> from lamu.report.advice import advice
         >>> from lamu.scores import Estimate
         >>> words = {"data": "a.csv", "target": "y", "algorithm": "ivon", "out": "run"}
-        >>> found = advice({"nll": Estimate(1.0, 0.1)}, {}, 0.9, False, 0.0, 500, words)
+        >>> found = advice({"nll": Estimate(1.0, 0.1)}, {}, 0.9, False, 0.0, 500, None, words)
         >>> found[0][:26]
         'The run has not converged:'
     """
@@ -63,15 +65,17 @@ def advice(
     if coverage is not None and abs(coverage.value - level) > _SURE * max(coverage.error, 1 / max(test_rows, 1)):
         narrow = coverage.value < level
         found.append(
-            f"The {100 * level:.0f} % intervals hold {100 * coverage.value:.0f} % of the targets: they are too "
+            f"The {percent(level)} % intervals hold {percent(coverage.value)} % of the targets: they are too "
             f"{'narrow' if narrow else 'wide'}. Try --likelihood student_t or heteroscedastic, or calibrate the "
             "intervals (lamu.calibration)."
         )
     ece = scores.get("ece")
-    if ece is not None and ece.value > _ece_of_noise(test_rows) + _SURE * ece.error:
+    right = ece_if_calibrated
+    if ece is not None and right is not None and ece.value > right.value + _SURE * right.error:
         found.append(
-            f"The probabilities are off by {ece.value:.2f} on average: calibrate them (lamu.calibration), or let "
-            "training rows choose the temperature by leaving --temperature out."
+            f"The probabilities are off by {ece.value:.2f} on average, where right ones would be by {right.value:.2f}: "
+            "calibrate them (lamu.calibration), or let training rows choose the temperature by leaving --temperature "
+            "out."
         )
     if epistemic_share <= _NONE:
         found.append(
@@ -85,8 +89,10 @@ def advice(
         )
     else:
         found.append(
-            f"{100 * (1 - epistemic_share):.0f} % of the predictive uncertainty is noise of the target given these "
-            "features: more rows would hardly reduce it, further features might."
+            f"{100 * (1 - epistemic_share):.0f} % of the predictive uncertainty is noise to this model: the target's "
+            "own, or what the model cannot follow. More rows would help if fewer predict worse "
+            f"(lamu fit {words['data']} --target {words['target']} --test-size 0.6 --out fewer); further features "
+            "might."
         )
     if test_rows < _FEW_TEST_ROWS:
         found.append(
@@ -100,11 +106,6 @@ def epistemic_share(pred: Any) -> float:
     """Returns the part of the predictive uncertainty that is about the weights, the ratio of the sums over rows."""
     total = float(np.sum(np.asarray(pred.total, float)))
     return float(np.sum(np.asarray(pred.epistemic, float))) / total if total > 0.0 else 0.0
-
-
-def _ece_of_noise(rows: int) -> float:
-    """Returns the most that calibrated probabilities show: bins of equal size, each with the error of a fair coin."""
-    return float(np.sqrt(2 / np.pi) * 0.5 * np.sqrt(_BINS / max(rows, 1)))
 
 
 def _nats(value: float) -> str:

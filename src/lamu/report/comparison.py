@@ -11,6 +11,7 @@ from lamu.report.figures import picture
 from lamu.report.markup import Markup, element, paragraph, table
 from lamu.report.page import Section, page
 from lamu.scores import Estimate
+from lamu.scores.calibration import in_words
 
 __all__ = ["comparison_report"]
 
@@ -88,7 +89,10 @@ def _scored(
         return [paragraph("No algorithm came to an end.")]
     names = list(ended[0]["scores"])
     cells = [
-        (row["algorithm"], *(str(_estimate(row["scores"][name], row["standard_errors"][name])) for name in names))
+        (
+            row["algorithm"],
+            *(in_words(name, _estimate(row["scores"][name], row["standard_errors"][name])) for name in names),
+        )
         for row in ended
     ]
     over = "test rows" if about["splits"] == 1 else "splits"

@@ -11,12 +11,14 @@ import numpy as np
 from lamu.data import Encoding
 from lamu.networks import Standardised
 from lamu.plots import risk_coverage, training_curve, validation_curve
+from lamu.plots.style import percent
 from lamu.report.advice import advice, epistemic_share
 from lamu.report.effects import Effect, draw, effects
 from lamu.report.figures import picture
 from lamu.report.markup import Markup, element, join, paragraph, table
 from lamu.report.page import Section, page
-from lamu.scores import Estimate
+from lamu.scores import Estimate, ece_if_calibrated
+from lamu.scores.calibration import in_words, verdict
 
 __all__ = ["Run", "fit_report"]
 
@@ -165,7 +167,7 @@ def _scored(run: Run) -> list[Any]:
     names = list(run.scores[run.name])
     heads = ("model", *names, f"nll − {run.name}'s")
     rows = [
-        (model, *(str(found[name]) for name in names), _signed(run.differences.get(model)))
+        (model, *(in_words(name, found[name]) for name in names), _signed(run.differences.get(model)))
         for model, found in run.scores.items()
     ]
     meanings = element("ul", *(element("li", f"{name}: {run.meaning[name]}") for name in names))
@@ -173,13 +175,30 @@ def _scored(run: Run) -> list[Any]:
         table(f"Scores of {len(run.test):,} test rows ± one standard error", heads, rows),
         meanings,
         paragraph(
-            "The baselines are scikit-learn's with their default settings (histogram gradient boosting; a linear or "
-            "logistic model; the mean or the frequencies), fitted to the same training rows. In a regression each has "
-            "normal noise as wide as its errors on training rows held out in turn. Differences are taken row by row: "
-            "above zero, the baseline is worse.",
+            f"The baselines are scikit-learn's with their default settings ({_baselines(run)}. Differences are taken "
+            "row by row: above zero, the baseline is worse.",
             class_="aside",
         ),
     ]
+
+
+def _baselines(run: Run) -> str:
+    """Returns which models the baselines are, and what their noise is."""
+    if run.encoding.task != "regression":
+        return (
+            "histogram gradient boosting; a logistic model; the frequencies), fitted to the same training rows; their "
+            "probabilities are as they predict them"
+        )
+    if run.pred.support.discrete:
+        return (
+            "histogram gradient boosting and a linear model, both of Poisson's loss; the mean), fitted to the same "
+            "training rows. The targets are counts, and each baseline is negative binomial about its mean, with the "
+            "concentration that makes training rows held out in turn most probable"
+        )
+    return (
+        "histogram gradient boosting; a linear model; the mean), fitted to the same training rows. Each has normal "
+        "noise as wide as its errors on training rows held out in turn"
+    )
 
 
 def _signed(difference: Estimate | None) -> str:
@@ -191,10 +210,10 @@ def _signed(difference: Estimate | None) -> str:
 def _calibrated(run: Run) -> list[Any]:
     scores = run.scores[run.name]
     if "coverage" in scores:
-        says = f"Intervals of {100 * run.level:.0f} % hold {100 * scores['coverage'].value:.0f} % of the test targets."
+        says = f"Intervals of {percent(run.level)} % hold {percent(scores['coverage'].value)} % of the test targets."
         shown = "coverage of central intervals against their level, and the histogram of the targets' ranks"
     else:
-        says = f"Predicted probabilities differ from frequencies by {scores['ece']} on average (ECE)."
+        says = _calibration_error(run)
         shown = "frequencies against predicted probabilities, with the number of rows in each bin"
     return [
         paragraph(says),
@@ -202,6 +221,14 @@ def _calibrated(run: Run) -> list[Any]:
                 "predictions would be."),
         *_risk(run),
     ]  # fmt: skip
+
+
+def _calibration_error(run: Run) -> str:
+    found, rows = run.scores[run.name]["ece"], len(run.test)
+    if np.isnan(found.value):
+        return f"{rows} test rows are too few to tell whether the probabilities are right."
+    told = verdict(found, ece_if_calibrated(run.pred), rows)
+    return f"Predicted probabilities differ from frequencies by {found} on average (ECE); {told}."
 
 
 def _ranks_rows(run: Run) -> bool:
@@ -224,20 +251,39 @@ def _risk(run: Run) -> list[Any]:
 
 def _converged(run: Run) -> list[Any]:
     convergence = run.convergence
+    if convergence is None and run.config["candidates"]:
+        return _stopped(run)
     if convergence is None:
-        verdict = "Distance from the fixed point of the rule was not measured for this kind of posterior."
+        told = "Distance from the fixed point of the rule was not measured for this kind of posterior."
     elif convergence.converged:
-        verdict = "The run has converged: the rule would no longer move the belief beyond its limits."
+        told = "The run has converged: the rule would no longer move the belief beyond its limits."
     else:
-        verdict = f"The run has not converged: {convergence.complaint}."
+        told = f"The run has not converged: {convergence.complaint}."
     steps = [each for each in run.histories if len(each["loss"]) > 1]
     if not steps:
-        return [paragraph(verdict)]
-    shown = [paragraph(verdict), picture("training", training_curve(steps).figure, "loss of the steps")]
+        return [paragraph(told)]
+    shown = [paragraph(told), picture("training", training_curve(steps).figure, "loss of the steps")]
     if any("validation_nll" in each for each in steps):
         shown.append(picture("validation", validation_curve(steps).figure, "negative log density of rows set aside"))
     about = "The loss of a step is that of its batch of training rows and of the prior, in the units of the model."
     return [*shown, paragraph(about, class_="aside")]
+
+
+def _stopped(run: Run) -> list[Any]:
+    """What is known of candidates, which have no fixed point: where they stopped, and how well."""
+    config = run.config
+    rows = [
+        (name, f"{weight:.2f}", f"{config['candidates_nll'][name]:.3f}")
+        for name, weight in _by_weight(config["candidates"])
+    ]
+    return [
+        paragraph(
+            f"Each candidate took {config['steps']:,} steps over each fold, at a rate that falls to zero, and is kept "
+            "as it was where it predicts the rows of that fold best. Such weights are no fixed point of a rule, and "
+            "have no distance from one; held-out rows decide how much each candidate counts."
+        ),
+        table("Candidates over the folds", ("candidate", "weight", "held-out nll"), rows),
+    ]
 
 
 def _rows(run: Run, found: Sequence[Effect]) -> list[Any]:
@@ -314,5 +360,6 @@ def _next(run: Run) -> list[str]:
         None if run.convergence is None else run.convergence.converged,
         epistemic_share(run.pred),
         len(run.test),
+        ece_if_calibrated(run.pred) if "ece" in run.scores[run.name] else None,
         {"data": config["data"], "target": config["target"], "algorithm": config["algorithm"], "out": run.out},
     )

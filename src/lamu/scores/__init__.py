@@ -16,7 +16,7 @@ from lamu.scores.agreements import agreement, total_variation
 from lamu.scores.amortisation import amortisation_gap
 from lamu.scores.annealed import annealed_importance
 from lamu.scores.bounds import elbo, evidence
-from lamu.scores.calibration import Reliability, coverage, ece, reliability
+from lamu.scores.calibration import Reliability, coverage, ece, ece_if_calibrated, reliability
 from lamu.scores.decisions import (
     expected_regret,
     expected_utility,
@@ -58,6 +58,7 @@ __all__ = [
     "difference",
     "drift",
     "ece",
+    "ece_if_calibrated",
     "elbo",
     "energy",
     "entropy",

@@ -7,9 +7,29 @@ from typing import Any
 
 import numpy as np
 
+from lamu.scores.estimate import Estimate
 from lamu.scores.validation import by_row, target
 
-__all__ = ["Reliability", "confidence_and_right", "coverage", "covered", "ece", "gap_of_bins", "reliability"]
+__all__ = [
+    "FEWEST_ROWS",
+    "Reliability",
+    "calibrated_gap",
+    "confidence_and_right",
+    "coverage",
+    "covered",
+    "ece",
+    "ece_if_calibrated",
+    "gap_of_bins",
+    "in_words",
+    "reliability",
+    "verdict",
+]
+
+FEWEST_ROWS = 20  # of fewer a calibration error says nothing
+
+_SAMPLES = 400
+_SEED = 0x6C616D75  # unlike the seeds that people take, whose uniform numbers may be the probabilities themselves
+_MOST_SAMPLED = 20_000  # rows, beyond which the sums of bins are as good as normal
 
 
 def ece(pred: Any, y: Any, bins: int = 15) -> float:
@@ -20,8 +40,9 @@ def ece(pred: Any, y: Any, bins: int = 15) -> float:
     Rows are sorted by the probability of their most probable label and cut into `bins` groups of equal size; acc is the
     fraction of right labels in a group, conf its mean probability (Naeini et al. 2015; equal mass: Nixon et al. 2019).
     Equal probabilities are never parted, so that the order of the rows does not count. A binary prediction is scored as
-    the two classes that it stands for: its confidence is \(\max(p, 1 - p)\). Small samples bias the score upwards, and
-    it is not proper: a constant prediction of the base rates scores zero. Read it beside `nll` or `brier`.
+    the two classes that it stands for: its confidence is \(\max(p, 1 - p)\). Small samples bias the score upwards, far
+    above zero for right probabilities too: `ece_if_calibrated` says how far. It is not proper: a constant prediction of
+    the base rates scores zero. Read it beside `nll` or `brier`.
 
     Args:
         pred: a prediction of classes, or of a binary target.
@@ -47,6 +68,86 @@ def ece(pred: Any, y: Any, bins: int = 15) -> float:
     return gap_of_bins(confidence, right, bins)
 
 
+def ece_if_calibrated(pred: Any, bins: int = 15) -> Estimate:
+    r"""Returns the calibration error that these probabilities would have if they were right, with its deviation.
+
+    It is the mean, and the standard deviation, of `ece` over targets drawn from the prediction itself. An `ece` that
+    exceeds it by no more than two deviations is no evidence that the probabilities are wrong.
+
+    Args:
+        pred: a prediction of classes, or of a binary target.
+        bins: how many groups, as for `ece`.
+
+    Returns:
+        The mean, its `error` being the standard deviation of the error of one table of as many rows.
+
+    Raises:
+        ValueError: if there is no bin.
+
+    Examples:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> from lamu.supports import TwoClasses
+        >>> from lamu.scores import ece_if_calibrated
+        >>> pred = SimpleNamespace(support=TwoClasses(), mean=np.full(1, 0.75))
+        >>> found = ece_if_calibrated(pred)  # of one row: 1/4 with probability 3/4, and 3/4 with probability 1/4
+        >>> abs(found.value - 0.375) < 0.05
+        True
+    """
+    return calibrated_gap(np.max(pred.support.probabilities(np.asarray(pred.mean, float)), axis=1), bins)
+
+
+def calibrated_gap(confidence: np.ndarray, bins: int = 15) -> Estimate:
+    """Returns mean and standard deviation of `gap_of_bins` where every row is right with its own probability."""
+    n, random = len(confidence), np.random.default_rng([_SEED, len(confidence)])
+    group = _groups(confidence, bins)
+    variance = np.bincount(group, weights=confidence * (1 - confidence))
+    if n > _MOST_SAMPLED:
+        gaps = random.normal(size=(_SAMPLES, len(variance))) * np.sqrt(variance)
+    else:
+        draws = (random.random(n) < confidence for _ in range(_SAMPLES))
+        gaps = np.stack([np.bincount(group, weights=right - confidence) for right in draws])
+    found = np.abs(gaps).sum(axis=1) / n
+    return Estimate(float(found.mean()), float(found.std(ddof=1)))
+
+
+def in_words(name: str, estimate: Estimate) -> str:
+    """Returns a score for a person: a calibration error of too few rows is NaN.
+
+    Args:
+        name: the score.
+        estimate: its value.
+
+    Examples:
+        >>> from lamu.scores import Estimate
+        >>> from lamu.scores.calibration import in_words
+        >>> in_words("nll", Estimate(1.0, 0.1)), in_words("ece", Estimate(float("nan"), float("nan")))
+        ('1.00 ± 0.10', 'too few rows')
+    """
+    return "too few rows" if name == "ece" and np.isnan(estimate.value) else str(estimate)
+
+
+def verdict(found: Estimate, right: Estimate, rows: int) -> str:
+    """Returns whether a calibration error speaks against the probabilities.
+
+    Args:
+        found: the error.
+        right: what `ece_if_calibrated` returned.
+        rows: how many rows there are.
+
+    Examples:
+        >>> from lamu.scores import Estimate
+        >>> from lamu.scores.calibration import verdict
+        >>> verdict(Estimate(0.112, 0.033), Estimate(0.137, 0.03), 84)
+        'right probabilities would have 0.137 at 84 rows: no evidence of miscalibration'
+    """
+    chance = found.value <= right.value + 2 * right.error
+    return (
+        f"right probabilities would have {right.value:.3f} at {rows:,} rows: "
+        f"{'no evidence of miscalibration' if chance else 'more than chance explains'}"
+    )
+
+
 def confidence_and_right(pred: Any, y: Any) -> np.ndarray:
     """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
     y = target("ece", pred, y, has_classes=True)
@@ -56,11 +157,16 @@ def confidence_and_right(pred: Any, y: Any) -> np.ndarray:
 
 def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int) -> float:
     """Returns the mean distance of frequency and confidence over bins of equal mass, which `ece` is."""
+    gap = np.bincount(_groups(confidence, bins), weights=right - confidence)
+    return float(np.sum(np.abs(gap)) / len(confidence))
+
+
+def _groups(confidence: np.ndarray, bins: int) -> np.ndarray:
+    """Returns the bin of each row, of equal mass."""
     if bins < 1:
         raise ValueError(f"ece cannot sort rows into {bins} bins; give at least one")
     rank = np.searchsorted(np.sort(confidence), confidence, side="left")  # equal confidences share the lowest rank
-    gap = np.bincount(rank * bins // len(confidence), weights=right - confidence)
-    return float(np.sum(np.abs(gap)) / len(confidence))
+    return rank * bins // len(confidence)
 
 
 @dataclass(frozen=True)
