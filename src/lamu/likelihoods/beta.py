@@ -10,6 +10,7 @@ from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
 from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
+from lamu.likelihoods.tails import log_tails_of_beta
 from lamu.record import record
 from lamu.supports import UnitInterval
 from lamu.typing import Array, Number, Params, RandomKey
@@ -106,6 +107,13 @@ class Beta(Dispersed):
         """Returns the regularised incomplete beta function."""
         a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
         return betainc(a, b, y)
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the regularised incomplete beta functions."""
+        a, b = (jnp.exp(jnp.maximum(log, -30.0)) for log in self._logarithms(params, f))
+        end = jnp.finfo(f.dtype)
+        inner = jnp.clip(y, end.tiny, 1.0 - end.eps)
+        return log_tails_of_beta(a, b, jnp.log(inner) - jnp.log1p(-inner))
 
     def _counts(self, params: Params, f: Array) -> tuple[Array, Array]:
         phi = self.dispersion(params, f)

@@ -13,6 +13,7 @@ from jax.scipy.special import betainc
 from lamu.likelihoods.factorials import log_choose
 from lamu.likelihoods.independent import Independent
 from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
+from lamu.likelihoods.tails import log_tails_of_beta
 from lamu.record import record, static
 from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
@@ -160,6 +161,13 @@ class Binomial(Independent):
         """Returns the regularised incomplete beta function of 1 − p."""
         some = jnp.clip(y, 0.0, self._trials - 1.0)
         return betainc(self._trials - some, some + 1.0, self.link.complement(f))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the regularised incomplete beta functions of 1 − p."""
+        one, zero = jnp.ones(f.shape, bool), jnp.zeros(f.shape, bool)
+        some = jnp.clip(y, 0.0, self._trials - 1.0)
+        log_odds = self.link.log_prob(f, zero) - self.link.log_prob(f, one)
+        return log_tails_of_beta(self._trials - some, some + 1.0, log_odds)
 
     @property
     def _trials(self) -> int:

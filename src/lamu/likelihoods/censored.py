@@ -11,18 +11,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Interval, Support
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Params
 
 __all__ = ["IntervalCensored", "LeftCensored", "RightCensored"]
 
 
-class _Censored(Likelihood):
+class _Censored(LikelihoodWrapper):
     """What the three have in common: all but the density is the base's, of the target that censoring hides."""
 
     base: Likelihood
     second: str  # what rows bring beside their value
+
+    quadratic = False
+    takes_trials = False
+    check_training = Likelihood.check_training  # of a censored row the base knows no value
+
+    def distribution(self, params: Params, f: Array) -> None:
+        """Returns None: the density is not the base's."""
+        return
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: a censored row has no Gaussian density."""
+        return
 
     def __post_init__(self) -> None:
         if not self.base.support.ordered:
@@ -41,11 +54,6 @@ class _Censored(Likelihood):
     def support(self) -> Support:
         """The base's, which cannot be standardised: limits have the target's units."""
         return Interval() if self.base.support.affine else self.base.support
-
-    @property
-    def log_concave(self) -> bool:
-        """Whether the base is: integrals of log-concave functions are."""
-        return self.base.log_concave
 
     def split(self, y: Any) -> tuple[Any, Any]:
         """Returns the value of each row and what it brings beside it, None for plain targets.
@@ -68,29 +76,9 @@ class _Censored(Likelihood):
         """Returns the base's."""
         return self.base.outputs(self.split(y)[0])
 
-    def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns the base's."""
-        return self.base.output_scales(width)
-
     def init(self, y: Any) -> Params:
         """Returns the base's first dispersions, for the values as if they were targets."""
         return self.base.init(self.split(y)[0])
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns the base's."""
-        return self.base.log_prior(params)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the base's."""
-        return self.base.sample_prior(key, params)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns the base's."""
-        return self.base.dispersion_information(params)
-
-    def widened(self, params: Params, factor: Number) -> Params | None:
-        """Returns the base's."""
-        return self.base.widened(params, factor)
 
     def log_prob(self, params: Params, f: Array, y: Any) -> Array:
         """Returns the log density, or the log probability of what a censored row says, in nats, `[batch]`."""
@@ -102,10 +90,6 @@ class _Censored(Likelihood):
     @abstractmethod
     def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
         """Returns the log density of rows with what they bring beside their value."""
-
-    def information(self, params: Params, f: Array) -> Array:
-        """Returns the base's, of a row that is not censored."""
-        return self.base.information(params, f)
 
     def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
         r"""Returns the weights times \(-\partial_f^2 \log p(y_i \mid f_i) / \Lambda_i\), of each row, `[batch]`.
@@ -122,26 +106,6 @@ class _Censored(Likelihood):
         share = jnp.maximum(observed, 0.0) / jnp.maximum(expected, jnp.finfo(f.dtype).tiny)
         counts = weights * jax.lax.stop_gradient(share).astype(weights.dtype)
         return jnp.where(weights > 0, counts, jnp.zeros_like(counts))  # in padding there may be no number
-
-    def mean(self, params: Params, f: Array) -> Array:
-        """Returns the base's."""
-        return self.base.mean(params, f)
-
-    def variance(self, params: Params, f: Array) -> Array:
-        """Returns the base's."""
-        return self.base.variance(params, f)
-
-    def entropy(self, params: Params, f: Array) -> Array:
-        """Returns the base's."""
-        return self.base.entropy(params, f)
-
-    def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns draws of the base, which are not censored."""
-        return self.base.sample(key, params, f)
-
-    def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the base's."""
-        return self.base.cdf(params, f, y)
 
 
 class _OneSided(_Censored):
@@ -167,6 +131,10 @@ class _OneSided(_Censored):
             raise ValueError(
                 f"the indicator 'censored' of row {row} is {censored[row]!s}; give 1 where a row is censored, else 0"
             )
+        self.check_censored(np.asarray(value), censored == 1)
+
+    def check_censored(self, value: np.ndarray, censored: np.ndarray) -> None:
+        """Raises a ValueError where a censored row says what cannot be; nothing, unless overridden."""
 
 
 @record
@@ -192,6 +160,16 @@ class RightCensored(_OneSided):
     """
 
     base: Likelihood
+
+    def check_censored(self, value: np.ndarray, censored: np.ndarray) -> None:
+        """Raises a ValueError where a row is above the largest value."""
+        wrong = censored & (value >= self.support.upper)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"row {row} is above {value[row]!s}, and {self.name} takes {self.support.values}; give a smaller "
+                "value, or 0 for its indicator"
+            )
 
     def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
         """Returns log P(Y > value) where a row is censored."""

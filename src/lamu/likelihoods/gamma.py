@@ -11,6 +11,7 @@ from jax.scipy.special import digamma, gammaln, polygamma
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
 from lamu.likelihoods.incomplete import cdf_of_gamma
 from lamu.likelihoods.links import Log, PositiveLink, Reciprocal, require_link
+from lamu.likelihoods.tails import log_tails_of_gamma
 from lamu.record import record
 from lamu.supports import PositiveReal
 from lamu.typing import Array, Number, Params, RandomKey
@@ -102,6 +103,11 @@ class Gamma(Dispersed):
         r"""Returns the regularised incomplete gamma function P(α, αy/μ)."""
         a = self.dispersion(params, f)
         return cdf_of_gamma(a, a * (y / self.link.inverse(f)))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the regularised incomplete gamma functions."""
+        a = self.dispersion(params, f)
+        return log_tails_of_gamma(a, a * (y * self.link.reciprocal(f)))
 
 
 def _information(a: Array) -> Array:

@@ -152,16 +152,13 @@ class Gaussian(Likelihood):
         r"""Returns \(\Phi((y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
         return _target(norm.cdf(_columns(y, f), f, self._scale(params, f)[None]))
 
-    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\log \Phi((y - f)/\sigma)\) of one output, `[batch]`."""
-        return log_normal_cdf(self._deviations(params, f, y))
-
-    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(\log \Phi((f - y)/\sigma)\) of one output, `[batch]`."""
-        return log_normal_cdf(-self._deviations(params, f, y))
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        r"""Returns \(\log \Phi(\pm(y_k - f_k)/\sigma_k)\), output by output, in the target's shape."""
+        z = self._deviations(params, f, y)
+        return log_normal_cdf(z), log_normal_cdf(-z)
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the log probability of an interval of one output, `[batch]`."""
+        """Returns the log probability of an interval, output by output, in the target's shape."""
         return log_normal_interval(self._deviations(params, f, lower), self._deviations(params, f, upper))
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
@@ -184,7 +181,7 @@ class Gaussian(Likelihood):
         return jnp.full(f.shape[-1:], self.scale, f.dtype)
 
     def _deviations(self, params: Params, f: Array, y: Array) -> Array:
-        return (jnp.reshape(y, f.shape[:1]).astype(f.dtype) - f[:, 0]) / self._scale(params, f)[0]
+        return _target((_columns(y, f) - f) / self._scale(params, f)[None])
 
 
 def _columns(y: Array, f: Array) -> Array:

@@ -13,6 +13,7 @@ from jax.scipy.stats import norm
 
 from lamu.likelihoods.gaussian import Gaussian
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_interval
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Params, RandomKey
@@ -118,9 +119,22 @@ class HeteroscedasticGaussian(Likelihood):
         mean, scale = self._halves(f)
         return _target(norm.cdf(jnp.reshape(y, mean.shape).astype(f.dtype), mean, scale))
 
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of both normal tails, output by output, in the target's shape."""
+        z = self._deviations(f, y)
+        return log_normal_cdf(z), log_normal_cdf(-z)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval, output by output, in the target's shape."""
+        return log_normal_interval(self._deviations(f, lower), self._deviations(f, upper))
+
     def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
         """Returns None: with Gaussian f the target is no Gaussian."""
         return
+
+    def _deviations(self, f: Array, y: Array) -> Array:
+        mean, scale = self._halves(f)
+        return _target((jnp.reshape(y, mean.shape).astype(f.dtype) - mean) / scale)
 
     def _halves(self, f: Array) -> tuple[Array, Array]:
         """The means and the deviations, each `[batch, targets]`."""

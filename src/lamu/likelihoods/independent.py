@@ -20,7 +20,7 @@ class Independent(Likelihood):
 
     The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass says
     what one entry is by methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`,
-    `location`, `spread`, `draw`, and `surprise` and `below` where there are formulas.
+    `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -55,6 +55,10 @@ class Independent(Likelihood):
 
     def below(self, params: Params, f: Array, y: Array) -> Array | None:
         """Returns P(Y_k ≤ y_k), of targets in the support; None for an average over draws."""
+        del params, f, y
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array] | None:
+        """Returns log P(Y_k ≤ y_k) and log P(Y_k > y_k), of targets in the support; None for those of the density."""
         del params, f, y
 
     # What follows.
@@ -108,6 +112,17 @@ class Independent(Likelihood):
         if inside is None:
             return super().cdf(params, f, _target(y))
         return _target(jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns log P(Y_k ≤ y_k | f_k) and log P(Y_k > y_k | f_k), output by output, in the target's shape."""
+        ends, y = self.support, _columns(y, f)
+        some = jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper)
+        found = self.tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
+        if found is None:
+            return super().log_tails(params, f, _target(y))
+        below = jnp.where(y < ends.lower, -jnp.inf, jnp.where(y >= ends.upper, 0.0, found[0]))
+        above = jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, -jnp.inf, found[1]))
+        return _target(below), _target(above)
 
 
 def _columns(y: Array, f: Array) -> Array:

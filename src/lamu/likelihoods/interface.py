@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,14 @@ import jax.numpy as jnp
 from lamu.dtype_policy import lenient
 from lamu.likelihoods.given import LikelihoodOf
 from lamu.likelihoods.incomplete import cdf_of_count
+from lamu.likelihoods.tails import log_between, log_tails_of_density, log_tails_of_masses
 from lamu.supports import Classes, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Likelihood"]
 
 _DRAWS, _AT_ONCE = 1024, 32  # of y, where a method is an average over them
+_FEW = 1e-2  # up to which a tail is integrated, as 1 − cdf has lost digits
 
 
 class Likelihood:
@@ -260,27 +263,47 @@ class Likelihood:
             )
         if not self.support.ordered:
             raise TypeError(f"{self.name} has no cdf: {self.support.values} have no order; use sample")
-        with contextlib.suppress(NotImplementedError), lenient():  # where NumPyro has no formula
-            distribution = self.distribution(params, f)
-            if distribution is not None:
-                # NumPyro's formulas are for numbers of the support.
-                y, ends = self._targets(y, f), self.support
-                inside = jnp.asarray(_cdf(distribution, jnp.clip(y, ends.lower, ends.upper))).astype(f.dtype)
-                return jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)).astype(f.dtype)
+        found = self._cdf_formula(params, f, y)
+        if found is not None:
+            return found
         y = self._targets(y, f)
         return self._average(params, f, lambda f, drawn: (drawn.astype(f.dtype) <= y).astype(f.dtype))
 
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns log P(Y ≤ y | f) and log P(Y > y | f) of one number a row, each `[batch]`.
+
+        Unless overridden, that of `cdf`, and by quadrature of the density (of counts by a sum over their masses) where
+        a tail holds less than a hundredth, or there is no formula of `cdf`.
+        """
+        y, (lower, upper) = jnp.asarray(y).astype(f.dtype), (self.support.lower, self.support.upper)
+        formula = self._cdf_formula(params, f, y)
+        if formula is None and type(self).cdf is not Likelihood.cdf:
+            formula = self.cdf(params, f, y)
+        if not self._integrable(y):
+            p = self.cdf(params, f, y) if formula is None else formula
+            return _log(p), _log(1.0 - p)
+        below, above = self._integrated_tails(params, f, y)
+        if formula is not None:
+            small = (formula < _FEW) | (formula > 1.0 - _FEW)
+            p = jnp.where(small, 0.5, formula)
+            below, above = jnp.where(small, below, jnp.log(p)), jnp.where(small, above, jnp.log1p(-p))
+        below = jnp.where(y < lower, -jnp.inf, jnp.where(y >= upper, 0.0, below))
+        return below, jnp.where(y < lower, 0.0, jnp.where(y >= upper, -jnp.inf, above))
+
     def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns log P(Y ≤ y | f) of one number a row, `[batch]`; that of `cdf` unless overridden."""
-        return _log(self.cdf(params, f, y))
+        """Returns log P(Y ≤ y | f) of one number a row, `[batch]`."""
+        return self.log_tails(params, f, y)[0]
 
     def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns log P(Y > y | f) of one number a row, `[batch]`; that of 1 − `cdf` unless overridden."""
-        return _log(1.0 - self.cdf(params, f, y))
+        """Returns log P(Y > y | f) of one number a row, `[batch]`."""
+        return self.log_tails(params, f, y)[1]
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns log P(lower < Y ≤ upper | f) of one number a row, `[batch]`; that of `cdf` unless overridden."""
-        return _log(self.cdf(params, f, upper) - self.cdf(params, f, lower))
+        """Returns log P(lower < Y ≤ upper | f) of one number a row, `[batch]`."""
+        ends = jnp.asarray(lower).astype(f.dtype), jnp.asarray(upper).astype(f.dtype)
+        tails = [(self.log_cdf(params, f, end), self.log_survival(params, f, end)) for end in ends]
+        density = lambda y: self.log_prob(params, f, y)
+        return log_between(tails[0], tails[1], None if self._has_masses else density, ends)
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> Any:
         r"""Returns \(\int p(y \mid f)\, N(f)\, df\) as `(mean, covariance)` where it is Gaussian, else None.
@@ -361,6 +384,41 @@ class Likelihood:
             )
         return distribution
 
+    def _cdf_formula(self, params: Params, f: Array, y: Array) -> Array | None:
+        """Returns the cdf of `distribution`; None where NumPyro has no formula."""
+        with contextlib.suppress(NotImplementedError), lenient():
+            distribution = self.distribution(params, f)
+            if distribution is not None:
+                # NumPyro's formulas are for numbers of the support.
+                y, ends = self._targets(y, f), self.support
+                inside = jnp.asarray(_cdf(distribution, jnp.clip(y, ends.lower, ends.upper))).astype(f.dtype)
+                return jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)).astype(f.dtype)
+        return None
+
+    @property
+    def _has_masses(self) -> bool:
+        """Whether numbers have a probability of their own: whole ones, and the ends of an interval."""
+        support = self.support
+        return support.discrete or any(math.isfinite(e) and support.contains(e) for e in (support.lower, support.upper))
+
+    def _integrable(self, y: Array) -> bool:
+        """Whether the tails are an integral of the density, or a sum over whole numbers from zero."""
+        whole = self.support.discrete and not self.support.has_classes
+        return y.ndim == 1 and self.support.ordered and (whole or not self._has_masses)
+
+    def _integrated_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """The logarithms of both tails, by the density alone."""
+        mean, (lower, upper) = jax.lax.stop_gradient(self.mean(params, f)), (self.support.lower, self.support.upper)
+        if self.support.discrete:
+            inner = jnp.clip(jnp.floor(y), lower, upper - 1.0)
+            mass = lambda k: jnp.where(k > upper, -jnp.inf, self.log_prob(params, f, jnp.minimum(k, upper)))
+            return log_tails_of_masses(mass, inner, inner > mean)
+        place = _Place(lower, upper)
+        density = lambda z: self.log_prob(params, f, place.value(z)) + place.log_slope(z)
+        z, centre = place.of(y), place.of(mean)
+        spread = jax.lax.stop_gradient(jnp.sqrt(self.variance(params, f))) * jnp.exp(-place.log_slope(centre))
+        return log_tails_of_density(density, z, z > centre, spread)
+
     def _targets(self, y: Any, f: Array) -> Array:
         """Returns targets in the dtype of f, those of classes as they are."""
         return jnp.asarray(y) if isinstance(self.support, Classes) else jnp.asarray(y).astype(f.dtype)
@@ -380,6 +438,37 @@ class Likelihood:
         keys = jax.random.split(jax.random.key(0), (_DRAWS // _AT_ONCE, _AT_ONCE))
         shape = jax.eval_shape(of_draw, jax.random.key(0))
         return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), keys)[0] / _DRAWS
+
+
+class _Place:
+    """Numbers between two ends, on a line without ends: as they are, their logarithm, or their log odds."""
+
+    def __init__(self, lower: float, upper: float) -> None:
+        self.lower, self.upper = lower, upper
+        self.ends = math.isfinite(lower), math.isfinite(upper)
+
+    def of(self, y: Array) -> Array:
+        eps = jnp.finfo(y.dtype)
+        above = jnp.maximum(y - self.lower, eps.tiny) if self.ends[0] else y
+        below = jnp.maximum(self.upper - y, eps.tiny) if self.ends[1] else y
+        if all(self.ends):
+            return jnp.log(above) - jnp.log(below)
+        return jnp.log(above) if self.ends[0] else -jnp.log(below) if self.ends[1] else y
+
+    def value(self, z: Array) -> Array:
+        eps = jnp.finfo(z.dtype)
+        if all(self.ends):
+            width = self.upper - self.lower
+            return self.lower + width * jnp.clip(jax.nn.sigmoid(z), eps.tiny, 1.0 - eps.eps)
+        # Between the least and the largest number, of whose density nothing is left beyond.
+        away = jnp.exp(jnp.clip(z if self.ends[0] else -z, math.log(eps.tiny), math.log(eps.max) - 1.0))
+        return self.lower + away if self.ends[0] else self.upper - away if self.ends[1] else z
+
+    def log_slope(self, z: Array) -> Array:
+        """Of `value`."""
+        if all(self.ends):
+            return math.log(self.upper - self.lower) - jax.nn.softplus(z) - jax.nn.softplus(-z)
+        return z if self.ends[0] else -z if self.ends[1] else jnp.zeros_like(z)
 
 
 def _cdf(distribution: Any, y: Array) -> Array:

@@ -15,6 +15,7 @@ from jax.scipy.stats import norm
 
 from lamu.likelihoods.gaussian import Gaussian
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.normal_tails import log_normal_cdf
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey
@@ -146,6 +147,11 @@ class MultivariateGaussian(Likelihood):
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns that of each target alone, `[batch, outputs]`."""
         return ndtr((jnp.reshape(y, f.shape).astype(f.dtype) - f) / jnp.sqrt(self.variance(params, f)))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the tails of each output by itself, `[batch, outputs]`."""
+        z = (y.astype(f.dtype) - f) / jnp.sqrt(self.variance(params, f))
+        return log_normal_cdf(z), log_normal_cdf(-z)
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array]:
         r"""Returns \((m, C + \Sigma)\).

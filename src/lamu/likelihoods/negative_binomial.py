@@ -13,6 +13,7 @@ from lamu.likelihoods.factorials import log_gamma_ratio
 from lamu.likelihoods.incomplete import cdf_of_beta
 from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, require_link
 from lamu.likelihoods.poisson import draw_counts
+from lamu.likelihoods.tails import log_tails_of_beta
 from lamu.record import record
 from lamu.supports import Counts
 from lamu.typing import Array, Number, Params, RandomKey
@@ -140,3 +141,8 @@ class NegativeBinomial(Dispersed):
         theta = self.dispersion(params, f)
         mean = jnp.maximum(self.link.inverse(f), jnp.finfo(f.dtype).tiny)
         return cdf_of_beta(theta, y + 1.0, jnp.log(theta) - jnp.log(mean))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the regularised incomplete beta functions of θ/(θ + μ)."""
+        theta = self.dispersion(params, f)
+        return log_tails_of_beta(theta, y + 1.0, jnp.log(theta) - self.link.log_mean(f))

@@ -14,7 +14,7 @@ from jax.scipy.special import ndtr
 
 from lamu.typing import Array
 
-__all__ = ["log_normal_cdf", "log_normal_interval", "log_normal_pdf"]
+__all__ = ["log1mexp", "log_normal_cdf", "log_normal_interval", "log_normal_pdf"]
 
 _TAIL, _DEPTH = 5.0, 12  # from where on the fraction is taken, and how many of its terms: below 1e-16 there
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
@@ -79,11 +79,21 @@ def log_normal_interval(a: Array, b: Array) -> Array:
     in_tail = 0.5 * (b - a) * (a + b) + jnp.log(_hazard(jnp.where(deep, b, -_TAIL)))
     in_tail = in_tail - jnp.log(_hazard(jnp.where(deep, a, -_TAIL)))
     ratio = jnp.where(deep, in_tail, log_normal_cdf(a) - log_normal_cdf(b))
-    return log_normal_cdf(b) + _log1mexp(ratio)
+    return log_normal_cdf(b) + log1mexp(ratio)
 
 
-def _log1mexp(x: Array) -> Array:
-    """Returns log(1 − eˣ) for x < 0; an interval so narrow that x rounds to zero counts as one of that rounding."""
+def log1mexp(x: Array) -> Array:
+    r"""Returns \(\log(1 - e^x)\) for x < 0; an x that rounds to zero counts as one of that rounding.
+
+    Args:
+        x: of any shape.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.likelihoods.normal_tails import log1mexp
+        >>> f"{log1mexp(jnp.array(-0.5)):.4f}"
+        '-0.9327'
+    """
     x = jnp.minimum(x, -(jnp.finfo(x.dtype).eps ** 2))
     small = x > -math.log(2)
     return jnp.where(

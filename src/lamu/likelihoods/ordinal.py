@@ -221,6 +221,15 @@ class Ordinal(Likelihood):
         at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
         return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(at)))
 
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns log P(Y ≤ y | f) and log P(Y > y | f), each `[batch]`."""
+        cuts, y = self.cut_points(params, f.dtype), jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
+        at = cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
+        below, above = (self.link.log_prob(at, jnp.full(at.shape, one)) for one in (True, False))
+        first, last = y < 0, y >= self.classes - 1
+        below = jnp.where(first, -jnp.inf, jnp.where(last, 0.0, below))
+        return below, jnp.where(first, 0.0, jnp.where(last, -jnp.inf, above))
+
     def _log_classes(self, params: Params, f: Array) -> Array:
         """The log probabilities of all classes, `[batch, classes]`."""
         of_class = lambda k: self.log_prob(params, f, jnp.broadcast_to(k, f.shape[:1]))

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record, static
-from lamu.supports import Support
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["PerPosition"]
 
 
 @record
-class PerPosition(Likelihood):
+class PerPosition(LikelihoodWrapper):
     r"""A target at every position of a row, pixels or steps, independent given f: dense prediction.
 
     \[ \log p(y \mid f) = \sum_p \log p_0(y_p \mid f_p) \]
@@ -68,11 +68,6 @@ class PerPosition(Likelihood):
         return f"PerPosition({self.base.name})"
 
     @property
-    def support(self) -> Support:
-        """The base's support."""
-        return self.base.support
-
-    @property
     def n_positions(self) -> int:
         """As many as there are positions."""
         return math.prod(self.positions)
@@ -81,16 +76,6 @@ class PerPosition(Likelihood):
     def of_position(self) -> Likelihood:
         """The base."""
         return self.base
-
-    @property
-    def log_concave(self) -> bool:
-        """Whether the base is log-concave."""
-        return self.base.log_concave
-
-    @property
-    def quadratic(self) -> bool:
-        """Whether the base is quadratic."""
-        return self.base.quadratic
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are `[batch, *positions]`, each one that the base takes."""
@@ -114,25 +99,13 @@ class PerPosition(Likelihood):
         """Returns the base's first dispersions, of the targets at all positions."""
         return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))
 
-    def log_prior(self, params: Params) -> Array:
-        """Returns the base's."""
-        return self.base.log_prior(params)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the base's."""
-        return self.base.sample_prior(key, params)
-
     def dispersion_information(self, params: Params) -> Params:
         """Returns the base's, summed over positions."""
         return jax.tree.map(lambda leaf: self.n_positions * leaf, self.base.dispersion_information(params))
 
-    def widened(self, params: Params, factor: Number) -> Params | None:
-        """Returns the base's parameters with every noise deviation times a factor."""
-        return self.base.widened(params, factor)
-
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_p \log p_0(y_p \mid f_p)\) in nats, `[batch]`."""
-        each = self.base.log_prob(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self.n_positions,)))
+        each = self.base.log_prob(params, self._apart(f), self._rows(y, f))
         return jnp.sum(jnp.reshape(each, (f.shape[0], -1)), axis=1)
 
     def mean(self, params: Params, f: Array) -> Array:
@@ -153,7 +126,39 @@ class PerPosition(Likelihood):
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y_p ≤ y_p | f_p), position by position, `[batch, *positions]`."""
-        return self._together(self.base.cdf(params, self._apart(f), jnp.reshape(y, (f.shape[0] * self.n_positions,))))
+        return self._together(self.base.cdf(params, self._apart(f), self._rows(y, f)))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns log P(Y_p ≤ y_p | f_p) and log P(Y_p > y_p | f_p), position by position."""
+        below, above = self.base.log_tails(params, self._apart(f), self._rows(y, f))
+        return self._together(below), self._together(above)
+
+    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log P(Y_p ≤ y_p | f_p), position by position."""
+        return self._together(self.base.log_cdf(params, self._apart(f), self._rows(y, f)))
+
+    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns log P(Y_p > y_p | f_p), position by position."""
+        return self._together(self.base.log_survival(params, self._apart(f), self._rows(y, f)))
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns log P(lower_p < Y_p ≤ upper_p | f_p), position by position."""
+        ends = self._rows(lower, f), self._rows(upper, f)
+        return self._together(self.base.log_interval(params, self._apart(f), *ends))
+
+    def distribution(self, params: Params, f: Array) -> None:
+        """Returns None: the base's is of one target."""
+        return
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: the base's is of one target, and those of a row depend on each other."""
+        return
+
+    counted = Likelihood.counted
+    check_training = Likelihood.check_training
+    information_sum = Likelihood.information_sum
+    takes_trials = False
+    logits = False  # the softmax is over those of a position
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the base's information in blocks along the diagonal, `[batch, outputs, outputs]`."""
@@ -178,6 +183,10 @@ class PerPosition(Likelihood):
     def _apart(self, f: Array) -> Array:
         """Positions as rows, `[batch * positions, K]`."""
         return jnp.reshape(f, (f.shape[0] * self.n_positions, self._width))
+
+    def _rows(self, y: Array, f: Array) -> Array:
+        """The targets of positions as rows, `[batch * positions]`."""
+        return jnp.reshape(y, (f.shape[0] * self.n_positions,))
 
     def _together(self, values: Array) -> Array:
         """Rows of positions again, `[batch, *positions, ...]`."""

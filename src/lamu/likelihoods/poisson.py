@@ -12,6 +12,7 @@ from lamu.likelihoods.factorials import log_prob_of_count
 from lamu.likelihoods.incomplete import cdf_of_count
 from lamu.likelihoods.independent import Independent
 from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, require_link
+from lamu.likelihoods.tails import log_tails_of_gamma
 from lamu.record import record
 from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
@@ -89,6 +90,11 @@ class Poisson(Independent):
     def below(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete gamma function Q(y + 1, μ)."""
         return cdf_of_count(y, self.link.inverse(f))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns those of a gamma distributed number of shape y + 1, in the other order."""
+        above, below = log_tails_of_gamma(y + 1.0, self.link.inverse(f))
+        return below, above
 
 
 def draw_counts(key: RandomKey, mean: Array) -> Array:

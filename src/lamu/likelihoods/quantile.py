@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion, Scale, require_positive
+from lamu.likelihoods.normal_tails import log1mexp
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey
@@ -101,6 +102,29 @@ class Quantile(Scale):
         left = self.level * jnp.exp((1.0 - self.level) * jnp.where(u < 0, u, 0.0))
         right = 1.0 - (1.0 - self.level) * jnp.exp(-self.level * jnp.where(u < 0, 0.0, u))
         return jnp.where(u < 0, left, right)
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of both tails, each an exponential on its side."""
+        u = (y - f) / self.dispersion(params, f)
+        left, right = jnp.where(u < 0, u, 0.0), jnp.where(u < 0, 0.0, u)
+        below = jnp.log(jnp.asarray(self.level, f.dtype)) + (1.0 - self.level) * left
+        above = jnp.log1p(-jnp.asarray(self.level, f.dtype)) - self.level * right
+        return jnp.where(u < 0, below, log1mexp(above)), jnp.where(u < 0, log1mexp(below), above)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval of one output, its part below f and its part above."""
+        scale, level = self.dispersion(params, f)[:, 0], jnp.asarray(self.level, f.dtype)
+        a, b = ((jnp.asarray(end).astype(f.dtype) - f[:, 0]) / scale for end in (lower, upper))
+
+        def part(log_share: Array, rate: Array, near: Array, far: Array) -> Array:
+            here = far > near
+            width = jnp.where(here, far - near, 1.0)
+            return jnp.where(here, log_share - rate * near + log1mexp(-rate * width), -jnp.inf)
+
+        left = part(jnp.log(level), 1.0 - level, jnp.maximum(-b, 0.0), jnp.maximum(-a, 0.0))
+        right = part(jnp.log1p(-level), level, jnp.maximum(a, 0.0), jnp.maximum(b, 0.0))
+        first, second = jnp.maximum(left, right), jnp.minimum(left, right)
+        return first + jnp.log1p(jnp.exp(jnp.where(jnp.isfinite(second), second - first, -jnp.inf)))
 
     def _product(self, f: Array) -> Array:
         return jnp.full(f.shape, self.level * (1.0 - self.level), f.dtype)

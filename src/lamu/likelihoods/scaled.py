@@ -9,15 +9,15 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
-from lamu.supports import Support
-from lamu.typing import Array, Number, Params, RandomKey
+from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Scaled"]
 
 
 @record
-class Scaled(Likelihood):
+class Scaled(LikelihoodWrapper):
     r"""A target that is shifted and stretched, \(y_k = a_k + b_k z_k\) with z from `base`; all in the units of y.
 
     The density carries the Jacobian, \(\log p(y \mid f) = \log p_z((y - a)/b \mid f) - \sum_k \log b_k\). The outputs f
@@ -54,26 +54,6 @@ class Scaled(Likelihood):
         if not isinstance(self.shift, Tracer) and not np.all(np.isfinite(self.shift)):
             raise ValueError(f"the shift {self.shift} is not finite; compute it from finite targets")
 
-    @property
-    def name(self) -> str:
-        """The base's name."""
-        return self.base.name
-
-    @property
-    def support(self) -> Support:
-        """The base's support."""
-        return self.base.support
-
-    @property
-    def log_concave(self) -> bool:
-        """Whether the base is log-concave: an affine map of y changes nothing."""
-        return self.base.log_concave
-
-    @property
-    def quadratic(self) -> bool:
-        """Whether the base is quadratic: an affine map of y changes nothing."""
-        return self.base.quadratic
-
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the base takes the targets, and shift and scale have as many outputs as they."""
         self.base.check(y)
@@ -84,56 +64,20 @@ class Scaled(Likelihood):
                     " value, or one for each output"
                 )
 
-    def outputs(self, y: Any) -> int:
-        """Returns the base's width."""
-        return self.base.outputs(y)
-
-    def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns the base's."""
-        return self.base.output_scales(width)
-
     def init(self, y: Any) -> Params:
         """Returns the base's initial parameters for the standardised targets."""
         y = jnp.asarray(y)
         y = y if jnp.issubdtype(y.dtype, jnp.floating) else y.astype(jnp.result_type(float))
         return self.base.init(self._standardised(y, y.dtype))
 
-    def log_prior(self, params: Params) -> Array:
-        """Returns the base's log density of its dispersion parameters, a scalar in nats."""
-        return self.base.log_prior(params)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the base's draw, of the dispersions of standardised targets."""
-        return self.base.sample_prior(key, params)
-
-    def widened(self, params: Params, factor: Number) -> Params | None:
-        """Returns the parameters of the base with every noise deviation times a factor."""
-        return self.base.widened(params, factor)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns the base's information: the Jacobian does not depend on the dispersion."""
-        return self.base.dispersion_information(params)
+    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
+        """Returns the base's counts of the standardised rows, `[batch]`."""
+        return self.base.counted(params, f, self._standardised(y, f.dtype), weights)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log p_z((y - a)/b \mid f) - \sum_k \log b_k\) in nats, `[batch]`."""
         z = self._standardised(y, f.dtype)
         return self.base.log_prob(params, f, z) - self._log_jacobian(z)
-
-    def information(self, params: Params, f: Array) -> Array:
-        """Returns the base's information: the Jacobian does not depend on f."""
-        return self.base.information(params, f)
-
-    def information_root(self, params: Params, f: Array) -> Array:
-        """Returns the base's root."""
-        return self.base.information_root(params, f)
-
-    def information_diagonal(self, params: Params, f: Array) -> Array:
-        """Returns the base's diagonal."""
-        return self.base.information_diagonal(params, f)
-
-    def information_sum(self, params: Params, f: Array, weights: Array) -> Array:
-        """Returns the base's sum."""
-        return self.base.information_sum(params, f, weights)
 
     def mean(self, params: Params, f: Array) -> Array:
         r"""Returns \(a + b E[z]\)."""
@@ -155,6 +99,26 @@ class Scaled(Likelihood):
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(P(z \le (y - a)/b \mid f)\)."""
         return self.base.cdf(params, f, self._standardised(y, f.dtype))
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the base's at the standardised targets."""
+        return self.base.log_tails(params, f, self._standardised(y, f.dtype))
+
+    def log_cdf(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the base's at the standardised targets."""
+        return self.base.log_cdf(params, f, self._standardised(y, f.dtype))
+
+    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
+        """Returns the base's at the standardised targets."""
+        return self.base.log_survival(params, f, self._standardised(y, f.dtype))
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the base's between the standardised ends."""
+        return self.base.log_interval(params, f, *(self._standardised(end, f.dtype) for end in (lower, upper)))
+
+    def distribution(self, params: Params, f: Array) -> None:
+        """Returns None: the base's is of standardised targets."""
+        return
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         r"""Returns \((a + b m, \; B C B)\), \(B = \operatorname{diag}(b)\), for the base's marginal \((m, C)\).

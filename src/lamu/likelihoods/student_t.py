@@ -10,6 +10,7 @@ from jax.core import Tracer
 from jax.scipy.special import betainc, betaln, digamma, gammaln
 
 from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion, Scale, require_positive
+from lamu.likelihoods.tails import log_tails_of_student
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey
@@ -107,6 +108,10 @@ class StudentT(Scale):
         far = jnp.where(central, nu, t**2)
         outer = 0.5 * betainc(nu / 2, half, nu / (nu + far))
         return jnp.where(central, 0.5 + jnp.sign(t) * inner, jnp.where(t > 0, 1.0 - outer, outer))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of both tails."""
+        return log_tails_of_student(self._df(f), (y - f) / self.dispersion(params, f))
 
     def _df(self, f: Array) -> Array:
         return jnp.full(f.shape, self.df, f.dtype)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
 from lamu.likelihoods.dispersion import DispersionPrior, LogNormalDispersion, Scale, require_positive
-from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_pdf
+from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.record import record, static
 from lamu.supports import Interval
 from lamu.typing import Array, Number, Params, RandomKey
@@ -124,6 +124,21 @@ class Tobit(Scale):
     def below(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the normal distribution function."""
         return ndtr((y - f) / self.dispersion(params, f))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        """Returns the logarithms of the normal ones."""
+        z = (y - f) / self.dispersion(params, f)
+        return log_normal_cdf(z), log_normal_cdf(-z)
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns that of the normal target behind: everything beyond a limit belongs to the limit."""
+        beyond = jnp.asarray(2.0 * jnp.finfo(f.dtype).max ** 0.25, f.dtype)  # further than any deviation that is told
+        a, b = (jnp.reshape(end, f.shape).astype(f.dtype) for end in (lower, upper))
+        scale = self.dispersion(params, f)
+        a = jnp.where(a < self.lower, -beyond, (a - f) / scale)
+        b = jnp.where(b >= self.upper, beyond, (b - f) / scale)
+        found = log_normal_interval(a, jnp.where(b > a, b, a + 1.0))
+        return jnp.where(b > a, found, -jnp.inf)[:, 0]
 
     def _limits(self, params: Params, f: Array) -> tuple[Array, Array]:
         """The limits in deviations from f; one that is not there is far beyond what can be told from no limit."""

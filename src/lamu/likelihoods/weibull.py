@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion, require_positive
-from lamu.likelihoods.links import Log
+from lamu.likelihoods.links import ComplementaryLogLog, Log
 from lamu.record import record
 from lamu.supports import PositiveReal
 from lamu.typing import Array, Number, Params, RandomKey
@@ -80,11 +80,6 @@ class Weibull(Dispersed):
         r"""Returns \(k^2\)."""
         return self.dispersion(params, f) ** 2
 
-    def log_survival(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(-(y/\lambda)^k\) of one output, `[batch]`."""
-        k = self.dispersion(params, f)[:, 0]
-        return -Log().inverse(k * (jnp.log(jnp.reshape(y, f.shape[:1]).astype(f.dtype)) - f[:, 0]))
-
     def location(self, params: Params, f: Array) -> Array:
         r"""Returns \(\lambda \Gamma(1 + 1/k)\)."""
         return Log().inverse(f) * jnp.exp(gammaln(1.0 + 1.0 / self.dispersion(params, f)))
@@ -109,3 +104,10 @@ class Weibull(Dispersed):
         r"""Returns \(1 - e^{-(y/\lambda)^k}\)."""
         some, scale = jnp.maximum(y, jnp.finfo(f.dtype).tiny), jnp.log(Log().inverse(f))
         return -jnp.expm1(-Log().inverse(self.dispersion(params, f) * (jnp.log(some) - scale)))
+
+    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        r"""Returns \(\log(1 - e^{-H})\) and \(-H\), \(H = (y/\lambda)^k\)."""
+        log_y = jnp.log(jnp.maximum(y, jnp.finfo(f.dtype).tiny))
+        log_hazard = self.dispersion(params, f) * (log_y - f)
+        link = ComplementaryLogLog()
+        return link.log_prob(log_hazard, jnp.ones(f.shape, bool)), link.log_prob(log_hazard, jnp.zeros(f.shape, bool))

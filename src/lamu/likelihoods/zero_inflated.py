@@ -11,15 +11,16 @@ from jax.nn import sigmoid
 
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import log_sigmoid
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
-from lamu.supports import Counts, Support
+from lamu.supports import Counts
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["ZeroInflated"]
 
 
 @record
-class ZeroInflated(Likelihood):
+class ZeroInflated(LikelihoodWrapper):
     r"""Counts of a base, where a share of the rows is zero for another reason; the network predicts that share too.
 
     The outputs are `[batch, 2]`: that of the base, and the log odds of π. Not log-concave.
@@ -61,11 +62,6 @@ class ZeroInflated(Likelihood):
         """That of the base, inflated."""
         return f"ZeroInflated({self.base.name})"
 
-    @property
-    def support(self) -> Support:
-        """The base's support."""
-        return self.base.support
-
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the base takes the targets, `[batch]`."""
         self.base.check(y)
@@ -79,22 +75,6 @@ class ZeroInflated(Likelihood):
     def output_scales(self, width: int) -> tuple[str, ...]:
         """Returns the base's, and that of the log odds."""
         return (*self.base.output_scales(1), "log odds")
-
-    def init(self, y: Any) -> Params:
-        """Returns the base's first dispersions."""
-        return self.base.init(y)
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns the base's."""
-        return self.base.log_prior(params)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the base's."""
-        return self.base.sample_prior(key, params)
-
-    def dispersion_information(self, params: Params) -> Params:
-        """Returns the base's, which inflation lessens."""
-        return self.base.dispersion_information(params)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density of the mixture in nats, `[batch]`."""
@@ -157,6 +137,30 @@ class ZeroInflated(Likelihood):
         below = self.base.cdf(params, f[:, :1], y)
         inflated = sigmoid(f[:, 1]) + sigmoid(-f[:, 1]) * below
         return jnp.where(jnp.reshape(y, f.shape[:1]) < 0, 0.0, inflated).astype(f.dtype)
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        r"""Returns the logarithms of \(\pi + (1 - \pi) F(y)\) and of \((1 - \pi)(1 - F(y))\), `[batch]`."""
+        below, above = self.base.log_tails(params, f[:, :1], y)
+        log_share, log_rest = log_sigmoid(f[:, 1]), log_sigmoid(-f[:, 1])
+        counts = jnp.isfinite(below)
+        inflated = jnp.logaddexp(log_share, log_rest + jnp.where(counts, below, 0.0))
+        negative = jnp.reshape(y, f.shape[:1]) < 0
+        below = jnp.where(negative, -jnp.inf, jnp.where(counts, inflated, log_share))
+        return below, jnp.where(negative, 0.0, log_rest + above)
+
+    def distribution(self, params: Params, f: Array) -> None:
+        """Returns None: the base's is not inflated."""
+        return
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: counts are no Gaussian."""
+        return
+
+    log_concave = quadratic = logits = takes_trials = False
+    log_cdf, log_survival, log_interval = Likelihood.log_cdf, Likelihood.log_survival, Likelihood.log_interval
+    check_training, counted = Likelihood.check_training, Likelihood.counted
+    information_blocks, information_root = Likelihood.information_blocks, Likelihood.information_root
+    information_diagonal, information_sum = Likelihood.information_diagonal, Likelihood.information_sum
 
     def widened(self, params: Params, factor: Number) -> None:
         """Returns None: counts have no scale."""

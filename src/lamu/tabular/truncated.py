@@ -19,7 +19,8 @@ import numpy as np
 
 from lamu.bisection import bisect
 from lamu.likelihoods import Likelihood
-from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_pdf
+from lamu.likelihoods.normal_tails import log_normal_cdf, log_normal_interval, log_normal_pdf
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Params, RandomKey
@@ -32,7 +33,7 @@ _REACH = 40.0  # deviations beyond the mean, of which an exponential tail leaves
 
 
 @record
-class Truncated(Likelihood):
+class Truncated(LikelihoodWrapper):
     r"""A likelihood of one normal target that is positive, or is so with a probability below one.
 
     Density, distribution function and mean are averages of those of the truncated normal and of the normal itself, at
@@ -65,33 +66,23 @@ class Truncated(Likelihood):
     base: Any
     untruncated: Any = 0.0
 
-    support = Real()
+    support, log_concave, quadratic, takes_trials = Real(), False, False, False
+    log_cdf, log_survival = Likelihood.log_cdf, Likelihood.log_survival
+    check_training, counted = Likelihood.check_training, Likelihood.counted
+    information, information_blocks = Likelihood.information, Likelihood.information_blocks
+    information_root, information_sum = Likelihood.information_root, Likelihood.information_sum
+    information_diagonal = Likelihood.information_diagonal
+
+    @property
+    def name(self) -> str:
+        """The base's, truncated."""
+        return f"Truncated({self.base.name})"
 
     def check(self, y: Any) -> None:
         """Raises a ValueError unless the targets are finite numbers, one a row."""
-        super().check(y)
+        self.support.check(y, self.name)
         if np.ndim(y) != 1:
             raise ValueError(f"the targets have the shape {np.shape(y)}; give one a row, which is truncated at zero")
-
-    def outputs(self, y: Any) -> int:
-        """Returns the base's width."""
-        return self.base.outputs(y)
-
-    def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns the base's."""
-        return self.base.output_scales(width)
-
-    def init(self, y: Any) -> Params:
-        """Returns the base's initial parameters."""
-        return self.base.init(y)
-
-    def log_prior(self, params: Params) -> Array:
-        """Returns the base's log density of its dispersion parameters."""
-        return self.base.log_prior(params)
-
-    def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns the base's draw."""
-        return self.base.sample_prior(key, params)
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log of the average in nats, `[batch]`; −∞ at zero and below where w is zero."""
@@ -141,6 +132,41 @@ class Truncated(Likelihood):
         beta, scale = self._normal(params, f)
         y, w = jnp.asarray(y).astype(f.dtype), jnp.asarray(self.untruncated, f.dtype)
         return (1 - w) * _cdf(beta, y / scale) + w * self.base.cdf(params, f, y)
+
+    def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+        r"""Returns the logarithms of the averages of both tails, `[batch]`."""
+        (beta, scale), (log_keep, log_w) = self._normal(params, f), self._log_weights(f)
+        y = jnp.asarray(y).astype(f.dtype)
+        z, (below, above) = jnp.where(y > 0, y / scale, 1.0), self.base.log_tails(params, f, y)
+        whole = log_normal_cdf(beta)
+        within = log_keep + log_normal_interval(beta - z, beta) - whole
+        beyond = log_keep + log_normal_cdf(beta - z) - whole
+        lower = jnp.where(y > 0, jnp.logaddexp(within, log_w + below), log_w + below)
+        upper = jnp.where(y > 0, jnp.logaddexp(beyond, log_w + above), jnp.logaddexp(log_keep, log_w + above))
+        return lower, upper
+
+    def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
+        """Returns the log probability of an interval, the average of both normals', `[batch]`."""
+        (beta, scale), (log_keep, log_w) = self._normal(params, f), self._log_weights(f)
+        a, b = (jnp.maximum(jnp.asarray(end).astype(f.dtype), 0.0) / scale for end in (lower, upper))
+        some = b > a
+        within = log_normal_interval(beta - jnp.where(some, b, 2.0), beta - jnp.where(some, a, 1.0))
+        within = jnp.where(some, log_keep + within - log_normal_cdf(beta), -jnp.inf)
+        free = log_w + self.base.log_interval(params, f, lower, upper)
+        nothing = jnp.isinf(within) & jnp.isinf(free)
+        return jnp.where(nothing, -jnp.inf, jnp.logaddexp(jnp.where(nothing, 0.0, within), free))
+
+    def distribution(self, params: Params, f: Array) -> None:
+        """Returns None: the base's is not truncated."""
+        return
+
+    def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
+        """Returns None: a truncated normal target is no Gaussian."""
+        return
+
+    def widened(self, params: Params, factor: Any) -> None:
+        """Returns None: with the noise, what lies below zero changes."""
+        return
 
     def _normal(self, params: Params, f: Array) -> tuple[Array, Array]:
         """β and s."""

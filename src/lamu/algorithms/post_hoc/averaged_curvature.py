@@ -23,6 +23,7 @@ from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, RowSums, fit_laplac
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
 from lamu.likelihoods.interface import Likelihood
+from lamu.likelihoods.wrapper import LikelihoodWrapper
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
@@ -31,7 +32,6 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.linearised import TangentOutputs
 from lamu.record import record
-from lamu.supports import Support
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["AveragedGaussNewton", "averaged", "can_average"]
@@ -169,25 +169,30 @@ def _around(mean: Array, now: Array, before: Array, mask: Array, key: RandomKey)
 
 
 @record
-class _Averaged(Likelihood):
+class _Averaged(LikelihoodWrapper):
     """A likelihood whose information is the weighted mean over outputs that are shifted, row by row."""
 
-    of: Likelihood
+    base: Likelihood
+
+    information_blocks, information_root = Likelihood.information_blocks, Likelihood.information_root
+    information_sum, information_diagonal = Likelihood.information_sum, Likelihood.information_diagonal
+    log_concave = quadratic = logits = False
 
     @property
-    def support(self) -> Support:
-        return self.of.support
+    def n_positions(self) -> int:
+        return 1  # a row is shifted as a whole
 
-    def log_prob(self, params: Params, f: Array, y: Any) -> Array:
-        return self.of.log_prob(params["own"], f, y)
+    @property
+    def of_position(self) -> Likelihood:
+        return self
 
-    def counted(self, params: Params, f: Array, y: Any, weights: Array) -> Array:
-        return self.of.counted(params["own"], f, y, weights)
+    def parameters(self, params: Params) -> Params:
+        return params["own"]
 
     def information(self, params: Params, f: Array) -> Array:
         def add(total: Array, at: tuple[Array, Array]) -> tuple[Array, None]:
             shift, weight = at
-            return total + weight * self.of.information(params["own"], f + shift), None
+            return total + weight * self.base.information(params["own"], f + shift), None
 
         nothing = jnp.zeros((*f.shape, f.shape[1]), f.dtype)
         return jax.lax.scan(add, nothing, (params["shift"], params["weights"]))[0]
