@@ -15,9 +15,10 @@ from lamu.algorithms.discrete.plug_in import PlugInMean, PlugInMode
 from lamu.algorithms.discrete.straight_through import straight_through
 from lamu.data import Batch
 from lamu.expectations import Enumeration, LeaveOneOut, Relaxed, ScoreFunction
-from lamu.families import Binary, PartialBelief, Point
+from lamu.families import Bernoulli, Binary, PartialBelief, Point
 from lamu.geometry import Accumulation, Straight
 from lamu.natural_rule import (
+    Flips,
     LatentStart,
     NaturalRule,
     NaturalState,
@@ -204,7 +205,7 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
     target, batches = network_problem()
     batches = batches[:20]
     algorithm = (
-        bayesbinn(0.005, temperature=0.7, floor=0.05, init_half_logit=1.5, rest_rate=0.2)
+        bayesbinn(0.005, Relaxed(0.7, floor=0.05), init_half_logit=1.5, rest_rate=0.2)
         if relaxed
         else straight_through(0.05, rest_rate=0.2)
     )
@@ -232,13 +233,13 @@ def test_twenty_steps_are_those_by_hand(relaxed: bool) -> None:
 
 
 def test_straight_through_and_bayesbinn_differ_by_the_choices_that_the_table_names() -> None:
-    one, other = straight_through(0.1, momentum=0.0), bayesbinn(0.1)
+    one, other = straight_through(0.1, momentum=0.0), bayesbinn(0.1, Relaxed(0.5))
     differing = {f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)}
     assert differing == {"expectation", "geometry", "subject"}
     # The subjects differ in where λ starts, a number; the choices of the rule are the other two.
     assert replace(one.subject, begin=other.subject.begin) == other.subject
     assert (one.expectation, one.geometry) == (ZeroTemperature(), Accumulation())
-    assert (other.expectation, other.geometry) == (Relaxed(0.5, 1, 0.1), Straight())
+    assert (other.expectation, other.geometry) == (Relaxed(0.5), Straight())
     assert one.choices.departures == ("delta at zero temperature", "no forgetting")
     assert isinstance(one.expectation, Points)
     assert isinstance(other.expectation, Points)
@@ -309,6 +310,20 @@ def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="matches no leaf"):
         bayesbinn(leaves=("*kernle",)).init(jax.random.key(0), target, batches[0])
     with pytest.raises(ValueError, match="temperature"):
-        bayesbinn(temperature=0.0)
+        bayesbinn(expectation=Relaxed(0.0))
     with pytest.raises(ValueError, match="learning_rate"):
         straight_through(-1.0)
+
+
+def test_flips_are_the_exact_gradient_and_to_second_order_that_of_a_quadratic() -> None:
+    """One weight's difference, by enumeration; beyond `most` weights a gradient and a product with the Hessian."""
+    rest = {"network": {"layers": {0: {"kernel": None}}}, "likelihood": {}}
+    problem = SubsetLoss(objective(), BATCH, {}, ParameterSubset(("*kernel",)), rest)
+    belief = Binary(weights(NATURAL))
+    for expectation in (Flips(), Flips(most=2)):
+        one = lambda key, e=expectation: natural_gradient(e, key, belief, problem).gradient
+        found = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 20_000))["layers"][0]["kernel"][..., 0]
+        error = np.std(found, axis=0) / 20_000**0.5  # three means: beyond 4.5 errors once in 50,000 seeds
+        assert np.max(np.abs(np.mean(found, axis=0) - exact_gradient()) / error) < 4.5
+    with pytest.raises(TypeError, match="Binary beliefs, not Bernoulli"):
+        natural_gradient(Flips(), jax.random.key(0), Bernoulli(weights(NATURAL)), problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from lamu.geometry import Straight
 from lamu.objective.curvature import Damped, RootScaledGradient, SquaredGradient
 from lamu.update_rules import PlainAverage
 from lamu.verification import problems
-from lamu.verification.fixed_points import bernoulli, bound, gaussian_fixed_point
+from lamu.verification.fixed_points import bernoulli, bound, gaussian_fixed_point, product_of_signs
 from lamu.verification.vectors import flat
 
 pytestmark = pytest.mark.measured
@@ -96,3 +98,24 @@ def test_a_curvature_that_is_no_estimate_of_the_hessian_is_measured_beside_one(c
     ):
         fit = lamu.fit(LOGISTIC, (x, y), of_paper, epochs=30)
     assert not fit.convergence.converged
+
+
+def signs(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 6)).astype(np.float32)
+    chance = 1 / (1 + np.exp(-x @ np.array([1, -1, 1, 1, -1, 1])))
+    return x, (rng.uniform(size=rows) < chance).astype(np.int32)
+
+
+@pytest.mark.parametrize(("rows", "seed"), [(25, 3), (10, 5)])
+def test_bayesbinn_equals_the_mean_field_of_all_corners(rows: int, seed: int) -> None:
+    """With relaxed draws the fourth mean of the first was .285, and its best is .726."""
+    x, y = signs(rows, seed)
+    corners = np.array(list(itertools.product([-1.0, 1.0], repeat=6)))
+    f = corners @ x.T.astype(np.float64)
+    mean = product_of_signs(corners, (np.logaddexp(0.0, f) - y * f).sum(axis=1))
+    model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Bernoulli(), lamu.priors.Discrete(0.5))
+    found = lamu.fit(model, (x, y), A.bayesbinn()).posterior.belief.factors["network"].mean
+    assert np.any(np.abs(mean) < 0.8)
+    assert np.any(np.abs(mean) > 0.9)
+    np.testing.assert_allclose(flat(found), mean, atol=0.04)

@@ -262,8 +262,8 @@ relevance = replace(regression, model=lamu.Model(lamu.networks.Linear(), lamu.li
 dropped = replace(classes, model=replace(classes.model, network=replace(mlp, dropout=Dropout(0.2))))
 for name, algorithm, at, traits in (
     ("straight_through of classes", straight_through(0.1), classes, "full long"),
-    ("bayesbinn of classes", bayesbinn(0.01), classes, "full random"),
-    ("bayesbinn of batch statistics", bayesbinn(0.01), normed, "full random long"),
+    ("bayesbinn of classes", bayesbinn(0.01, init_half_logit=0.3), classes, "full random"),
+    ("bayesbinn of batch statistics", bayesbinn(0.01, init_half_logit=0.3), normed, "full random long"),
     ("dropout of classes", dropout(sgd(0.1)), dropped, "full random long"),
     ("mc_dropout of classes", mc_dropout(sgd(0.1)), dropped, "full random"),
     ("multimodal of classes", multimodal(components=2), classes, "full long"),

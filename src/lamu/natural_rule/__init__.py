@@ -10,7 +10,7 @@ is conjugate and enters exactly (`docs/scale.md`). An algorithm is a choice for 
 | conjugate Bayes | the prior's family, θ of a conjugate model | known in μ | straight | 1, λ₀ the last posterior | q |
 | SVI | the same, or the shared variables of a graph | known in μ | straight | falls | q |
 | straight-through | Bernoulli on ±1, a network's kernels | delta at zero temperature | no forgetting | free | sign λ |
-| BayesBiNN | the same | relaxed | straight | free | q |
+| BayesBiNN | the same | by flips; relaxed in the paper | straight | free | q |
 | the rule, exactly | the same | enumerated, or by score functions | straight | free | q |
 
 Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside it.
@@ -19,7 +19,7 @@ Weights that are no part of the belief (biases, a normaliser's scales) and dispe
 from lamu.natural_rule.algorithm import NaturalRule, NaturalState
 from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateLoss, ConjugateParameters, Streamed
-from lamu.natural_rule.discrete_expectations import Points, ZeroTemperature
+from lamu.natural_rule.discrete_expectations import Flips, Points, ZeroTemperature
 from lamu.natural_rule.falling_rate import FallingRate
 from lamu.natural_rule.gradient import natural_gradient
 from lamu.natural_rule.network_weights import GaussianStart, LatentStart, NetworkWeights, SignStart, Start
@@ -30,6 +30,7 @@ __all__ = [
     "ConjugateLoss",
     "ConjugateParameters",
     "FallingRate",
+    "Flips",
     "GaussianStart",
     "LatentStart",
     "NaturalRule",

@@ -67,7 +67,7 @@ class NaturalRule(Runnable):
 
     Attributes:
         subject: what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own.
-        expectation: how ∇_μ E_q is taken: `Points`, or any `lamu.expectations.GradientEstimator`.
+        expectation: how ∇_μ E_q is taken: `Points`, `Flips`, or any `lamu.expectations.GradientEstimator`.
         learning_rate: ρ, or `FallingRate()`, which chooses it for the target.
         geometry: how λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
         rest_rate: the rate of the rest; ρ where it is None.
@@ -76,7 +76,7 @@ class NaturalRule(Runnable):
     Examples:
         >>> from lamu.algorithms.discrete.bayesbinn import bayesbinn
         >>> bayesbinn().choices.departures
-        ('slopes floored',)
+        ('differences to second order beyond 256 weights',)
     """
 
     subject: Subject

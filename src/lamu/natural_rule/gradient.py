@@ -8,7 +8,7 @@ import jax
 
 from lamu import tree
 from lamu.families.exponential import values_of
-from lamu.natural_rule.discrete_expectations import Points
+from lamu.natural_rule.discrete_expectations import Flips, Points
 from lamu.objective.curvature import Evaluation
 from lamu.typing import Array, Params, RandomKey
 
@@ -19,7 +19,7 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -
     r"""Returns \(E_q[\bar\ell]\), its gradient in μ and in the rest, and the network's state; no curvature.
 
     Args:
-        expectation: `Points`, which takes one gradient a point; or any estimator for functions of θ
+        expectation: `Points`, which takes one gradient a point; `Flips`; or any estimator for functions of θ
             (`lamu.expectations.GradientEstimator`), to which the network's state is what it was before.
         key: for draws and random layers.
         belief: q, an exponential family on the loss's coordinates.
@@ -38,6 +38,8 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Any, loss: Any) -
         >>> at.gradient["layers"][0]["kernel"].shape
         (3, 1)
     """
+    if isinstance(expectation, Flips):
+        return expectation.evaluate(key, belief, loss)
     if not isinstance(expectation, Points):
         return _estimated(expectation, key, belief, loss)
 
