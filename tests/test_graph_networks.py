@@ -317,3 +317,4 @@ def test_a_rate_that_forgets_too_slowly_is_named() -> None:
     assert not _faster_forgetting(lamu.algorithms.svi(), graph)
     assert not _faster_forgetting(lamu.algorithms.svi(kappa=0.7), graph)
     assert not _faster_forgetting(lamu.algorithms.svi(kappa=1.0), coin)
+    assert not _faster_forgetting(lamu.algorithms.cvi(), graph)

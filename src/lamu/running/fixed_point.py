@@ -155,7 +155,9 @@ def _remedy(algorithm: Any, found: Convergence) -> str:
 def _faster_forgetting(algorithm: NaturalRule, model: Any) -> str:
     """Returns what to do where a rate falls so fast that a longer run would hardly move."""
     rate = algorithm.learning_rate
-    if not isinstance(rate, PolynomialDecay) or float(rate.power) <= _SLOWEST or isinstance(model, ConjugateModel):
+    if not isinstance(rate, PolynomialDecay) or isinstance(model, ConjugateModel):
+        return ""
+    if float(rate.power) <= _SLOWEST or float(rate.scale) > 1:
         return ""
     return (
         f"a rate of kappa={float(rate.power):g} forgets the start too slowly for a longer run to help; leave kappa out"
