@@ -16,7 +16,7 @@ from lamu.data import Batch
 from lamu.expectations import Analytic, Delta, MonteCarlo, Reparameterised
 from lamu.families import Gamma, Gaussian, MultivariateNormal, Product
 from lamu.geometry import FamilyGeometry, Retraction, Straight
-from lamu.natural_rule import GaussianStart, NaturalRule, NetworkWeights, Start, Subject
+from lamu.natural_rule import GaussianStart, NaturalRule, NaturalState, NetworkWeights, Start, Subject
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import Dense, Diagonal, Scalar
@@ -263,3 +263,13 @@ def test_a_plate_of_vectors_steps_as_its_gaussians(expectation: Any) -> None:
     blocks = np.stack([H[i : i + 2, i : i + 2] for i in (0, 2, 4, 6)]) / 2
     np.testing.assert_allclose(found["a"], blocks[:3], rtol=1e-10)
     np.testing.assert_allclose(found["b"], blocks[3], rtol=1e-10)
+
+
+def test_numbers_beyond_the_precision_are_not_blamed_on_the_geometry() -> None:
+    """The advice was to use Retraction(), by which the steps were taken."""
+    belief = jax.jit(lambda: Gaussian(jnp.zeros(1), Dense(jnp.full((1, 1), jnp.nan))))()
+    state = NaturalState(count=64, belief=belief, momentum={}, rest={}, network_state={})
+    said = lamu.algorithms.cvi().complaint(state)
+    assert "by step 64" in said
+    assert "centre and scale the data" in said
+    assert "Retraction()" not in said

@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import PartialBelief, Point, Product
-from lamu.geometry import Accumulation, FamilyGeometry, Straight
+from lamu.geometry import Accumulation, FamilyGeometry, Retraction, Straight
 from lamu.natural_rule.bound import evidence_bound
 from lamu.natural_rule.conjugate_parameters import ConjugateParameters
 from lamu.natural_rule.falling_rate import FallingRate, rate_for
@@ -189,15 +189,17 @@ class NaturalRule(Runnable):
             state.belief.with_natural(state.belief.to_natural())
         except ValueError as error:
             name, taken = type(self.geometry).__name__, int(state.count)
+            left = f"the belief left its domain by step {taken} ({error})"
             if isinstance(self.subject, ConjugateParameters):
+                return f"{left}; use a smaller learning_rate, or float64 where the rows are far from zero"
+            if isinstance(self.geometry, Retraction):  # which cannot leave it: a number was too large, or not known
                 return (
-                    f"the belief left its domain by step {taken} ({error}); use a smaller learning_rate, or float64 "
-                    "where the rows are far from zero"
+                    f"{left}: its log density, gradient or curvature there is beyond {_dtype_of(state.belief)}; centre "
+                    "and scale the data so that variables are of order one, use float64, or lower the learning_rate"
                 )
             return (
-                f"the belief left its domain by step {taken} ({error}), where {name}() followed "
-                f"{type(self.expectation).__name__}(); use the geometry Retraction(), which cannot leave it, an "
-                "expectation with Hessians (MonteCarlo) for a convex loss, or a lower rate"
+                f"{left}, where {name}() followed {type(self.expectation).__name__}(); use the geometry Retraction(), "
+                "which cannot leave it, an expectation with Hessians (MonteCarlo) for a convex loss, or a lower rate"
             )
         return None
 
@@ -212,6 +214,10 @@ class NaturalRule(Runnable):
             return jnp.sqrt(objective.concentration * tree.dot(gradient, gradient))
         direction = tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)
         return self.subject.residual(belief, direction)
+
+
+def _dtype_of(belief: Any) -> str:
+    return jnp.result_type(*jax.tree.leaves(belief)).name
 
 
 def _moved(objective: Objective, rest: Params, gradient: Params, rate: Any) -> Params:
