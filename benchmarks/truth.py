@@ -17,6 +17,9 @@ fixed points: `fit.convergence` of each belief on digits (the same fits) and on 
 evidence: `laplace()` beside the exact evidence of linear regression on diabetes, and on 60 rows of a line beside two
 networks.
 
+small: 90 % intervals of `lamu.regression` on data sets of 2 to 50 rows and 0 to 1,000 columns, 40 of each size and 20
+new rows in each; slopes from N(0, 1), noise 1. And of `lamu.fit_table` on 8 data sets of 5, 20 and 50 rows, 3 columns.
+
     python -m benchmarks.truth                      everything, two parts at a time
     python -m benchmarks.truth linear evidence      some: linear, logistic, digits, starts, evidence, breast_cancer
 """
@@ -281,6 +284,33 @@ def is_converged(fit: lamu.Fit) -> bool:
     return fit.convergence is not None and fit.convergence.converged
 
 
+def small(report: Report) -> None:
+    """Prints the coverage of 90 % intervals on few rows."""
+    print("small      regression: rows down, columns across")
+    widths = (0, 1, 3, 30, 1000)
+    print(f"{'':14}" + "".join(f"{columns:8}" for columns in widths))
+    for rows in (2, 3, 5, 10, 20, 50):
+        found = [few_rows(rows, columns, 40, lambda x, y: lamu.regression(x, y)) for columns in widths]
+        print(f"{rows:14}" + "".join(f"{inside:8.3f}" for inside in found), flush=True)
+        report.gate(f"small, regression, {rows} rows: coverage, all columns", float(np.mean(found)), 0.85, 0.96)
+    table = lambda x, y: lamu.fit_table(x, y, Gaussian(), progress=False).posterior
+    for rows in (5, 20, 50):
+        inside = few_rows(rows, 3, 8, table)
+        report.gate(f"small, fit_table, {rows} rows, 3 columns: coverage", inside, 0.8, 0.97)
+
+
+def few_rows(rows: int, columns: int, sets: int, make: Callable[[np.ndarray, np.ndarray], lamu.Posterior]) -> float:
+    """Returns the coverage of 90 % intervals at 20 new rows of each of some data sets."""
+    inside = []
+    for seed in range(sets):
+        random = np.random.default_rng([38, rows, columns, seed])
+        x, slopes = random.normal(size=(rows + 20, columns)), random.normal(size=columns)
+        y = 10 * random.normal() + x @ slopes + random.normal(size=rows + 20)
+        low, high = map(np.asarray, make(x[:rows], y[:rows]).predict(x[rows:]).interval(0.9))
+        inside.append((low <= y[rows:]) & (y[rows:] <= high))
+    return float(np.mean(inside))
+
+
 PARTS = {
     "linear": linear,
     "logistic": logistic,
@@ -288,9 +318,10 @@ PARTS = {
     "starts": starts,
     "evidence": evidence,
     "breast_cancer": breast_cancer,
+    "small": small,
 }
 # The longest part first; each is a process of its own, two at a time.
-ORDER = ("starts", "digits", "logistic", "linear", "breast_cancer", "evidence")
+ORDER = ("starts", "digits", "logistic", "linear", "small", "breast_cancer", "evidence")
 
 
 def run(part: str) -> str:

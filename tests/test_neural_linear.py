@@ -161,7 +161,7 @@ def test_weights_and_masks_count_rows() -> None:
 
 
 def test_the_belief_is_a_density_with_the_moments_of_its_draws() -> None:
-    belief = LinearNormalGamma(jnp.array([[0.5]]), jnp.array([[[2.0]]]), jnp.array([3.0]), jnp.array([1.5]))
+    belief = LinearNormalGamma.of(jnp.array([[0.5]]), jnp.array([[[2.0]]]), jnp.array([3.0]), jnp.array([1.5]))
     theta = lambda w, s: {"network": jnp.array([[w]]), "likelihood": {"log_scale": jnp.array([s])}}
     density = jax.jit(jax.vmap(jax.vmap(lambda w, s: jnp.exp(belief.log_prob(theta(w, s))), (0, None)), (None, 0)))
     w, s = np.linspace(-8, 9, 1201), np.linspace(-3, 4, 801)

@@ -5,18 +5,20 @@ r"""Generalised linear models in one line: the posterior of a network of one lay
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lamu.algorithms.closed_form.conjugate import conjugate
+from lamu.algorithms.closed_form.unknown_noise import linear_posterior
 from lamu.algorithms.optimisers.map_estimate import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.algorithms.post_hoc.neural_linear import neural_linear
-from lamu.data.naming import names_of
+from lamu.data.naming import by_name, names_of
 from lamu.data.spelling import nearest
-from lamu.likelihoods import Gaussian, Likelihood, Ordinal
+from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.loop import fit
 from lamu.model import Model
@@ -24,6 +26,7 @@ from lamu.networks import Linear
 from lamu.posterior import Posterior
 from lamu.priors import Normal
 from lamu.protocol import Algorithm
+from lamu.running.seeds import keys_of
 from lamu.supports import value_of
 
 __all__ = ["linear_model", "regression"]
@@ -45,10 +48,14 @@ def regression(
 
     Columns are standardised, and so is a target that may be any number; predictions are in the units of the data. The
     default prior is then weak: \(w_j \sim N(0, 2.5^2)\) and \(b \sim N(0, 10^2)\), the scales of Gelman et al. (2008).
+    For a Gaussian of unknown noise it is \(w_j \sim N(0, s^2)\) with one s for all columns and \(b \sim N(0, 1000^2)\).
+    There \(\log s\) and \(\log \sigma\) are uniform, s from \(0.03 / \sqrt D\) to 10 and σ from \(10^{-4}\) to
+    \(10^3\), so that intervals hold their level from two rows on, whatever the number of columns.
 
     | likelihood | posterior |
     |---|---|
-    | Gaussian, its noise unknown | exact: Normal–Gamma, the noise's prior worth one row (`neural_linear`) |
+    | Gaussian, its noise unknown | noise and s integrated over, then one Normal–Gamma: predictions are Student's t |
+    | the same with a `prior` | the noise integrated over |
     | Gaussian of given noise | exact (`conjugate`) |
     | any other | Laplace's, at the mode |
     | with `algorithm=lamu.mcmc.nuts()` | draws |
@@ -68,6 +75,9 @@ def regression(
     Raises:
         ValueError: for an unknown name, columns that are not numbers, or targets that the likelihood cannot have.
 
+    Warns:
+        UserWarning: for a Gaussian of unknown noise whose targets do not vary, as those of one row.
+
     Source: McCullagh & Nelder (1989); Gelman, Jakulin, Pittau & Su (2008), for the scales of the prior.
 
     Examples:
@@ -82,6 +92,11 @@ def regression(
     """
     x = _numbers(x)
     model = linear_model(x, y, likelihood, prior)
+    if algorithm is None and _learns_noise(model, y):
+        rows = np.asarray(by_name(x, model.columns))
+        model.read((x if rows.shape[1] else np.zeros((len(rows), 1)), y))  # which refuses what is no data
+        _say_constant(np.asarray(y))
+        return linear_posterior(model, rows, np.asarray(y), keys_of(seed)[3], learn_scale=prior is None)
     options: dict[str, Any] = {}
     if algorithm is None:
         algorithm = _default(model, y)
@@ -112,7 +127,13 @@ def linear_model(x: Any, y: Any, likelihood: str | Likelihood, prior: Any = None
     bias = not isinstance(kind, Ordinal)  # whose cut-points are the intercepts
     if prior is None:
         prior = Normal({"*bias": _INTERCEPT, "*": _SLOPES} if bias else _SLOPES)
-    return Model(Linear(bias=bias), kind, prior).standardised(x, y)
+    model = Model(Linear(bias=bias), kind, prior).standardised(x, y)
+    if np.shape(x)[1:] == (0,) and not _learns_noise(model, y):
+        raise ValueError(
+            f"x has no column, which only a Gaussian of unknown noise may do without, and here is {kind.name}; give "
+            "one of zeros, np.zeros((len(y), 1))"
+        )
+    return model
 
 
 def _named(name: str, y: Any) -> Likelihood:
@@ -131,16 +152,40 @@ def _named(name: str, y: Any) -> Likelihood:
 
 
 def _default(model: Model, y: Any) -> Algorithm:
+    if model.quadratic and not isinstance(y, Mapping) and not model.likelihood.init(np.asarray(y, float)):
+        return conjugate()
+    return _laplace()
+
+
+@cache
+def _laplace() -> Algorithm:
+    """One and the same for all calls: optax's functions are closures, and others of them would be compiled again."""
     import optax
 
-    if not model.quadratic or isinstance(y, Mapping):
-        return laplace(map_estimate(optax.lbfgs()))
-    likelihood: Any = model.likelihood
-    learned = likelihood.init(np.asarray(y, float))
-    if not learned:
-        return conjugate()
-    alone = set(learned) == {"log_scale"} and isinstance(likelihood.base, Gaussian)
-    return (neural_linear if alone else laplace)(map_estimate(optax.lbfgs()))
+    return laplace(map_estimate(optax.lbfgs()))
+
+
+def _learns_noise(model: Model, y: Any) -> bool:
+    """Whether the likelihood is a Gaussian's, its noise unknown."""
+    return not isinstance(y, Mapping) and isinstance(model.likelihood, Scaled) and _is_learned(model.likelihood.base)
+
+
+def _say_constant(y: np.ndarray) -> None:
+    """Warns of targets that do not vary, from which no noise can be learned."""
+    constant = np.ptp(y.reshape(len(y), -1), axis=0) == 0
+    if constant.any():
+        values = y.reshape(len(y), -1)[0][constant]
+        rows = "1 row is" if len(y) == 1 else f"all {len(y)} rows are"
+        warnings.warn(
+            f"the targets of {rows} {values[0]:g}, which tells nothing of their noise: intervals are those of a noise "
+            f"of about one unit of y; give more rows, or the noise, lamu.likelihoods.Gaussian(scale)",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _is_learned(likelihood: Likelihood) -> bool:
+    return isinstance(likelihood, Gaussian) and likelihood.scale is None
 
 
 def _numbers(x: Any) -> Any:

@@ -30,7 +30,8 @@ class LinearNormalGamma:
 
     Attributes:
         location: m, the layer's weights, leaves with the outputs for their last axis.
-        precision: Λ, `[outputs, in, in]`, in units of the noise; the bias is the first of the inputs.
+        root: the lower triangular root of Λ, `[outputs, in, in]`, in units of the noise; the bias is the first of the
+            inputs. Of a root single precision holds what it would lose of Λ.
         shape: a, `[outputs]`, positive.
         rate: b, `[outputs]`, positive.
 
@@ -39,17 +40,28 @@ class LinearNormalGamma:
     Examples:
         >>> import jax.numpy as jnp
         >>> from lamu.families.linear_normal_gamma import LinearNormalGamma
-        >>> belief = LinearNormalGamma(jnp.ones((1, 1)), jnp.ones((1, 1, 1)), jnp.full(1, 2.0), jnp.full(1, 3.0))
+        >>> belief = LinearNormalGamma.of(jnp.ones((1, 1)), jnp.ones((1, 1, 1)), jnp.full(1, 2.0), jnp.full(1, 3.0))
         >>> belief.noise_variance.tolist()
         [3.0]
     """
 
     location: Params
-    precision: Array
+    root: Array
     shape: Array
     rate: Array
 
     kind = "curved"
+
+    @classmethod
+    def of(cls, location: Params, precision: Array, shape: Array, rate: Array) -> LinearNormalGamma:
+        """Returns the belief of a precision Λ, `[outputs, in, in]`."""
+        root = jnp.linalg.cholesky((precision + jnp.swapaxes(precision, 1, 2)) / 2)
+        return cls(location, root, shape, rate)
+
+    @property
+    def precision(self) -> Array:
+        """Λ, `[outputs, in, in]`."""
+        return self.root @ jnp.swapaxes(self.root, 1, 2)
 
     @property
     def mean(self) -> Params:
@@ -67,7 +79,7 @@ class LinearNormalGamma:
         tau = jax.random.gamma(noise_key, self.shape, dtype=self.shape.dtype) / self.rate
         mean, unravel = self._matrix(self.location)
         noise = self._matrix(tree.normal(weights_key, self.location))[0]
-        away = jax.vmap(lambda r, z: solve_triangular(r, z, lower=True, trans="T"))(self._roots(), noise.T)
+        away = jax.vmap(lambda r, z: solve_triangular(r, z, lower=True, trans="T"))(self.root, noise.T)
         weights = unravel(mean + (away / jnp.sqrt(tau)[:, None]).T)
         return {"network": weights, "likelihood": {"log_scale": -jnp.log(tau) / 2}}
 
@@ -79,14 +91,14 @@ class LinearNormalGamma:
         """Returns the log density of θ (of the logarithms of the deviations, not of τ) in nats."""
         log_tau = -2 * theta["likelihood"]["log_scale"]
         away = self._matrix(theta["network"])[0] - self._matrix(self.location)[0]
-        energy = self.rate + jnp.einsum("ik,kij,jk->k", away, self.precision, away) / 2
-        size = self.precision.shape[1]
+        energy = self.rate + jnp.sum(jnp.einsum("kij,ik->kj", self.root, away) ** 2, axis=1) / 2
+        size = self.root.shape[1]
         each = (self.shape + size / 2) * log_tau - jnp.exp(log_tau) * energy + math.log(2)
-        return jnp.sum(each) - self.log_normaliser() - self.precision.shape[0] * size / 2 * math.log(2 * math.pi)
+        return jnp.sum(each) - self.log_normaliser() - self.root.shape[0] * size / 2 * math.log(2 * math.pi)
 
     def log_normaliser(self) -> Array:
         r"""Returns \(\sum_k \log\Gamma(a_k) - a_k \log b_k - \tfrac12 \log\det\Lambda_k\); the powers of 2π apart."""
-        determinants = 2 * jnp.sum(jnp.log(jnp.diagonal(self._roots(), axis1=1, axis2=2)), axis=1)
+        determinants = 2 * jnp.sum(jnp.log(jnp.diagonal(self.root, axis1=1, axis2=2)), axis=1)
         return jnp.sum(gammaln(self.shape) - self.shape * jnp.log(self.rate) - determinants / 2)
 
     def spread(self, phi: Array) -> Array:
@@ -95,7 +107,7 @@ class LinearNormalGamma:
         Args:
             phi: features `[rows, in]`.
         """
-        white = jax.vmap(lambda r: solve_triangular(r, phi.T, lower=True))(self._roots())
+        white = jax.vmap(lambda r: solve_triangular(r, phi.T, lower=True))(self.root)
         return jnp.sum(white**2, axis=1).T
 
     def after(self, gram: Array, cross: Array, squares: Array, weight: Array, around: Params) -> LinearNormalGamma:
@@ -123,14 +135,11 @@ class LinearNormalGamma:
             root = jnp.linalg.cholesky((new + new.T) / 2)
             v = cho_solve((root, True), precision @ v0 + c)
             away = v - v0
-            return new, v, s - 2 * v @ c + v @ gram @ v + away @ precision @ away
+            return root, v, s - 2 * v @ c + v @ gram @ v + away @ precision @ away
 
-        precision, v, lost = jax.vmap(output)(self.precision, before, cross.T, squares)
-        return LinearNormalGamma(unravel(centre + v.T), precision, self.shape + weight / 2, self.rate + lost / 2)
-
-    def _roots(self) -> Array:
-        return jnp.linalg.cholesky((self.precision + jnp.swapaxes(self.precision, 1, 2)) / 2)
+        root, v, lost = jax.vmap(output)(self.precision, before, cross.T, squares)
+        return LinearNormalGamma(unravel(centre + v.T), root, self.shape + weight / 2, self.rate + lost / 2)
 
     def _matrix(self, weights: Params) -> tuple[Array, Any]:
-        outputs, width = self.precision.shape[:2]
+        outputs, width = self.root.shape[:2]
         return as_matrix(weights, (width, outputs))

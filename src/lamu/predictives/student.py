@@ -145,13 +145,7 @@ class StudentPredictive(Predictive):
         """
         if not 0 < probability < 1:
             raise ValueError(f"{probability!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
-        tail = min(probability, 1 - probability)
-
-        def reach(_: Any, end: Array) -> Array:
-            return jnp.where(_cdf(end, self.freedom) > tail, 2 * end, end)
-
-        end = jax.lax.fori_loop(0, 40, reach, -jnp.ones_like(self.freedom))
-        z = bisect(lambda z: _cdf(z, self.freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
+        z = _lower_quantile(self.freedom, jnp.asarray(min(probability, 1 - probability), self.freedom.dtype))
         return self.centre + self.width * (z if probability < 0.5 else -z)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
@@ -168,6 +162,17 @@ class StudentPredictive(Predictive):
 
     def _standardised(self, y: Any) -> Array:
         return (jnp.asarray(y).astype(self.centre.dtype) - self.centre) / self.width
+
+
+@jax.jit
+def _lower_quantile(freedom: Array, tail: Array) -> Array:
+    """Returns quantiles of Student's t below its median, of which loops outside of a program would be compiled anew."""
+
+    def reach(_: Any, end: Array) -> Array:
+        return jnp.where(_cdf(end, freedom) > tail, 2 * end, end)
+
+    end = jax.lax.fori_loop(0, 40, reach, -jnp.ones_like(freedom))
+    return bisect(lambda z: _cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
 
 
 def _cdf(z: Array, freedom: Array) -> Array:

@@ -1,0 +1,230 @@
+r"""Linear regression whose noise, and where asked the scale of whose prior, are integrated over.
+
+Given σ and s the posterior of the weights is Gaussian and the probability of the targets closed,
+
+\[ y \mid w, \sigma \sim N(\Phi w, \sigma^2), \quad w \mid s \sim N(w_0, s^2 V_0), \qquad
+   p(\sigma, s \mid y) \propto p(y \mid \sigma, s)\, p(\sigma)\, p(s) \]
+
+which a grid over both logarithms integrates to rounding. No estimate of the noise enters, which would be too small
+wherever the weights follow few rows closely. The mixture over the grid is then brought to one Normal–Gamma belief,
+whose prediction is Student's t. With \(v(\sigma, s) = \sigma^2 / (1 - \gamma/N)\), the variance of a row that was
+left out (γ effective weights), v is nearly independent of what else the mixture says, and
+
+| of the belief | is |
+|---|---|
+| half its degrees of freedom a | \(\psi'(a) = \mathrm{Var} \log v\), as for a Gamma variable |
+| \(\bar v = b/a\) of v | \(\log b - \psi(a) = E \log v\) |
+| noise | \(\bar v\, E[\sigma^2 / v]\) |
+| covariance of the weights | \(\bar v\, E[(\mathrm{Cov}(w) + (m - \bar m)(m - \bar m)^\top) / v]\) |
+
+Where the prior is wide and rows outnumber columns, it is the classical t interval of N − D degrees of freedom. Of two
+or three rows these are so few that t has no variance: a is then 1.05, and b such that 90 % intervals stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Directions", "NoiseIntegrated", "integrate_noise"]
+
+_NOISE = math.log(1e-4), math.log(1e3)  # of the unit that the targets are in
+_NODES, _SCALES = 61, 25
+_LEAST_SHAPE, _END = 1.05, 0.95
+_PASSES = 6  # narrower grids about the mass
+_TAIL = 30.0  # nats below the top
+_NARROWER = 0.7  # of the widths before, above which a grid is narrow enough
+_ROUNDING = 1e-10  # of the largest curvature, below which rows say nothing
+
+
+@dataclass(frozen=True)
+class Directions:
+    r"""A regression on orthogonal directions of the weights: \(w = w_0 + \sum_i v_i e_i\) apart from the null space.
+
+    Attributes:
+        curvature: \(\sum_n w_n (\phi_n^\top e_i)^2\), `[I]`.
+        cross: \(\sum_n w_n r_n \phi_n^\top e_i\) with residuals r at a point, `[I]`.
+        squares: \(\sum_n w_n r_n^2\).
+        weight: \(\sum_n w_n\).
+        prior_mean: of v, measured from that point, `[I]`.
+        prior_variance: of v, at s = 1, `[I]`.
+        scaled: whether the unknown scale s multiplies the prior's deviation, `[I]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.algorithms.closed_form.noise_quadrature import Directions
+        >>> one = np.ones(1)
+        >>> Directions(3 * one, one, 2.0, 3.0, 0 * one, 4 * one, one > 0).weight
+        3.0
+    """
+
+    curvature: np.ndarray
+    cross: np.ndarray
+    squares: float
+    weight: float
+    prior_mean: np.ndarray
+    prior_variance: np.ndarray
+    scaled: np.ndarray
+
+
+@dataclass(frozen=True)
+class NoiseIntegrated:
+    r"""The Normal–Gamma belief nearest to the mixture over noise and scale.
+
+    Attributes:
+        mean: \(\bar m\) of v, `[I]`.
+        covariance: of v, in units of the noise, `[I, I]`.
+        null_variance: of a direction about which rows say nothing, in units of noise, for a prior of variance one.
+        shape: a.
+        rate: b, of the noise.
+        evidence: \(\log p(y)\) without the part that depends on no unknown.
+        scale: the geometric mean of s.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
+        >>> flat = Directions(np.array([8.0]), np.zeros(1), 8.0, 8.0, np.zeros(1), np.full(1, 1e6), np.zeros(1, bool))
+        >>> found = integrate_noise(flat)
+        >>> round(2 * found.shape, 1)  # one row less than there are
+        7.0
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    null_variance: float
+    shape: float
+    rate: float
+    evidence: float
+    scale: float
+
+
+def integrate_noise(
+    rows: Directions,
+    log_prior: Callable[[np.ndarray], np.ndarray] | None = None,
+    scales: tuple[float, float] | None = None,
+) -> NoiseIntegrated:
+    r"""Returns the belief about weights and noise, the noise and where asked the prior's scale integrated over.
+
+    Args:
+        rows: the sums over rows.
+        log_prior: \(\log p(\log \sigma)\); uniform from \(10^{-4}\) to \(10^3\) where None.
+        scales: the least and the greatest s, between which its logarithm is uniform; None where s is one.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
+        >>> one = np.ones(1)
+        >>> rows = Directions(9 * one, 9 * one, 10.0, 10.0, 0 * one, one, one > 0)
+        >>> integrate_noise(rows, lambda log_noise: -log_noise**2 / 18).mean.round(2).tolist()
+        [0.99]
+    """
+    low, high = _NOISE
+    bottom, top = (0.0, 0.0) if scales is None else (math.log(scales[0]), math.log(scales[1]))
+    log_width = 0.0 if scales is None else math.log(top - bottom)
+    left = _PASSES
+    while True:
+        left -= 1
+        noise = np.linspace(low, high, _NODES)
+        scale = np.zeros(1) if scales is None else np.linspace(bottom, top, _SCALES)
+        parts = _at(rows, np.exp(2 * noise)[:, None, None], np.exp(2 * scale)[None, :, None])
+        height = parts.log_density - log_width
+        height = height + (-math.log(_NOISE[1] - _NOISE[0]) if log_prior is None else log_prior(noise)[:, None])
+        close = height > height.max() - _TAIL
+        before = high - low + top - bottom
+        (low, high), (bottom, top) = _around(noise, close.any(axis=1)), _around(scale, close.any(axis=0))
+        if high - low + top - bottom > _NARROWER * before or left == 0:
+            return _summed(rows, parts, height, noise, scale)
+
+
+def _summed(
+    rows: Directions, parts: _Parts, height: np.ndarray, noise: np.ndarray, scale: np.ndarray
+) -> NoiseIntegrated:
+    height = height + np.log(_trapezoid(noise))[:, None] + np.log(_trapezoid(scale))[None]
+    most = height.max()
+    evidence = float(most + np.log(np.exp(height - most).sum()))
+    p = np.exp(height - evidence)
+    return _projected(rows, parts, p, np.exp(2 * noise)[:, None], scale, evidence)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """At every node of the grid, `[noises, scales]` and `[noises, scales, I]`."""
+
+    log_density: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    left_out: np.ndarray
+
+
+def _at(rows: Directions, noise: np.ndarray, scale: np.ndarray) -> _Parts:
+    prior = np.where(rows.scaled, scale, 1.0) * rows.prior_variance
+    precision = rows.curvature / noise + 1 / prior
+    mean = (rows.cross / noise + rows.prior_mean / prior) / precision
+    lost = rows.squares + ((rows.curvature * mean - 2 * rows.cross) * mean).sum(axis=-1)
+    energy = lost / noise[..., 0] + ((mean - rows.prior_mean) ** 2 / prior).sum(axis=-1)
+    log_density = -(energy + rows.weight * np.log(noise[..., 0]) + np.log(precision * prior).sum(axis=-1)) / 2
+    # N − γ without the cancellation of the two where rows are fewer than weights and the noise is small.
+    learned = rows.curvature > _ROUNDING * rows.curvature.max(initial=0.0)
+    remaining = max(rows.weight - learned.sum(), 0.0) + np.where(learned, 1 / (prior * precision), 0.0).sum(axis=-1)
+    return _Parts(log_density, mean, 1 / precision, noise[..., 0] * rows.weight / remaining)
+
+
+def _projected(
+    rows: Directions, parts: _Parts, p: np.ndarray, noise: np.ndarray, scale: np.ndarray, evidence: float
+) -> NoiseIntegrated:
+    from scipy.special import digamma, stdtrit
+
+    log_v = np.log(parts.left_out)
+    centre = float((p * log_v).sum())
+    shape = _shape_of(float((p * (log_v - centre) ** 2).sum()))
+    # b / a of v, so that the share of anything is its average in units of v.
+    share = p * np.exp(centre + float(digamma(shape)) - math.log(shape)) / parts.left_out
+    variance = float((share * noise).sum())
+    mean = (p[..., None] * parts.mean).sum(axis=(0, 1))
+    away = (parts.mean - mean).reshape(-1, len(mean))
+    covariance = (away * share.reshape(-1, 1)).T @ away
+    covariance[np.diag_indices(len(mean))] += (share[..., None] * parts.variance).sum(axis=(0, 1))
+    null = float((share * np.exp(2 * scale)[None]).sum())
+    covariance, null = covariance / variance, null / variance
+    if shape < _LEAST_SHAPE:
+        variance *= float(stdtrit(2 * shape, _END) / stdtrit(2 * _LEAST_SHAPE, _END)) ** 2
+        shape = _LEAST_SHAPE
+    return NoiseIntegrated(
+        mean,
+        covariance,
+        null,
+        shape,
+        shape * variance,
+        evidence,
+        math.exp(float((p.sum(axis=0) * scale).sum())),
+    )
+
+
+def _around(nodes: np.ndarray, close: np.ndarray) -> tuple[float, float]:
+    """Returns the ends of a grid that holds what is close to the top, and a node more on either side."""
+    inside = np.flatnonzero(close)
+    return float(nodes[max(inside[0] - 1, 0)]), float(nodes[min(inside[-1] + 1, len(nodes) - 1)])
+
+
+def _trapezoid(nodes: np.ndarray) -> np.ndarray:
+    """Returns the weights of the trapezoidal rule; one for one node."""
+    if len(nodes) == 1:
+        return np.ones(1)
+    weights = np.full(len(nodes), nodes[1] - nodes[0])
+    weights[[0, -1]] /= 2
+    return weights
+
+
+def _shape_of(variance: float) -> float:
+    r"""Returns a with \(\psi'(a)\) the variance, by Newton's method in log a."""
+    from scipy.special import polygamma
+
+    shape = 1 / variance if variance < 1 else variance**-0.5
+    for _ in range(50):
+        value = float(polygamma(1, shape))
+        slope = shape * float(polygamma(2, shape))
+        shape *= math.exp(max(-1.0, min(1.0, (variance - value) / slope)))
+    return shape
