@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ _PASSES = 2  # over the rows of a fold, at least
 _LARGE = 2**17  # rows from which a step takes twice as many
 _COMPANY = 0.3  # the weight of the linear candidate beside one whose stretch is chosen
 _UNTRUNCATED = 0.49  # from here on rows say nothing about what lies below zero
+_FEW = 4  # rows: of fewer the noise is a guess
 _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 
@@ -144,6 +146,9 @@ def fit_table(
             refuses, or more of them than `lamu.memory.limit()` has room for; for a checkpoint of another fit, or one
             that is there without `resume`.
 
+    Warns:
+        UserWarning: for a `Gaussian()` of two or three rows.
+
     Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Guo, Pleiss, Sun & Weinberger (2017), for one
     temperature; Williams & Seeger (2001), for the kernel; Gorishniy, Rubachev & Babenko (2022), for the
     encoding; Krogh & Vedelsby (1995), for ensembles over folds.
@@ -161,6 +166,18 @@ def fit_table(
     rows = rows if len(counted) == rows.count else rows.take(counted)
     likelihood.check_training(np.asarray(rows.y))
     count = rows.count
+    if count < 2:
+        raise ValueError(
+            "a table of 1 row has none left to judge by; give at least two, or take lamu.regression(x, y), whose "
+            "intervals need no held-out row"
+        )
+    if count < _FEW and _varies(likelihood):
+        warnings.warn(
+            f"{count} rows tell next to nothing of their noise, and the intervals of this table may be far too wide or "
+            "too narrow; give more rows, or take lamu.regression(x, y), which integrates over the noise",
+            UserWarning,
+            stacklevel=2,
+        )
     folds = folds_for(count) if folds is None else folds
     if folds < 2 or folds > count:
         raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")
