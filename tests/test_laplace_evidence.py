@@ -83,7 +83,7 @@ def test_the_evidence_knows_a_noise_that_is_learned() -> None:
     point = Posterior(model, Point(params), {}, Sampled(), KEY)
     log_evidence = evidence(point, (X, TARGET))
     wider = {**params, "likelihood": {"log_scale": jnp.log(jnp.array([0.6]))}}
-    expected = evidence(replace(point, belief=Point(wider)), (X, TARGET))(2.0)
+    expected = evidence(replace(point, belief=Point(wider)), (X, TARGET))(2.0, noise=1.0)
     np.testing.assert_allclose(log_evidence(2.0, noise=1.5), expected, rtol=1e-9)
     assert jnp.isfinite(jax.grad(lambda c: log_evidence(2.0, noise=c))(1.2))
 
@@ -99,7 +99,7 @@ def test_a_wider_noise_of_correlated_outputs_is_the_fit_made_anew() -> None:
     }
     point = Posterior(model, Point(params), {}, Sampled(), KEY)
     wider = {**params, "likelihood": likelihood.widened(params["likelihood"], 1.5)}
-    expected = evidence(replace(point, belief=Point(wider)), (X, targets))(2.0)
+    expected = evidence(replace(point, belief=Point(wider)), (X, targets))(2.0, noise=1.0)
     np.testing.assert_allclose(evidence(point, (X, targets))(2.0, noise=1.5), expected, rtol=1e-9)
 
 

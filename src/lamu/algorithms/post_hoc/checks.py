@@ -104,8 +104,8 @@ def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = F
     Raises:
         ValueError: for a precision that no diagonal as small as rounding makes positive.
     """
-    posterior = found.mode.posterior(objective, key)
-    remedy = _remedy(kept)
+    posterior = found.mode.integrated(objective, key)
+    remedy = _remedy(kept, found.stalled)
     if not found.found:
         remedy = (
             f"no evidence: the residual at the mode is {found.residual:.2g} nats, where an evidence needs "
@@ -154,16 +154,19 @@ def require_positive(fit: LaplaceFit, objective: Objective) -> None:
     )
 
 
-def _remedy(kept: bool) -> str:
+def _remedy(kept: bool, stalled: bool) -> str:
     if kept:
         return (
             "the weights arrived trained and were left as they came: train them longer, under the prior that the "
             "posterior is to have, or let a run go on from them for some epochs"
         )
-    return (
-        "train for more epochs, narrow the prior, or take activations without kinks (tanh, gelu), which relu networks "
-        "come to rest at"
-    )
+    if stalled:
+        return (
+            "the loss falls no further although its gradient does not vanish, as at the kinks of relu, and more epochs "
+            "change nothing: take an activation without kinks, such as MLP((64, 64), 'tanh') or 'gelu', or a narrower "
+            "prior"
+        )
+    return "train for more epochs, narrow the prior, or take activations without kinks (tanh, gelu)"
 
 
 def _regular(posterior: Posterior, dtype: Any) -> Posterior:

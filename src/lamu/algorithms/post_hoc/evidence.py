@@ -87,8 +87,9 @@ class Evidence:
         Args:
             precision: δ: a number, or a tree of numbers and arrays that begins like the weights and may stop anywhere;
                 the objective's own prior where none is given.
-            noise: c, a factor of every noise deviation, for Gaussian likelihoods that learn theirs; 1 where none is
-                given.
+            noise: c, a factor of every noise deviation, for Gaussian likelihoods that learn theirs, and the evidence
+                given that noise; where none is given dispersions that are learned are integrated over, as in
+                `posterior.evidence`.
             temperature: T; the objective's own where none is given.
 
         Raises:
@@ -122,7 +123,7 @@ class Evidence:
         """
         objective = replace(self.objective, model=replace(self.objective.model, prior=prior))
         fit = self.fit if noise is None else self.fit.widened(objective, noise)
-        return fit.posterior(objective, key)
+        return fit.integrated(objective, key)
 
 
 def evidence(
@@ -286,7 +287,10 @@ def _warn(logs: Any, far: float) -> None:
 
 @jax.jit
 def _log_evidence(self: Evidence, precision: Any, noise: Any, temperature: Any) -> Array:
-    return self.fit.log_evidence(self.objective, precision, noise, temperature)
+    value = self.fit.log_evidence(self.objective, precision, noise, temperature)
+    if noise is not None:
+        return value
+    return value + self.fit.dispersion_volume(self.objective, temperature).astype(value.dtype)
 
 
 def _require_prefix(precision: Any, mean: Params) -> None:

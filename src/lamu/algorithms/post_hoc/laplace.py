@@ -216,8 +216,9 @@ def laplace(
        S = \tfrac1T \Big( p \sum_i w_i J_i^\top \Lambda_i J_i - \nabla^2 \log p(m) \Big) \]
 
     which is the fixed point of the rule under the delta method. The evidence is
-    \(-\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S\). Prediction is linearised. The network is looked at in
-    evaluation mode, its state held.
+    \(-\ell(m)/T + \tfrac{D}{2}\log 2\pi - \tfrac12\log\det S\). Learned dispersions are integrated over
+    in it, by Laplace's method in their logarithms. Prediction is linearised. The network is looked at in evaluation
+    mode, its state held.
 
     | part | choices | cost after the mode is found, N rows, K outputs, D weights |
     |---|---|---|

@@ -88,8 +88,21 @@ class LaplaceFit:
         """
         return self._hessian(objective).scale(1 / objective.temperature)
 
+    def integrated(self, objective: Objective, key: RandomKey) -> Posterior:
+        """Returns the posterior, its evidence with learned dispersions integrated over (`dispersion_volume`).
+
+        Args:
+            objective: the loss, whose prior may be another one than that under which the mode was found.
+            key: the seed of the posterior's predictions.
+        """
+        posterior = self.posterior(objective, key)
+        if not jax.tree.leaves(self.params["likelihood"]):
+            return posterior
+        volume = _dispersion_volume(replace(self, curvature=None, spectrum=None), objective)
+        return replace(posterior, evidence=posterior.evidence + volume.astype(posterior.evidence.dtype))
+
     def posterior(self, objective: Objective, key: RandomKey) -> Posterior:
-        """Returns the posterior that is Gaussian about the weights, with its evidence.
+        """Returns the posterior that is Gaussian about the weights, with its evidence at the dispersions of the mode.
 
         Args:
             objective: the loss, whose prior may be another one than that under which the mode was found.
@@ -113,6 +126,8 @@ class LaplaceFit:
                 with the objective's mean; the objective's own prior where none is given.
             noise: c, a factor of every noise deviation, or one for each output; 1 where none is given.
             temperature: T; the objective's own where none is given.
+
+        Learned dispersions are held: `dispersion_volume` is what integrating over them adds.
         """
         fit = self if noise is None else self.widened(objective, noise)
         mean, T = fit.params["network"], objective.temperature if temperature is None else temperature
@@ -127,6 +142,31 @@ class LaplaceFit:
         spectrum = jax.tree.map(lambda values: values * tree.cast(rows, values), fit.spectrum)
         logdet = fit.curvature.scale(rows).logdet_plus(precision, mean, spectrum)
         return fit._normaliser(T, log_prior + dispersions, logdet)
+
+    def dispersion_volume(self, objective: Objective, temperature: Any = None) -> Array:
+        r"""Returns what integrating over learned dispersions \(\phi\) adds to the log evidence, in nats.
+
+        Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
+        joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information for
+        other dispersions, and the prior's curvature. Zero where nothing is learned.
+
+        Args:
+            objective: the loss.
+            temperature: T; the objective's own where none is given.
+        """
+        dispersions = self.params["likelihood"]
+        values, unravel = tree.ravel(dispersions)
+        if not values.size:
+            return jnp.zeros(())
+        T = objective.temperature if temperature is None else temperature
+        log_prior = lambda values: objective.model.dispersion_log_prior(unravel(values))
+        own = -jnp.diagonal(jax.hessian(log_prior)(values))
+        if objective.model.quadratic and values.size == self.misfit.size:
+            data = 4 * self.misfit
+        else:
+            rows = objective.data_size * objective.likelihood_power
+            data = rows * tree.ravel(objective.model.dispersion_information(dispersions))[0]
+        return jnp.sum(jnp.log(2 * math.pi * T / (data + own))) / 2
 
     def widened(self, objective: Objective, factor: Any) -> LaplaceFit:
         r"""Returns the fit with every noise deviation of a quadratic likelihood times a factor.
@@ -377,6 +417,11 @@ def prior_precision(objective: Objective, mean: Params) -> Operator:
 def _gaussian(objective: Objective, fit: LaplaceFit) -> tuple[Gaussian, Array]:
     """Returns the Gaussian and the evidence."""
     return Gaussian(fit.params["network"], fit.precision(objective)), fit.log_evidence(objective)
+
+
+@compiled_once()
+def _dispersion_volume(fit: LaplaceFit, objective: Objective) -> Array:
+    return fit.dispersion_volume(objective)
 
 
 @compiled_once()

@@ -52,11 +52,13 @@ class Polished:
         mode: what a pass over the data finds there.
         residual: r, in nats, dispersions that moved included.
         dimension: how many coordinates it is a norm over.
+        stalled: whether L-BFGS ended where the loss falls far less than its gradient promises, as at kinks.
     """
 
     mode: LaplaceFit
     residual: float
     dimension: int
+    stalled: bool = False
 
     @property
     def found(self) -> bool:
@@ -113,7 +115,7 @@ def polish(
         noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"], determined)
         slope = _pulled(metric, gradient["network"])
         squared = float(slope @ slope)
-        here = Polished(mode, math.sqrt(squared + noise), slope.size + numbers)
+        here = Polished(mode, math.sqrt(squared + noise), slope.size + numbers, stalled=last)
         if not math.isfinite(here.residual):
             return here if best is None else best
         best = here

@@ -211,7 +211,7 @@ class OnlineLaplace(Wrapper):
             raise ValueError("there is no curvature yet, and no data to take it from; give the data")
         else:
             fit = state.sums.finish(objective, point.mean, point.network_state)
-        return fit.posterior(objective, key)
+        return fit.integrated(objective, key)
 
     def _structure(self, weights: Params, network_state: Any) -> Any:
         """The structure: where nothing is said the richest one that many weights can have."""
