@@ -8,13 +8,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
+from lamu.algorithms.closed_form.noise_quadrature import Directions, integrate_noise
 from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.data.batch import Batch, with_offset
 from lamu.families.linear_normal_gamma import LinearNormalGamma
 from lamu.model import Model, supervised
 from lamu.objective import Objective
+from lamu.operators.kronecker import as_matrix
 from lamu.posterior import Posterior
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.predictives.student import StudentRule
@@ -83,16 +86,21 @@ class NeuralLinear(Wrapper):
             name = type(model.prior).__name__
             raise TypeError(f"neural_linear() needs independent normal weights, not {name}; give Normal(scale)")
         mean, delta = known
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(head)):
+            head = mean
+        sums, rest = _totals(replace(objective, model=model), head, point.network_state, data)
+        noise = _unit(noise, (mean, delta, head), sums, objective.temperature)
         prior = _prior(mean, delta, noise, self.prior_rows)
+        prior_belief = _cold(prior, objective.temperature)
         start = Posterior(
             model,
-            _cold(prior, objective.temperature),
+            prior_belief,
             point.network_state,
             StudentRule(),
             key,
             temperature=objective.temperature,
         )
-        belief, rest = _after(replace(objective, model=model), start, data, around=head)
+        belief = prior_belief.after(*sums, head)
         width, outputs = head_size(head)
         constant = (1 - 1 / objective.temperature) * outputs * width / 2 * math.log(2 * math.pi)
         evidence = belief.log_normaliser() - prior.log_normaliser() / objective.temperature + rest + constant
@@ -116,7 +124,8 @@ def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) 
 
     Departures from the rule: the features are a point; the prior of the weights is in units of the noise, so that it is
     conjugate, and \(\hat\sigma\), the noise at the mode, says what that unit is and where the prior of the noise lies
-    (it is worth r rows).
+    (it is worth r rows). Where the weights follow more than half of the rows, the mode's noise is near zero, and
+    \(\hat\sigma\) is what integrating over the noise gives.
 
     Args:
         optimizer: the algorithm that finds the features, with a point posterior; `adam(Annealed(1e-2))` where None.
@@ -191,7 +200,8 @@ def absorb(
     temperature = posterior.temperature if temperature is None else temperature
     objective = Objective(posterior.model, float(rows.count), temperature, likelihood_power)
     old: Any = posterior.belief
-    new, rest = _after(objective, posterior, rows, around=old.location)
+    sums, rest = _totals(objective, old.location, posterior.network_state, rows)
+    new = old.after(*sums, old.location)
     evidence = None
     if posterior.evidence is not None:
         evidence = posterior.evidence + new.log_normaliser() - old.log_normaliser() + rest
@@ -217,27 +227,55 @@ def _prior(mean: Params, delta: Params, noise: Array, prior_rows: Number) -> Lin
     width, outputs = head_size(mean)
     rows = tree.ravel(delta)[0].reshape(width, outputs).T * noise[:, None]
     shape = jnp.full_like(noise, prior_rows / 2)
-    return LinearNormalGamma(mean, jax.vmap(jnp.diag)(rows), shape, shape * noise)
+    return LinearNormalGamma.of(mean, jax.vmap(jnp.diag)(rows), shape, shape * noise)
 
 
 def _cold(prior: LinearNormalGamma, temperature: Number) -> LinearNormalGamma:
     """The prior to the power 1/T. It need not be a density: what rows make of it is one."""
-    half = prior.precision.shape[1] / 2
+    half = prior.root.shape[1] / 2
     shape = 1 - half + (prior.shape - 1 + half) / temperature
-    return LinearNormalGamma(prior.location, prior.precision / temperature, shape, prior.rate / temperature)
+    return LinearNormalGamma(prior.location, prior.root / temperature**0.5, shape, prior.rate / temperature)
 
 
-def _after(objective: Objective, posterior: Posterior, data: Any, around: Params) -> tuple[LinearNormalGamma, Array]:
-    """Returns the belief after the rows, and the part of their log density that depends on no weight."""
+def _unit(noise: Array, head: tuple[Params, Params, Params], sums: tuple[Array, ...], temperature: Number) -> Array:
+    """Returns the noise in whose units the priors are: the mode's, where weights do not follow more than half the rows.
+
+    Elsewhere the mode's noise is near zero, and the noise is integrated over, as `lamu.regression` does.
+    """
+    parts = [np.asarray(as_matrix(part, head_size(part))[0], float) for part in head]
+    gram, cross, squares, weight = (np.asarray(part, float) * float(temperature) for part in sums)
+    units = []
+    for k, own in enumerate(np.asarray(noise, float)):
+        mean, deviation, around = parts[0][:, k], parts[1][:, k] ** -0.5, parts[2][:, k]
+        curvature, basis = np.linalg.eigh(deviation[:, None] * gram * deviation)
+        curvature = np.maximum(curvature, 0.0)
+        if np.sum(curvature / (curvature + own)) <= weight / 2:  # NaN is not
+            units.append(own)
+            continue
+        rows = Directions(
+            curvature,
+            basis.T @ (deviation * cross[:, k]),
+            float(squares[k]),
+            float(weight),
+            basis.T @ ((mean - around) / deviation),
+            np.ones(len(curvature)),
+            np.zeros(len(curvature), bool),
+        )
+        found = integrate_noise(rows, lambda log_noise: -(log_noise**2) / 18)
+        units.append(found.rate / found.shape)
+    return jnp.asarray(np.array(units), noise.dtype)
+
+
+def _totals(objective: Objective, head: Params, network_state: Any, data: Any) -> tuple[Any, Array]:
+    """Returns the sums over rows that the belief takes in, and the part of their density that depends on no weight."""
     total: Any = None
     for batch in data.batches(min(getattr(data, "count", _ROWS), _ROWS)):
-        part = batch.count, _sums(objective, around, posterior.network_state, batch)
+        part = batch.count, _sums(objective, head, network_state, batch)
         total = part if total is None else jax.tree.map(jnp.add, total, part)
-    belief: Any = posterior.belief
     count, sums = total
     share = objective.data_size / count  # one, where N is the number of rows
     *sums, rest = jax.tree.map(lambda leaf: leaf * tree.cast(share, leaf), sums)
-    return belief.after(*sums, around), rest
+    return tuple(sums), rest
 
 
 @jax.jit
