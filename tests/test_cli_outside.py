@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lamu.cli.recipes import build, find, parse
+from lamu.record import _TYPES
 from tests.command_line import assert_refused, runner
 
 MODULE = """
@@ -80,7 +81,11 @@ def test_fit_and_predict_with_parts_of_a_module_in_the_current_folder(lamu, tmp_
     assert config["likelihood"] == "mine.parts:Quiet"
     content = json.loads((tmp_path / "run" / "posterior" / "content.json").read_text())
     assert "mine.parts:Quiet" in json.dumps(content)
-    predicted = lamu("predict", "run", "t.csv", "--json")
+    for name in ("mine", "mine.parts"):
+        sys.modules.pop(name)
+    _TYPES.pop("mine.parts:Quiet")
+    assert_refused(lamu("predict", "run", "t.csv"), "its module 'mine.parts' is not imported", "--trust mine.parts")
+    predicted = lamu("predict", "run", "t.csv", "--json", "--trust", "mine")
     assert predicted.code == 0, predicted.err
     assert predicted.document["rows"] == 40
 

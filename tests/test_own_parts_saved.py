@@ -47,7 +47,7 @@ print(float(posterior.predict(x).mean[0]))
 """
 LOAD = """
 import numpy as np, lamu
-posterior = lamu.load("saved")
+posterior = lamu.load("saved", trust=["priors"])
 print(type(posterior.model.likelihood).__name__, posterior.model.prior, posterior.model.likelihood.scale)
 print(float(posterior.predict(np.linspace(-1, 1, 8)[:, None]).mean[0]))
 """
@@ -77,6 +77,10 @@ def test_a_new_process_imports_the_module_of_what_was_saved(tmp_path: Path) -> N
     elsewhere = python(tmp_path, "import sys; sys.path.remove('')" + LOAD)
     assert elsewhere.returncode == 1
     assert "the type 'priors:Quiet' is not known here; no module 'priors' can be imported" in elsewhere.stderr
+    distrusted = python(tmp_path, LOAD.replace(', trust=["priors"]', ""), modules)
+    assert distrusted.returncode == 1
+    assert "priors was imported" not in distrusted.stdout
+    assert "its module 'priors' is not imported" in distrusted.stderr
 
 
 def test_what_a_script_defines_is_told_apart(tmp_path: Path) -> None:
@@ -107,23 +111,24 @@ def test_only_records_are_taken_from_a_module(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(ValueError, match="the module 'someones' has no record 'Plain' at its top level"):
         decode({"record": "someones:Plain", "fields": {}}, {})
     for name in ("os:system", "subprocess:Popen", "builtins:eval"):
-        with pytest.raises(ValueError, match=f"the type '{name}' is not known here"):
-            decode({"record": name, "fields": {}}, {})
+        for trust in ((), (name.partition(":")[0],)):
+            with pytest.raises(ValueError, match=f"the type '{name}' is not known here"):
+                decode({"record": name, "fields": {}}, {}, trust=trust)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "__main__.py").write_text("raise SystemExit('it ran')")
     for name in ("program.__main__:X", "lamu.cli.__main__:X", "no module:X", ":X", "..x:X"):
         with pytest.raises(ValueError, match="not known here"):
-            decode({"record": name, "fields": {}}, {})
+            decode({"record": name, "fields": {}}, {}, trust=["program", "lamu", "no module", ""])
 
 
 def test_a_module_that_needs_another_one_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "needy.py").write_text("import nowhere_to_be_found")
     with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
-        decode({"record": "needy:X", "fields": {}}, {})
+        decode({"record": "needy:X", "fields": {}}, {}, trust=["needy"])
     with pytest.raises(ValueError, match=r"no module 'absent\.deeper' can be imported"):
-        decode({"record": "absent.deeper:X", "fields": {}}, {})
+        decode({"record": "absent.deeper:X", "fields": {}}, {}, trust=["absent"])
 
 
 @record
@@ -161,8 +166,8 @@ def test_an_examples_likelihood_and_algorithm_at_the_command_line_and_in_a_new_p
     lamu = "import sys; sys.path = [p for p in sys.path if p]; from lamu.cli import main; sys.exit(main({}))"
     fitted = python(tmp_path, lamu.format(words))
     assert fitted.returncode == 0, fitted.stderr
-    predicted = python(tmp_path, lamu.format(["predict", "run", "counts.csv", "--json"]))
+    predicted = python(tmp_path, lamu.format(["predict", "run", "counts.csv", "--json", "--trust", "poisson"]))
     assert predicted.returncode == 0, predicted.stderr
     assert json.loads(predicted.stdout)["rows"] == 60
-    loaded = python(tmp_path, "import lamu; print(lamu.load('run/posterior').model.likelihood)")
+    loaded = python(tmp_path, "import lamu; print(lamu.load('run/posterior', trust=['poisson']).model.likelihood)")
     assert loaded.stdout.strip() == "Poisson()", loaded.stderr

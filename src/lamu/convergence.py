@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from lamu.record import record, static
+from lamu.record import measured, record, static
 
 __all__ = ["FARTHEST_MEAN", "LARGEST_R_HAT", "Convergence", "Unconverged"]
 
@@ -52,13 +52,13 @@ class Convergence:
         the mean is 1.50 posterior standard deviations from the fixed point (root mean square; 0.25 is the limit)
     """
 
-    residual: float | None = None
-    squared_error: float = 0.0
+    residual: float | None = measured(default=None)
+    squared_error: float = measured(default=0.0)
     dimension: int = static(default=1)
-    precision_error: float | None = None
-    precision_error_90: float | None = None
-    r_hat: float | None = None
-    ess: float | None = None
+    precision_error: float | None = measured(default=None)
+    precision_error_90: float | None = measured(default=None)
+    r_hat: float | None = measured(default=None)
+    ess: float | None = measured(default=None)
     remedy: str = static(default="")
 
     @property

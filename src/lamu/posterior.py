@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import memory, store
+from lamu import memory, store, tree
 from lamu.convergence import Convergence
 from lamu.data.spelling import elsewhere
 from lamu.families import Draws, Family
-from lamu.networks import Network, Standardised
+from lamu.model import Model
+from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.predictives import OfTrials, Predictive, PredictiveRule
 from lamu.predictives.graph import GraphRule
 from lamu.predictives.trials import with_trials
-from lamu.record import decode, encode, record
+from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
 from lamu.typing import Number, Params, RandomKey
 
-__all__ = ["Posterior", "load"]
+__all__ = ["Posterior", "load", "require_whole"]
 
 
 _ELSEWHERE = {
@@ -67,7 +68,7 @@ class Posterior:
     network_state: Any
     rule: PredictiveRule
     key: Any
-    evidence: Any = None
+    evidence: Any = measured(default=None)
     convergence: Convergence | None = None
     temperature: Number = 1.0
 
@@ -207,24 +208,26 @@ def _checked_offset(offset: Any, x: Any) -> Any:
     return offset.astype(x.dtype)
 
 
-def load(path: str | os.PathLike[str], network: Network | Any = None) -> Posterior:
+def load(path: str | os.PathLike[str], network: Network | Any = None, *, trust: Iterable[str] = ()) -> Posterior:
     """Reads a posterior that `Posterior.save` wrote.
 
     Args:
         path: the folder.
         network: takes the place of the saved network, for one of a type that is not known here; the scaling of
             inputs that `Model.standardised` put around it stays, unless what is given is a `Standardised` itself.
+        trust: names of modules that may be imported, with all modules inside of them, for instance `["mypackage"]`.
 
     Returns:
         The posterior. It predicts the same bits as the one that was saved.
 
-    A file holds no code. Of a likelihood, prior or other record that is not the library's it holds the name,
-    `package.module:Name`, and `load` imports that module. Importing runs the module's top level, so load only what you
-    trust. A class that is defined in a script (`__main__`) or a notebook can be loaded where it is defined again.
+    A file holds no code, and loading it runs none. Of a likelihood, prior or other record that is not the library's it
+    holds the name, `package.module:Name`. That module must have been imported before, or be named in `trust`:
+    importing runs the module's top level, and a file may name any module that lies on the path. A class that is defined
+    in a script (`__main__`) or a notebook can be loaded where it is defined again.
 
     Raises:
-        lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior.
-        ValueError: if a type is not known here and no module that can be imported defines it as a record.
+        lamu.store.StoreError: if the folder is missing, truncated, altered, or not a saved posterior, or a type is not
+            known here; the message says which.
 
     Examples:
         >>> import lamu, tempfile, pathlib
@@ -235,17 +238,82 @@ def load(path: str | os.PathLike[str], network: Network | Any = None) -> Posteri
         >>> bool((lamu.load(folder).predict(x).mean == posterior.predict(x).mean).all())
         True
     """
-    content, arrays = store.read(path)
+    content, arrays = store.read(path, lambda content: _declared(path, content))
+    with store.reading(path):
+        known: Any = None
+        if network is not None:
+            holder, field = content["fields"]["model"]["fields"], "network"
+            while not isinstance(network, Standardised) and holder[field]["record"] == "networks.Standardised":
+                holder, field = holder[field]["fields"], "base"
+            holder[field] = {"record": "given", "fields": {}}
+            known = {"given": lambda: network}
+            arrays = {name: arrays[name] for name in declared(content)}
+        found = decode(content, arrays, known, trust)
+        require_whole(found)
+    return found
+
+
+def _declared(path: Any, content: Any) -> Any:
     if not isinstance(content, dict) or content.get("record") != "posterior.Posterior":
         raise store.StoreError(f"{str(path)!r} holds no posterior")
-    known: Any = None
-    if network is not None:
-        holder, field = content["fields"]["model"]["fields"], "network"
-        while not isinstance(network, Standardised) and holder[field]["record"] == "networks.Standardised":
-            holder, field = holder[field]["fields"], "base"
-        holder[field] = {"record": "given", "fields": {}}
-        known = {"given": lambda: network}
-    try:
-        return decode(content, arrays, known=known)
-    except KeyError as error:  # checksums that fit, and yet
-        raise store.StoreError(f"{str(path)!r} was altered after it was saved: {error} is missing") from error
+    return declared(content)
+
+
+def require_whole(posterior: Posterior) -> None:
+    """Raises a ValueError where parts of a posterior do not fit each other: by shapes alone, and nothing is computed.
+
+    Args:
+        posterior: what was read from a file.
+
+    Raises:
+        ValueError: with the part that is not what it says.
+
+    Examples:
+        >>> import lamu
+        >>> from lamu.posterior import require_whole
+        >>> x, y = lamu.data.load("diabetes")
+        >>> require_whole(lamu.regression(x, y))
+    """
+    key, temperature = posterior.key, posterior.temperature
+    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
+        raise ValueError("its key is no random key")
+    if not float(temperature) > 0:
+        raise ValueError(f"its temperature is {float(temperature):g}")
+    if not isinstance(posterior.belief, Family | Draws):
+        raise ValueError(f"its belief is a {type(posterior.belief).__name__}")
+    draw = jax.eval_shape(posterior.belief.sample, key)
+    if isinstance(posterior.model, Model):
+        _require_network(posterior.model, draw, posterior.network_state)
+
+
+def _require_network(model: Model, draw: Any, network_state: Any) -> None:
+    """Raises a ValueError where a draw has not the parameters of a network whose inputs are known by those."""
+    if not isinstance(draw, Mapping) or not {"network", "likelihood"} <= set(draw):
+        raise ValueError("its belief is not about the weights of a network")
+    params = jax.eval_shape(model.complete, draw)
+    x = _inputs_of(model.network, params["network"])
+    if x is None:
+        return
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    apply = lambda params, state, x: model.network.apply(params, state, x, None, False)[0]
+    f = jax.eval_shape(apply, params["network"], network_state, x)
+    fresh, _ = jax.eval_shape(lambda key, x: model.network.init(key, x, f.shape[-1]), key, x)
+    expected, found = tree.by_path(fresh), tree.by_path(params["network"])
+    for path in [*expected, *found]:
+        if path not in found or path not in expected or found[path].shape != expected[path].shape:
+            raise ValueError(f"its belief about {path} is not of the network {model.network!r}")
+    classes = model.likelihood.outputs(np.zeros(1, int)) if model.has_classes else f.shape[-1]
+    if classes != f.shape[-1]:
+        raise ValueError(
+            f"its network has {f.shape[-1]} outputs, and its likelihood {model.likelihood!r} takes {classes}"
+        )
+
+
+def _inputs_of(network: Any, params: Any) -> Any:
+    """Returns the shape of a row for a network of dense layers, by its first weights; None for any other."""
+    while isinstance(network, Standardised):
+        network = network.base
+    if not isinstance(network, Linear | MLP):
+        return None
+    kernel = params["layers"][0]["kernel"]
+    return jax.ShapeDtypeStruct((1, kernel.shape[0]), kernel.dtype)

@@ -5,7 +5,8 @@ A record is three things at once, and nothing more:
 * a frozen dataclass, so that a value never changes under somebody who holds it;
 * a pytree, so that it goes through `jit`, `vmap` and `scan`. Fields are leaves unless declared with `static()`;
 * a name in a table, so that `encode` writes it as JSON and arrays and `decode` reads it back without pickle. A file
-  can name only classes that are records: those of the library, and those of a module that can be imported.
+  can name only classes that are records: those of the library, and those of modules that the caller has imported or
+  trusts by name.
 
 Rebuilding a pytree does not call `__init__`: JAX unflattens with tracers, `None` and sentinels in the leaves, which a
 validating `__post_init__` would refuse. Validation therefore runs exactly once, where a person builds the object.
@@ -17,20 +18,53 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import math
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
-__all__ = ["decode", "encode", "given", "record", "static"]
+from lamu.field_types import hints_of, suits, written
+
+__all__ = [
+    "UnknownTypeError",
+    "declared",
+    "decode",
+    "encode",
+    "given",
+    "is_trusted",
+    "measured",
+    "modules_of",
+    "record",
+    "static",
+]
 
 T = TypeVar("T")
 
+
+class UnknownTypeError(ValueError):
+    """A type that a file names and that is not known here, or is of another version."""
+
+
 _TYPES: dict[str, type] = {}
 _MOST_NUMBERS = 4  # of an array that is written with its numbers
+_DEEPEST = 100  # values inside of values, in a file
+_PIECE = 2**24  # bytes
+# The forms of values in a file.
+_OF_ARRAY = {"dtype", "shape", "crc32"}
+_NODES = (
+    {"array", *_OF_ARRAY},
+    {"key", "implementation", *_OF_ARRAY},
+    {"record", "fields"},
+    {"tuple"},
+    {"list"},
+    {"dict"},
+    {"function"},
+)
 
 
 def static(**kwargs: Any) -> Any:
@@ -72,7 +106,27 @@ def given() -> Any:
     return dataclasses.field(metadata={"static": True, "given": True})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(static, given, dataclasses.field))
+def measured(**kwargs: Any) -> Any:
+    """Declares a record's field as something that was measured, which may be NaN or infinite.
+
+    Args:
+        **kwargs: passed on to `dataclasses.field`, for instance `default`.
+
+    Returns:
+        The field specifier.
+
+    Examples:
+        >>> from lamu.record import decode, encode, measured, record
+        >>> @record
+        ... class Seen:
+        ...     share: float = measured()
+        >>> encode(Seen(float("nan")), {})["fields"]
+        {'share': nan}
+    """
+    return dataclasses.field(metadata={"measured": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, given, measured, dataclasses.field))
 def record(cls: type[T]) -> type[T]:
     """Makes a class a record: a frozen dataclass, a pytree, and a name that a saved file may mention.
 
@@ -97,7 +151,7 @@ def record(cls: type[T]) -> type[T]:
     own = "__repr__" in vars(cls)
     cls = dataclasses.dataclass(frozen=True)(cls)
     if not own:
-        cls.__repr__ = _written  # pyright: ignore[reportAttributeAccessIssue]
+        cls.__repr__ = _shown  # pyright: ignore[reportAttributeAccessIssue]
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     data = tuple(field.name for field in fields if not field.metadata.get("static", False))
     meta = tuple(field.name for field in fields if field.metadata.get("static", False))
@@ -126,10 +180,16 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
-def _written(self: Any) -> str:
+def _shown(self: Any) -> str:
     """A record as its constructor is called, with the dtype and shape of an array in the place of many numbers."""
     parts = (f"{field.name}={_short(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr)
     return f"{type(self).__qualname__}({', '.join(parts)})"
+
+
+def _quoted(value: Any) -> str:
+    """Returns a value as an error quotes it, in sixty characters at most."""
+    text = " ".join(_short(value).split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _short(value: Any) -> str:
@@ -169,10 +229,10 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
         return value
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         arrays[path] = np.asarray(jax.random.key_data(value))
-        return {"key": path, "implementation": str(jax.random.key_impl(value))}
+        return {"key": path, **_description(arrays[path]), "implementation": str(jax.random.key_impl(value))}
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         arrays[path] = np.asarray(value)
-        return {"array": path}
+        return {"array": path, **_description(arrays[path])}
     if isinstance(value, tuple | list):
         items = [encode(item, arrays, f"{path}.{index}") for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else {"list": items}
@@ -190,63 +250,238 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "value") -> An
     )
 
 
-def decode(data: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+def _description(array: np.ndarray) -> dict[str, Any]:
+    """Returns what the data say of an array, so that no other one can take its place."""
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "crc32": _crc32(array)}
+
+
+def decode(
+    data: Any,
+    arrays: Mapping[str, np.ndarray],
+    known: Mapping[str, Callable[..., Any]] | None = None,
+    trust: Iterable[str] = (),
+) -> Any:
     """Reads back what `encode` wrote.
 
     Args:
         data: the JSON data.
         arrays: the arrays by name.
         known: further types by name, for a user's own parts.
+        trust: modules that may be imported, with all modules inside of them.
 
     Returns:
         The value. Arrays come back as JAX arrays where the dtype is allowed, random keys as typed keys.
 
-    A record of another package is written as `package.module:Name`, and reading it imports that module, which runs the
-    module's top level. Only a class that the module makes a record is taken from it.
+    A record of another package is written as `package.module:Name`. Its module is imported, which runs the module's top
+    level, only where `trust` names it; otherwise it must have been imported before. Only a class that the module makes
+    a record is taken from it.
 
     Raises:
-        ValueError: if a type is named that is not known here and that no module brings, or a field that the type lacks.
+        UnknownTypeError: if a type is named that is not known here and that no module brings, or a field that the type
+            lacks.
+        ValueError: for other data than `encode` writes, or arrays that are not the ones that they name.
 
     Examples:
         >>> from lamu.record import decode
         >>> decode({"list": [1, 2.5, "three"]}, {})
         [1, 2.5, 'three']
     """
-    known = known or {}
-    if not isinstance(data, dict):
-        return data
-    if "array" in data:
-        return jax.numpy.asarray(arrays[data["array"]])
-    if "key" in data:
-        return jax.random.wrap_key_data(jax.numpy.asarray(arrays[data["key"]]), impl=data["implementation"])
-    if "tuple" in data:
-        return tuple(decode(item, arrays, known) for item in data["tuple"])
-    if "list" in data:
-        return [decode(item, arrays, known) for item in data["list"]]
-    if "dict" in data:
-        return {key: decode(item, arrays, known) for key, item in data["dict"]}
-    if "function" in data:
-        raise ValueError(
-            f"the function {data['function']!r} was not saved, and is needed; give what holds it, for instance "
-            "lamu.load(path, network=...)"
-        )
-    name = data["record"]
-    build = known.get(name) or _registered(name) or _imported(name)
-    if build is None:
-        raise ValueError(f"the type {name!r} is not known here; {_hint(name)}")
-    _require_fields(name, build, data["fields"])
-    return build(**{field: decode(item, arrays, known) for field, item in data["fields"].items()})
+    declared(data)
+    if isinstance(trust, str):
+        raise TypeError(f"trust={trust!r} is one string; give a list of modules, for instance [{trust!r}]")
+    return _Reader(arrays, known or {}, tuple(trust)).read(data, "the value")
 
 
-def _require_fields(name: str, build: Any, given: Mapping[str, Any]) -> None:
-    if not (isinstance(build, type) and dataclasses.is_dataclass(build)):
-        return
-    own = [field.name for field in dataclasses.fields(build) if field.init]
+def declared(data: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Returns what data that `encode` wrote say of their arrays; nothing is read, imported or made.
+
+    Args:
+        data: the JSON data.
+
+    Returns:
+        The dtype and the shape of every array, by name.
+
+    Raises:
+        ValueError: for data that `encode` does not write, or that name an array twice.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.record import declared, encode
+        >>> declared(encode({"w": np.zeros((2, 3))}, {}))
+        {'value.w': ('float64', (2, 3))}
+    """
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    rest: list[tuple[Any, int]] = [(data, 0)]
+    while rest:
+        node, depth = rest.pop()
+        if depth > _DEEPEST:
+            raise ValueError(f"its values are nested more than {_DEEPEST} deep")
+        if node is None or isinstance(node, bool | float | str):
+            continue
+        if isinstance(node, int):
+            if abs(node) >= 2**64:
+                raise ValueError(f"it holds a whole number of {node.bit_length()} bits, where 64 are the most")
+            continue
+        if not isinstance(node, dict) or set(node) not in _NODES:
+            raise ValueError(f"{_quoted(node)} is no value that Lamu writes")
+        children, name = _parts(node)
+        rest += [(child, depth + 1) for child in children]
+        if name is not None:
+            if name in found:
+                raise ValueError(f"it names the array {_quoted(name)} twice")
+            found[name] = node["dtype"], tuple(node["shape"])
+    return found
+
+
+def _parts(node: dict[str, Any]) -> tuple[list[Any], str | None]:
+    """Returns the values inside of one, and the name of its array."""
+    if "array" in node or "key" in node:
+        name, shape = node.get("array", node.get("key")), node["shape"]
+        words = (name, node["dtype"], node.get("implementation", ""))
+        sizes = isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**63 for size in shape)
+        if not all(isinstance(word, str) for word in words) or not sizes or type(node["crc32"]) is not int:
+            raise ValueError(f"{_quoted(node)} describes no array")
+        return [], name
+    if "record" in node:
+        fields = node["fields"]
+        if not isinstance(node["record"], str) or not isinstance(fields, dict):
+            raise ValueError(f"{_quoted(node)} describes no record")
+        return list(fields.values()), None
+    if "function" in node:
+        return [node["function"]], None
+    items = next(iter(node.values()))
+    if not isinstance(items, list):
+        raise ValueError(f"{_quoted(node)} holds no list of values")
+    if "dict" not in node:
+        return items, None
+    if not all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str | int) for pair in items):
+        raise ValueError(f"{_quoted(node)} holds no pairs of names and values")
+    if len({pair[0] for pair in items}) < len(items):
+        raise ValueError(f"{_quoted(node)} has a name twice")
+    return [pair[1] for pair in items], None
+
+
+def modules_of(data: Any) -> set[str]:
+    """Returns the modules, other than the library's, of the types that data name.
+
+    Args:
+        data: the JSON data.
+
+    Examples:
+        >>> from lamu.record import modules_of
+        >>> modules_of({"list": [{"record": "mine.parts:Quiet", "fields": {}}]})
+        {'mine.parts'}
+    """
+    rest, found = [data], set()
+    while rest:
+        node = rest.pop()
+        if isinstance(node, dict):
+            if "record" in node and ":" in node["record"]:
+                found.add(node["record"].partition(":")[0])
+            rest += _parts(node)[0]
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Reads values whose form `declared` has checked."""
+
+    arrays: Mapping[str, Any]
+    known: Mapping[str, Callable[..., Any]]
+    trust: tuple[str, ...]
+
+    def read(self, node: Any, where: str, finite: bool = False) -> Any:
+        """Returns a value; `where` says where it stands, `finite` whether its numbers must be so."""
+        if not isinstance(node, dict):
+            if finite and isinstance(node, float) and not math.isfinite(node):
+                raise ValueError(f"{where} is {node}")
+            return node
+        if "array" in node or "key" in node:
+            return self._array(node, where, finite)
+        if "tuple" in node or "list" in node:
+            items = [self.read(item, f"{where}[{i}]", finite) for i, item in enumerate(next(iter(node.values())))]
+            return tuple(items) if "tuple" in node else items
+        if "dict" in node:
+            return {key: self.read(item, f"{where}[{key!r}]", finite) for key, item in node["dict"]}
+        if "function" in node:
+            raise UnknownTypeError(
+                f"the function {node['function']!r} was not saved, and is needed; give what holds it, for instance "
+                "lamu.load(path, network=...)"
+            )
+        return self._record(node["record"], node["fields"])
+
+    def _array(self, node: dict[str, Any], where: str, finite: bool) -> Any:
+        name = node.get("array", node.get("key"))
+        if name not in self.arrays:
+            raise ValueError(f"the array {name!r} is missing")
+        array = _as_declared(name, np.asarray(self.arrays[name]), node)
+        if "key" in node:
+            return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=node["implementation"])
+        if array.dtype.kind in "US":  # which JAX does not hold
+            return array
+        found = jax.numpy.asarray(array)
+        if finite and jax.numpy.issubdtype(found.dtype, np.inexact) and not np.isfinite(array).all():
+            raise ValueError(f"{where} holds NaN or infinity")
+        return found
+
+    def _record(self, name: str, fields: dict[str, Any]) -> Any:
+        build = self.known.get(name) or _registered(name) or _imported(name, self.trust)
+        if build is None:
+            raise UnknownTypeError(f"the type {name!r} is not known here; {_hint(name)}")
+        if not (isinstance(build, type) and dataclasses.is_dataclass(build)):
+            return build(**{field: self.read(item, f"{name}.{field}") for field, item in fields.items()})
+        own = {field.name: field for field in dataclasses.fields(build) if field.init}
+        _require_fields(name, own, fields, all_of_them=name not in self.known)
+        values = {
+            field: self.read(item, f"{name}.{field}", _must_be_finite(name, own[field]))
+            for field, item in fields.items()
+        }
+        hints = hints_of(build)
+        for field, value in values.items():
+            if field in hints and not suits(value, hints[field]):
+                raise ValueError(f"{name}.{field} is {_quoted(value)} and no {written(hints[field])}")
+        return build(**values)
+
+
+def _must_be_finite(name: str, field: Any) -> bool:
+    """Whether NaN and infinity have no meaning in a field: none in a type of somebody else's, which may mean them."""
+    unbounded = isinstance(field.default, float) and math.isinf(field.default)
+    return not (":" in name or unbounded or "measured" in field.metadata or field.name.startswith("log_"))
+
+
+def _require_fields(name: str, own: Mapping[str, Any], given: Mapping[str, Any], all_of_them: bool) -> None:
     if unknown := [field for field in given if field not in own]:
-        raise ValueError(
+        raise UnknownTypeError(
             f"the type {name!r} has the fields {', '.join(own)}, and not {unknown[0]!r}: the file is of another "
             "version; read it with that one"
         )
+    lacking = [field for field in own if field not in given]
+    if lacking and all_of_them:  # encode writes every field, so that no default takes the place of one that was lost
+        raise ValueError(f"the type {name!r} lacks its field {lacking[0]!r}")
+
+
+def _as_declared(name: str, array: np.ndarray, node: Mapping[str, Any]) -> np.ndarray:
+    """Returns an array in the dtype that it had, once it is the one that was written."""
+    dtype, shape = node["dtype"], tuple(node["shape"])
+    if array.dtype.kind == "V" and dtype != str(array.dtype):  # NumPy's files do not know the dtypes of other libraries
+        with contextlib.suppress(TypeError, ValueError):
+            array = array.view(jax.numpy.dtype(dtype))
+    if (str(array.dtype), array.shape) != (dtype, shape):
+        raise ValueError(
+            f"the array {name!r} is {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} was written"
+        )
+    if _crc32(array) != node["crc32"]:
+        raise ValueError(f"the array {name!r} has other numbers than those that were written")
+    return array
+
+
+def _crc32(array: np.ndarray) -> int:
+    """Returns the checksum of an array's numbers, in the order of C; piece by piece, since it may lie on disk."""
+    found, rows = 0, max(1, _PIECE // max(array[:1].nbytes, 1)) if array.ndim else 1
+    for start in range(0, len(array) if array.ndim else 1, rows):
+        piece = array[start : start + rows] if array.ndim else array
+        found = zlib.crc32(np.ascontiguousarray(piece).view(np.uint8).data if piece.size else b"", found)
+    return found
 
 
 def _registered(name: str) -> Any:
@@ -259,20 +494,36 @@ def _registered(name: str) -> Any:
     return _TYPES.get(name) or _TYPES.get(f"{module}:{short}")
 
 
-def _imported(name: str) -> Any:
-    """Returns a type that nobody has imported yet: of the library, or of the module that the name says; else None."""
+def _imported(name: str, trust: Sequence[str] = ()) -> Any:
+    """Returns a type that nobody has imported yet: of the library, or of a module that is trusted; else None."""
     module, colon, _ = name.partition(":")
     if not colon:
         return _of_floor(name)
     parts = module.split(".")
     if "__main__" in parts or not all(part.isidentifier() for part in parts):  # the import would run a program
         return None
+    if module not in sys.modules and not is_trusted(module, trust):
+        raise UnknownTypeError(
+            f"the type {name!r} is not known here, and its module {module!r} is not imported, since a file may name "
+            f"any; if you trust its code, import it first, or give trust=[{module!r}]"
+        )
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):  # the module is there, and something that it needs is not
             raise
     return _TYPES.get(name)
+
+
+def is_trusted(module: str, trust: Iterable[str]) -> bool:
+    """Returns whether a module is one that is trusted, or lies inside of one.
+
+    Examples:
+        >>> from lamu.record import is_trusted
+        >>> is_trusted("mine.parts", ["mine"]), is_trusted("miner", ["mine"])
+        (True, False)
+    """
+    return any(f"{module}.".startswith(f"{each}.") for each in trust)
 
 
 def _hint(name: str) -> str:

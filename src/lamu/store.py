@@ -1,5 +1,8 @@
 """A folder on disk that holds JSON and arrays: written whole or not at all, checked when read, never pickled.
 
+Nothing that a file says is believed before it is checked: the archive holds its arrays uncompressed, so that none is
+larger than the file, and each has the size that its own header and the JSON data say.
+
 The folder has three files: `content.json`, `arrays.npz`, and `checksums.json` with the SHA-256 of the other two. It is
 made under a temporary name beside its place and renamed, so that an interrupted write leaves nothing behind that looks
 whole.
@@ -10,9 +13,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +25,12 @@ from typing import Any
 import numpy as np
 
 from lamu.drafts import hidden_beside
+from lamu.record import UnknownTypeError
 
-__all__ = ["StoreError", "read", "read_content", "write"]
+__all__ = ["StoreError", "altered", "read", "read_content", "reading", "write"]
 
-FORMAT = "lamu-store-1"
+FORMAT = "lamu-store-2"
+_LARGEST_SUMS = 2**16  # bytes
 _CONTENT, _ARRAYS, _SUMS = "content.json", "arrays.npz", "checksums.json"
 
 
@@ -95,11 +102,15 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     return path
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
+def read(
+    path: str | os.PathLike[str], declared: Callable[[Any], Mapping[str, tuple[str, tuple[int, ...]]]] | None = None
+) -> tuple[Any, dict[str, np.ndarray]]:
     """Reads a folder that `write` made, after checking every byte.
 
     Args:
         path: the folder.
+        declared: what the JSON data say of the arrays, their dtypes and shapes by name, for instance
+            `lamu.record.declared`; an archive of others is refused before anything of it is read.
 
     Returns:
         The JSON data and the arrays by name.
@@ -118,14 +129,140 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     path = Path(path)
     if not _is_whole(path, _ARRAYS):
         raise _altered(path)
-    with np.load(path / _ARRAYS, allow_pickle=False) as archive:
-        if len(archive.files) != len(body["arrays"]):
-            raise StoreError(
-                f"{str(path)!r} was altered after it was saved: its index names {len(body['arrays'])} arrays and its "
-                f"archive holds {len(archive.files)}"
-            )
-        arrays = {name: archive[f"a{index}"] for index, name in enumerate(body["arrays"])}
+    names = body["arrays"]
+    try:
+        wanted = None if declared is None else declared(body["content"])
+        with open(path / _ARRAYS, "rb") as file, zipfile.ZipFile(file) as archive:
+            members = _members(archive, len(names), file.seek(0, os.SEEK_END))
+            if wanted is not None:
+                _require_declared(archive, dict(zip(names, members, strict=True)), wanted)
+            arrays = {name: _array(archive, member) for name, member in zip(names, members, strict=True)}
+    except StoreError:
+        raise
+    except _UNREADABLE as error:
+        raise altered(path, error) from error
     return body["content"], arrays
+
+
+def altered(path: str | os.PathLike[str], error: BaseException) -> StoreError:
+    """Returns the error of a folder whose files fit together and hold what Lamu does not write.
+
+    Args:
+        path: the folder.
+        error: what was found.
+
+    Examples:
+        >>> from lamu import store
+        >>> store.altered("run", ValueError("it names no type"))
+        StoreError("'run' cannot be read, since it was altered after it was saved: it names no type; save it again")
+    """
+    reason = " ".join(str(error).split()) or "it does not end"
+    if not isinstance(error, ValueError):
+        reason = f"{type(error).__name__}: {reason}"
+    return StoreError(
+        f"{str(path)!r} cannot be read, since it was altered after it was saved: {reason[:300]}; save it again"
+    )
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Gives a context that makes values of what was read, in which any error of theirs becomes a `StoreError`.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        StoreError: for a type that is not known here, and for values that are not such as Lamu writes.
+        ModuleNotFoundError: of a module that is trusted and needs another one.
+
+    Examples:
+        >>> from lamu import store
+        >>> with store.reading("run"):
+        ...     [0, 1][2]
+        Traceback (most recent call last):
+            ...
+        lamu.store.StoreError: 'run' cannot be read, since it was altered after it was saved: IndexError: list index \
+out of range; save it again
+    """
+    try:
+        yield
+    except (ModuleNotFoundError, StoreError):
+        raise
+    except UnknownTypeError as error:
+        raise StoreError(f"{str(path)!r} cannot be read: {error}") from error
+    except Exception as error:  # checksums that fit, and yet: whatever a type says of values that are not its own
+        raise altered(path, error) from error
+
+
+# What Python's and NumPy's readers raise of files that are not what they seem.
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    NotImplementedError,
+    MemoryError,
+    zipfile.BadZipFile,
+)
+
+
+def _members(archive: zipfile.ZipFile, count: int, size: int) -> list[zipfile.ZipInfo]:
+    """Returns the members of an archive in the order of the names, once none can be larger than the file."""
+    members = {member.filename: member for member in archive.infolist()}
+    wanted = [f"a{index}.npy" for index in range(count)]
+    if len(archive.infolist()) != count or set(members) != set(wanted):
+        raise ValueError(f"its index names {count} arrays and its archive holds {len(archive.infolist())}")
+    if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in members.values()):
+        raise ValueError("its arrays are compressed, and Lamu writes them as they are")
+    total = sum(member.file_size for member in members.values())
+    if total > size:
+        raise ValueError(f"its arrays take {total:,} bytes and its archive has {size:,}")
+    return [members[name] for name in wanted]
+
+
+def _require_declared(
+    archive: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    wanted: Mapping[str, tuple[str, tuple[int, ...]]],
+) -> None:
+    """Raises a ValueError unless an archive holds the arrays that are wanted, by their headers, and no other."""
+    for name in [*wanted, *members]:
+        if name not in wanted or name not in members:
+            raise ValueError(f"the array {name!r} is {'unused' if name in members else 'missing'}")
+    for name, (dtype, shape) in wanted.items():
+        with archive.open(members[name]) as file:
+            found_shape, found = _header(file)
+        # Dtypes of other libraries are bytes to NumPy; their reader knows them.
+        if found_shape != shape or (found.kind != "V" and str(found) != dtype):
+            raise ValueError(f"the array {name!r} is {found}{list(found_shape)}, and {dtype}{list(shape)} was written")
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """Returns the shape and the dtype that a file of one array says it has."""
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"an array is of the version {version} of NumPy's format, which Lamu does not write")
+    shape, _, dtype = _HEADERS[version](file)
+    if dtype.hasobject or dtype.kind not in "biufcUSV" or dtype.names is not None:
+        raise ValueError(f"an array is {dtype}, which Lamu does not write")
+    return shape, dtype
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Returns an array, of which no more is read than its member holds."""
+    with archive.open(member) as file:
+        shape, dtype = _header(file)
+        left = member.file_size - file.tell()
+    if math.prod(shape) * dtype.itemsize != left:
+        raise ValueError(f"an array {dtype}{list(shape)} has {left:,} bytes in the archive")
+    with archive.open(member) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def read_content(path: str | os.PathLike[str]) -> Any:
@@ -167,21 +304,41 @@ def _body(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not path.is_dir():
         raise StoreError(f"there is no folder {str(path)!r}")
     for name in (_SUMS, _CONTENT, _ARRAYS):
-        if not (path / name).is_file():
-            raise StoreError(f"{str(path)!r} is not a folder that Lamu saved: {name} is missing")
+        if not (path / name).is_file() or (path / name).is_symlink():
+            reason = "is a link" if (path / name).is_symlink() else "is missing"
+            raise StoreError(f"{str(path)!r} is not a folder that Lamu saved: {name} {reason}")
+    if (size := (path / _SUMS).stat().st_size) > _LARGEST_SUMS:
+        raise altered(path, ValueError(f"{_SUMS} has {size:,} bytes"))
     if not _is_whole(path, _CONTENT):
         raise _altered(path)
-    body = json.loads((path / _CONTENT).read_bytes())
-    if body.get("format") != FORMAT:
-        raise StoreError(f"{str(path)!r} has the format {body.get('format')!r}; this version reads {FORMAT!r}")
+    try:
+        body = json.loads((path / _CONTENT).read_bytes(), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise altered(path, error if isinstance(error, ValueError) else ValueError("it is nested too deep")) from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        found = body.get("format") if isinstance(body, dict) else None
+        raise StoreError(f"{str(path)!r} has the format {found!r}; this version reads {FORMAT!r}: save it again")
+    names = body.get("arrays")
+    if "content" not in body or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise altered(path, ValueError("its index of arrays is missing"))
+    if len(set(names)) < len(names):
+        raise altered(path, ValueError("its index names an array twice"))
     return body
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object, of which Python would keep the last of several values of one name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has one name twice")
+    return found
 
 
 def _is_whole(path: Path, name: str) -> bool:
     """Whether a file has the checksum that was written beside it."""
     try:
         return _sum(path / name) == json.loads((path / _SUMS).read_bytes())[name]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(f"{str(path / _SUMS)!r} cannot be read: the folder is truncated or altered") from error
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from lamu.cli.compiled_programs import keep_compiled
-from lamu.cli.config_file import read_options
+from lamu.cli.config_file import read_options, refuse_untrusted
 from lamu.cli.garbage import collected_seldom
 from lamu.cli.output_dir import Interrupted, refuse_existing, refuse_unwritable
 from lamu.interrupts import heard
@@ -41,6 +41,15 @@ _Temperature = Annotated[
     float | None,
     typer.Option(
         metavar="T", help="Temperature of the posterior; 1 is Bayes' rule. Chosen on rows set aside if left out."
+    ),
+]
+_Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="MODULE",
+        callback=refuse_untrusted,
+        help="A module that a run or a --config file names and that may be imported; repeatable.",
     ),
 ]
 _Json = Annotated[bool, typer.Option("--json", metavar=_FLAG, help="Print one JSON document and nothing else.")]
@@ -170,6 +179,7 @@ def _sentence(error: Exception) -> str | None:
 def _in_options(sentence: str) -> str:
     """Returns a sentence of Python's arguments and calls, with the options of the command line in their place."""
     sentence = re.sub(r"\bmax_memory=(['\"])(.*?)\1", r"--max-memory \1\2\1", sentence)
+    sentence = re.sub(r"\btrust=\['([\w.]+)'\]", r"--trust \1", sentence)
     return re.sub(r"(?<![\w.])([a-z_]+)\(\)", _option_of_call, sentence)
 
 
@@ -276,6 +286,7 @@ def _fit(
         str | None, typer.Option(metavar="NAME", help="vae: the rows of X are images, NaN where a pixel is missing.")
     ] = None,
     separator: _Separator = None,
+    trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
@@ -364,6 +375,7 @@ def _predict(
     samples: _Samples = None,
     max_memory: _MaxMemory = None,
     separator: _Separator = None,
+    trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:
@@ -376,9 +388,9 @@ def _predict(
 
     with within(max_memory):
         if holds_images(run):
-            fill_images(run, data, out, as_json, samples)
+            fill_images(run, data, out, as_json, samples, trust or ())
             return
-        predict(run, data, out, as_json, samples, separator)
+        predict(run, data, out, as_json, samples, separator, trust or ())
 
 
 @app.command("compare")
@@ -420,6 +432,7 @@ def _compare(
     likelihood: _Likelihood = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="An .html file to make.")] = None,
     separator: _Separator = None,
+    trust: _Trust = None,
     config: _Config = None,
     as_json: _Json = False,
 ) -> None:

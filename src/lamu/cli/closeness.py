@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lamu.cli.outside import is_outside
 from lamu.cli.printing import show_line, show_table
 from lamu.cli.recipes import find, settings_of
 from lamu.cli.request import Request, learning_rows
@@ -66,15 +67,17 @@ def closeness(
         where it has two chains or more.
     """
     found: dict[str, dict[str, list[float]]] = {}
+    words = [word for word in (*answers, request.likelihood) if is_outside(word)]
+    named = [str(word).partition(":")[0] for word in words]  # by who runs the command
     if "failure" in answers[reference]:
         return {}
     for split in range(len(answers[reference]["splits"])):
         seed = request.seed + split
         part, _, test = learning_rows(table, request, seed)
         x = Arrays.of((part.x, part.y)).x[test]
-        exact = load(kept / folder_of(reference) / f"{seed}")
+        exact = load(kept / folder_of(reference) / f"{seed}", trust=named)
         judged = {
-            name: (load(kept / folder_of(name) / f"{seed}"), exact)
+            name: (load(kept / folder_of(name) / f"{seed}", trust=named), exact)
             for name, answer in answers.items()
             if name != reference and "failure" not in answer
         }

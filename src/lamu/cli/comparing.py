@@ -154,7 +154,8 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         asked.write_text(dump(task), encoding="utf-8")
         seen = sys.stderr.isatty()  # then the process shows its progress there
         ran = subprocess.run(
-            [sys.executable, "-m", "lamu.cli.worker", str(asked), str(answer)],
+            # -P: else Python would take modules of the current folder for those that the library imports.
+            [sys.executable, "-P", "-m", "lamu.cli.worker", str(asked), str(answer)],
             stdout=subprocess.DEVNULL,
             stderr=None if seen else subprocess.PIPE,
             check=False,

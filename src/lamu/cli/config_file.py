@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_options"]
+__all__ = ["read_options", "refuse_untrusted"]
 
 
 def read_options(context: Any, path: Any) -> Path | None:
@@ -43,16 +43,47 @@ def read_options(context: Any, path: Any) -> Path | None:
     return path
 
 
+def refuse_untrusted(context: Any, trust: Any) -> Any:
+    """Refuses modules that a file of options names and that would be imported; the callback of `--trust`.
+
+    Args:
+        context: the command's, of Click.
+        trust: the modules that the command line names; None where it names none.
+
+    Returns:
+        The modules.
+
+    Raises:
+        ValueError: with the name and the option.
+    """
+    for name in ("algorithm", "algorithms", "likelihood", "reference"):
+        source = context.get_parameter_source(name)  # None where its turn has not come
+        if source is not None and source.name == "COMMANDLINE":
+            continue
+        for word in str((context.default_map or {}).get(name, "")).split(","):
+            module, colon, _ = word.strip().partition(":")
+            if colon and not any(f"{module}.".startswith(f"{each}.") for each in trust or ()):
+                raise ValueError(
+                    f"--config names {word.strip()!r}, and a module that a file names is imported only where the "
+                    f"command line trusts it; if you trust its code, give --trust {module}"
+                )
+    return trust
+
+
 def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Returns the values by the names of the command's parameters, which may differ from those of its options."""
     parameters = {}
     for parameter in context.command.params:
         names = [parameter.name, *parameter.opts]
         parameters |= {str(name).lstrip("-").replace("-", "_"): parameter for name in names}
-    known = sorted({max(each.opts, key=len).lstrip("-") for each in context.command.params} - {"config", "help"})
+    known = sorted(
+        {max(each.opts, key=len).lstrip("-") for each in context.command.params} - {"config", "help", "trust"}
+    )
     found = {}
     for name, value in given.items():
         parameter = parameters.get(name.replace("-", "_"))
+        if parameter is not None and parameter.name == "trust":
+            raise ValueError(f"--config {str(path)!r} has 'trust', which a file may not say; give --trust itself")
         if parameter is None or parameter.name == "config":
             from lamu.data.spelling import nearest
 

@@ -166,7 +166,14 @@ def holds_images(run: Path) -> bool:
     return isinstance(config, dict) and config.get("model") in MODELS
 
 
-def fill_images(run: Path, data: str, out: Path | None, as_json: bool = False, samples: int | None = None) -> None:
+def fill_images(
+    run: Path,
+    data: str,
+    out: Path | None,
+    as_json: bool = False,
+    samples: int | None = None,
+    trust: Sequence[str] = (),
+) -> None:
     """Fills in the missing pixels of images, block by block, and writes their means and 90 % intervals.
 
     Args:
@@ -175,6 +182,7 @@ def fill_images(run: Path, data: str, out: Path | None, as_json: bool = False, s
         out: an .npz file to make, with X, lower and upper in the units of the file; None prints a summary alone.
         as_json: whether to print one JSON document.
         samples: how many draws of the missing pixels; None for as many as `lamu fit` took.
+        trust: modules that may be imported.
 
     Raises:
         ValueError: for images of another shape, or of which no pixel is missing.
@@ -182,7 +190,7 @@ def fill_images(run: Path, data: str, out: Path | None, as_json: bool = False, s
     if samples is not None and samples < 1:
         raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    posterior = load(run / "posterior")
+    posterior = load(run / "posterior", trust=trust)
     if fingerprint(run / "posterior") != config["posterior"]:
         raise ValueError(f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again")
     images = _read(data, config["unit"])

@@ -29,10 +29,10 @@ def is_outside(name: Any) -> bool:
 
 
 def add_current_folder() -> None:
-    """Puts the current folder first on the path of modules, as `python -m` does."""
+    """Puts the current folder last on the path of modules: no file in it takes the place of an installed module."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)
 
 
 def named_object(name: str, option: str) -> Any:

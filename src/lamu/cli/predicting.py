@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.output_dir import FORMAT, draft, refuse_unwritable
-from lamu.cli.outside import add_current_folder, is_outside
+from lamu.cli.outside import add_current_folder
 from lamu.cli.predictions import columns, estimates, meanings, predicted, score_rows
 from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
 from lamu.data import Arrays, Encoding
@@ -33,6 +33,7 @@ def predict(
     as_json: bool = False,
     samples: int | None = None,
     separator: str | None = None,
+    trust: Sequence[str] = (),
 ) -> None:
     """Predicts the rows of a table, prints or writes them, and scores them where the target is there.
 
@@ -46,6 +47,7 @@ def predict(
         as_json: whether to print one JSON document, with all rows, in place of tables.
         samples: how many draws, where the prediction needs draws; None for as many as `lamu fit` took.
         separator: what stands between the fields of a CSV file; None where its first line decides.
+        trust: modules that may be imported, of the current folder too.
 
     Raises:
         ValueError: for a folder that is not whole, or data that do not match it.
@@ -55,7 +57,7 @@ def predict(
         raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
     config = _config(run)
     encoding = _encoding(run, config)
-    posterior = _posterior(run, config, encoding)
+    posterior = _posterior(run, config, encoding, trust)
     table = match(data, encoding, separator)
     rows = len(table.x)
     notes = [*table.notes, *_seen(table, config)]
@@ -158,10 +160,10 @@ def _altered(path: Path) -> ValueError:
     return ValueError(f"{str(path)!r} cannot be read: it was altered after `lamu fit` wrote it; fit again")
 
 
-def _posterior(run: Path, config: dict[str, Any], encoding: Encoding) -> Posterior:
-    if any(is_outside(config.get(name)) for name in ("algorithm", "likelihood")):
+def _posterior(run: Path, config: dict[str, Any], encoding: Encoding, trust: Sequence[str]) -> Posterior:
+    if trust:
         add_current_folder()
-    posterior = load(run / "posterior")
+    posterior = load(run / "posterior", trust=trust)
     task = posterior.model.likelihood.task
     if fingerprint(run / "posterior") != config["posterior"] or task != encoding.task:
         raise ValueError(

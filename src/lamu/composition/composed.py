@@ -8,7 +8,7 @@ The posteriors may be of different models, algorithms and shapes; only what they
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, store
+from lamu.posterior import require_whole
 from lamu.predictives import Predictive, Weighted
-from lamu.record import decode, encode, record
+from lamu.record import declared, decode, encode, record
 from lamu.typing import RandomKey
 
 __all__ = ["Composition", "average", "load_composition", "stack"]
@@ -93,11 +94,12 @@ class Composition:
         return store.write(path, content, arrays)
 
 
-def load_composition(path: str | os.PathLike[str]) -> Composition:
+def load_composition(path: str | os.PathLike[str], *, trust: Iterable[str] = ()) -> Composition:
     """Reads a composition that `Composition.save` wrote.
 
     Args:
         path: the folder.
+        trust: names of modules that may be imported, as for `lamu.load`.
 
     Raises:
         lamu.store.StoreError: if the folder is missing, altered, or holds something else.
@@ -112,10 +114,18 @@ def load_composition(path: str | os.PathLike[str]) -> Composition:
         >>> bool((lamu.composition.load_composition(folder).predict(x).mean == one.predict(x).mean).all())
         True
     """
-    content, arrays = store.read(path)
+    content, arrays = store.read(path, lambda content: _declared(path, content))
+    with store.reading(path):
+        found = decode(content, arrays, trust=trust)
+        for posterior in found.posteriors:
+            require_whole(posterior)
+    return found
+
+
+def _declared(path: Any, content: Any) -> Any:
     if not isinstance(content, dict) or content.get("record") != "composition.Composition":
         raise store.StoreError(f"{str(path)!r} holds no composition")
-    return decode(content, arrays)
+    return declared(content)
 
 
 def average(posteriors: Any, prior: Any = None) -> Composition:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.record import record
+from lamu.record import measured, record
 from lamu.typing import Params, RandomKey
 
 __all__ = ["Draws"]
@@ -33,7 +33,7 @@ class Draws:
     """
 
     samples: Params
-    statistics: Any = None
+    statistics: Any = measured(default=None)
 
     kind = "joint"
 

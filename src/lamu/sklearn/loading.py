@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
 from lamu import store
-from lamu.record import decode
+from lamu.posterior import require_whole
+from lamu.record import declared, decode
 from lamu.sklearn.classifier import BayesianClassifier
 from lamu.sklearn.factor_analysis import FactorAnalysis
 from lamu.sklearn.gaussian_mixture import GaussianMixture
@@ -22,7 +24,7 @@ _KINDS: tuple[type, ...] = (BayesianClassifier, BayesianRegressor, FactorAnalysi
 _ESTIMATORS = {each.__name__: each for each in _KINDS}
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, trust: Iterable[str] = ()) -> Any:
     """Reads an estimator that `save` wrote.
 
     Of a classifier or regressor the parameters of the constructor are those of a new one, `samples` excepted: what was
@@ -30,6 +32,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Args:
         path: the folder.
+        trust: names of modules that may be imported, as for `lamu.load`.
 
     Returns:
         The estimator. It predicts the same bits as the one that was saved.
@@ -46,16 +49,37 @@ def load(path: str | os.PathLike[str]) -> Any:
         >>> bool((load(folder).predict(x) == regressor.predict(x)).all())
         True
     """
-    content, arrays = store.read(path)
-    if not isinstance(content, dict) or content.get("estimator") not in _ESTIMATORS:
-        raise store.StoreError(f"{str(path)!r} holds no estimator; lamu.load reads a posterior")
-    estimator: Any = _ESTIMATORS[content["estimator"]](**content["parameters"])
-    with jax.enable_x64(True):  # else what has 64 bits would be rounded to 32
-        learned = decode(content["learned"], arrays)
-    with jax.enable_x64(learned["dtype_"] == "float64"):
-        estimator.posterior_ = decode(content["posterior"], arrays)
-    for name, value in learned.items():
-        value = np.asarray(value, object) if isinstance(value, list) else value
-        setattr(estimator, name, np.asarray(value) if isinstance(value, jax.Array) else value)
-    estimator.dtype_ = np.dtype(learned["dtype_"])
+    content, arrays = store.read(path, lambda content: _declared(path, content))
+    with store.reading(path):
+        kind: Any = _ESTIMATORS[content["estimator"]]
+        parameters, names = content["parameters"], kind._get_param_names()
+        if unknown := set(parameters) - set(names):
+            raise ValueError(f"a {kind.__name__} has no parameter {unknown.pop()!r}")
+        estimator: Any = kind(**parameters)
+        with jax.enable_x64(True):  # else what has 64 bits would be rounded to 32
+            learned = decode(content["learned"], arrays)
+        if learned["dtype_"] not in ("float32", "float64"):
+            raise ValueError(f"dtype_ is {learned['dtype_']!r}")
+        with jax.enable_x64(learned["dtype_"] == "float64"):
+            estimator.posterior_ = decode(content["posterior"], arrays, trust=trust)
+            require_whole(estimator.posterior_)
+        for name, value in learned.items():
+            if not name.endswith("_") or name.startswith("_"):
+                raise ValueError(f"{name!r} is no name of what an estimator learns")
+            value = np.asarray(value, object) if isinstance(value, list) else value
+            setattr(estimator, name, np.asarray(value) if isinstance(value, jax.Array) else value)
+        estimator.dtype_ = np.dtype(learned["dtype_"])
     return estimator
+
+
+def _declared(path: Any, content: Any) -> Any:
+    kind = content.get("estimator") if isinstance(content, dict) else None
+    if not isinstance(kind, str) or kind not in _ESTIMATORS:
+        raise store.StoreError(f"{str(path)!r} holds no estimator; lamu.load reads a posterior")
+    if set(content) != {"estimator", "parameters", "learned", "posterior"}:
+        raise ValueError(f"it holds {', '.join(map(str, content))}")
+    if not isinstance(content["parameters"], dict) or any(
+        isinstance(each, dict | list) for each in content["parameters"].values()
+    ):
+        raise ValueError("its parameters are no numbers and words")
+    return declared({"list": [content["learned"], content["posterior"]]})

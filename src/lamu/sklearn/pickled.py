@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu.record import decode, encode
+from lamu.record import decode, encode, modules_of
 
 __all__ = ["Pickled"]
 
@@ -27,6 +27,8 @@ class Pickled:
         """Takes on the state that pickle read."""
         if "posterior_" in state:
             with jax.enable_x64(state["dtype_"] == np.float64):  # else JAX rounds what it is given to 32 bits
-                state = {**state, "posterior_": decode(*state["posterior_"])}
+                data, arrays = state["posterior_"]
+                # Who unpickles has trusted the file already: pickle itself imports what it names.
+                state = {**state, "posterior_": decode(data, arrays, trust=modules_of(data))}
         onward: Any = super()
         onward.__setstate__(state)

@@ -1,0 +1,118 @@
+"""Whether a value is of the kind that a dataclass's annotation names."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["hints_of", "suits", "written"]
+
+
+@functools.cache
+def hints_of(cls: type) -> Mapping[str, Any]:
+    """Returns the annotations of a dataclass's fields, evaluated; none where one of them cannot be.
+
+    Examples:
+        >>> from lamu.field_types import hints_of
+        >>> from lamu.networks import Linear
+        >>> hints_of(Linear)
+        {'bias': <class 'bool'>}
+    """
+    try:
+        hints = typing.get_type_hints(cls)
+    except Exception:  # of a class of somebody else, whose annotations may be anything
+        return {}
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
+
+
+def suits(value: Any, hint: Any) -> bool:
+    """Returns whether a value is of the kind that an annotation names; what cannot be known suits.
+
+    A number may be an array of no dimension, and a whole number may stand for a real one, as in Python's own rules. A
+    truth value is no number.
+
+    Args:
+        value: any value.
+        hint: an annotation, evaluated.
+
+    Examples:
+        >>> from lamu.field_types import suits
+        >>> suits((1, 2), tuple[int, ...]), suits("1", int), suits(True, float), suits(3, float | None)
+        (True, False, False, True)
+    """
+    if hint is Any:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(suits(value, each) for each in arguments)
+    if origin is typing.Literal:
+        return any(type(value) is type(each) and value == each for each in arguments)
+    if origin is tuple or hint is tuple:
+        return isinstance(value, tuple) and _items_suit(value, arguments)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(
+            suits(key, arguments[0]) and suits(item, arguments[1]) for key, item in value.items()
+        )
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return isinstance(value, Sequence) and all(suits(item, arguments[0]) for item in value)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint in _NUMBERS:
+        return _is_number(value, hint)
+    if hint is jax.Array:
+        return isinstance(value, jax.Array | np.ndarray) or _is_number(value, float)
+    if isinstance(hint, type) and not getattr(hint, "_is_protocol", False) and hint.__module__ != "jaxtyping":
+        return isinstance(value, hint)
+    if isinstance(hint, type) and getattr(hint, "_is_protocol", False):
+        return not isinstance(value, bool | int | float | str | tuple | list | dict | None | jax.Array | np.ndarray)
+    return True
+
+
+_NUMBERS: Mapping[Any, tuple[str, type | tuple[type, ...]]] = {
+    bool: ("b", bool),
+    int: ("iu", int),
+    float: ("iuf", (int, float)),
+}
+
+
+def _is_number(value: Any, hint: Any) -> bool:
+    kinds, types_ = _NUMBERS[hint]
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key) or value.ndim:
+            return False
+        return value.dtype.kind in kinds or ("f" in kinds and jax.numpy.issubdtype(value.dtype, np.floating))
+    return isinstance(value, types_) and (hint is bool or not isinstance(value, bool))
+
+
+def _items_suit(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
+    if not arguments:
+        return True
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return all(suits(item, arguments[0]) for item in value)
+    return len(value) == len(arguments) and all(map(suits, value, arguments))
+
+
+def written(hint: Any) -> str:
+    """Returns an annotation as people write it, without the modules.
+
+    Examples:
+        >>> from lamu.field_types import written
+        >>> written(int), written(tuple[int, ...]), written(float | None)
+        ('int', 'tuple[int, ...]', 'float or None')
+    """
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(written(each) for each in arguments)
+    if hint is type(None):
+        return "None"
+    if arguments and isinstance(typing.get_origin(hint), type):
+        inside = ", ".join("..." if each is Ellipsis else written(each) for each in arguments)
+        return f"{typing.get_origin(hint).__name__}[{inside}]"
+    return getattr(hint, "__name__", str(hint))
