@@ -17,6 +17,7 @@ from lamu import memory, store, tree
 from lamu.convergence import Convergence
 from lamu.data.spelling import elsewhere
 from lamu.families import Draws, Family
+from lamu.likelihoods import Scaled
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network, Standardised
 from lamu.predictives import OfTrials, Predictive, PredictiveRule
@@ -279,29 +280,66 @@ def require_whole(posterior: Posterior) -> None:
         raise ValueError("its key is no random key")
     if not float(temperature) > 0:
         raise ValueError(f"its temperature is {float(temperature):g}")
-    if not isinstance(posterior.belief, Family | Draws):
+    if not callable(getattr(posterior.belief, "sample", None)):
         raise ValueError(f"its belief is a {type(posterior.belief).__name__}")
+    for path, leaf in jax.tree_util.tree_flatten_with_path(posterior)[0]:
+        if isinstance(leaf, str):
+            raise ValueError(f"it has the word {leaf!r} at {jax.tree_util.keystr(path)}, where numbers are")
+    if not isinstance(posterior.rule, PredictiveRule):
+        raise ValueError(f"its predictive rule is a {type(posterior.rule).__name__}")
+    _require_moderate(posterior.belief)
     draw = jax.eval_shape(posterior.belief.sample, key)
     if isinstance(posterior.model, Model):
         _require_network(posterior.model, draw, posterior.network_state)
+        leaves = jax.tree_util.tree_flatten_with_path(posterior.belief)[0]
+        kinds = {str(leaf.dtype) for path, leaf in leaves if ".statistics" not in jax.tree_util.keystr(path)}
+        if len(kinds) > 1 and _is_dense(posterior.model.network):
+            raise ValueError(f"the numbers of its belief are {' and '.join(sorted(kinds))}")
+
+
+def _require_moderate(belief: Any) -> None:
+    """Raises a ValueError where weights are so large that what a network makes of them is infinite."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(belief)[0]:
+        inside = jax.tree_util.keystr(path)
+        if not (".mean" in inside or ".samples" in inside) or not jnp.issubdtype(leaf.dtype, np.floating):
+            continue
+        largest, most = float(np.abs(leaf).max(initial=0.0)), float(jnp.finfo(leaf.dtype).max) ** 0.5
+        if largest > most:
+            raise ValueError(
+                f"its belief has the weight {largest:.1e} at {inside}, whose square {leaf.dtype} cannot hold"
+            )
 
 
 def _require_network(model: Model, draw: Any, network_state: Any) -> None:
-    """Raises a ValueError where a draw has not the parameters of a network whose inputs are known by those."""
-    if not isinstance(draw, Mapping) or not {"network", "likelihood"} <= set(draw):
-        raise ValueError("its belief is not about the weights of a network")
-    params = jax.eval_shape(model.complete, draw)
-    x = _inputs_of(model.network, params["network"])
-    if x is None:
+    """Raises a ValueError where a draw has not the parameters of a network of dense layers."""
+    if not isinstance(model.frozen, Mapping | None):
+        raise ValueError("its frozen weights are no arrays by name")
+    if not _is_dense(model.network) or model.frozen is not None:
         return
+    if not isinstance(draw, Mapping) or set(draw) != {"network", "likelihood"}:
+        raise ValueError("its belief is not about the weights of a network")
+    if set(draw["network"]) == {"kernel"}:  # put together by hand, of draws alone
+        return
+    layers = draw["network"]["layers"]
+    kernels = layers[min(layers)]["kernel"], layers[max(layers)]["kernel"]
+    if not jnp.issubdtype(kernels[0].dtype, np.floating):
+        raise ValueError(f"its weights are {kernels[0].dtype}")
+    x, f = (jax.ShapeDtypeStruct((1, size), kernels[0].dtype) for size in (kernels[0].shape[0], kernels[1].shape[1]))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    apply = lambda params, state, x: model.network.apply(params, state, x, None, False)[0]
-    f = jax.eval_shape(apply, params["network"], network_state, x)
-    fresh, _ = jax.eval_shape(lambda key, x: model.network.init(key, x, f.shape[-1]), key, x)
-    expected, found = tree.by_path(fresh), tree.by_path(params["network"])
+    fresh, state = jax.eval_shape(lambda key, x: model.network.init(key, x, f.shape[1]), key, x)
+    expected, found = tree.by_path(fresh), tree.by_path(draw["network"])
+    kind = lambda leaf: None if leaf is None else (leaf.shape, leaf.dtype)
     for path in [*expected, *found]:
-        if path not in found or path not in expected or found[path].shape != expected[path].shape:
+        if kind(found.get(path)) != kind(expected.get(path)):
             raise ValueError(f"its belief about {path} is not of the network {model.network!r}")
+    if jax.tree.structure(state) != jax.tree.structure(network_state):
+        raise ValueError(f"its network state is not that of the network {model.network!r}")
+    if isinstance(model.likelihood, Scaled):
+        scaled, plain = (
+            jax.eval_shape(each.mean, draw["likelihood"], f).shape for each in (model.likelihood, model.likelihood.base)
+        )
+        if scaled != plain:
+            raise ValueError(f"its likelihood scales targets of the shape {plain[1:]} by constants of another")
     classes = model.likelihood.outputs(np.zeros(1, int)) if model.has_classes else f.shape[-1]
     if classes != f.shape[-1]:
         raise ValueError(
@@ -309,11 +347,8 @@ def _require_network(model: Model, draw: Any, network_state: Any) -> None:
         )
 
 
-def _inputs_of(network: Any, params: Any) -> Any:
-    """Returns the shape of a row for a network of dense layers, by its first weights; None for any other."""
+def _is_dense(network: Any) -> bool:
+    """Whether a network has dense layers alone, whose weights tell its inputs."""
     while isinstance(network, Standardised):
         network = network.base
-    if not isinstance(network, Linear | MLP):
-        return None
-    kernel = params["layers"][0]["kernel"]
-    return jax.ShapeDtypeStruct((1, kernel.shape[0]), kernel.dtype)
+    return isinstance(network, Linear | MLP)

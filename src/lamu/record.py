@@ -411,7 +411,7 @@ class _Reader:
         return self._record(node["record"], node["fields"])
 
     def _array(self, node: dict[str, Any], where: str, finite: bool) -> Any:
-        name = node.get("array", node.get("key"))
+        name: str = node["array"] if "array" in node else node["key"]
         if name not in self.arrays:
             raise ValueError(f"the array {name!r} is missing")
         array = _as_declared(name, np.asarray(self.arrays[name]), node)
@@ -419,6 +419,8 @@ class _Reader:
             return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=node["implementation"])
         if array.dtype.kind in "US":  # which JAX does not hold
             return array
+        if finite and array.dtype.kind == "c":
+            raise ValueError(f"{where} holds complex numbers")
         found = jax.numpy.asarray(array)
         if finite and jax.numpy.issubdtype(found.dtype, np.inexact) and not np.isfinite(array).all():
             raise ValueError(f"{where} holds NaN or infinity")

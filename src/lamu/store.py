@@ -139,7 +139,7 @@ def read(
             arrays = {name: _array(archive, member) for name, member in zip(names, members, strict=True)}
     except StoreError:
         raise
-    except _UNREADABLE as error:
+    except Exception as error:  # whatever the readers of archives and arrays say of files that are not what they seem
         raise altered(path, error) from error
     return body["content"], arrays
 
@@ -192,21 +192,6 @@ out of range; save it again
         raise StoreError(f"{str(path)!r} cannot be read: {error}") from error
     except Exception as error:  # checksums that fit, and yet: whatever a type says of values that are not its own
         raise altered(path, error) from error
-
-
-# What Python's and NumPy's readers raise of files that are not what they seem.
-_UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    NotImplementedError,
-    MemoryError,
-    zipfile.BadZipFile,
-)
 
 
 def _members(archive: zipfile.ZipFile, count: int, size: int) -> list[zipfile.ZipInfo]:

@@ -17,7 +17,7 @@ import numpy as np
 from lamu import plots
 from lamu.algorithms import adam
 from lamu.cli.fingerprints import fingerprint
-from lamu.cli.output_dir import FORMAT, draft, refuse_existing, refuse_unwritable, unfinished
+from lamu.cli.output_dir import FORMAT, draft, keep_posterior, refuse_existing, refuse_unwritable, unfinished
 from lamu.cli.printing import dump, show_document, show_line
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
@@ -123,6 +123,7 @@ def train_images(
         algorithm = adam(Annealed(_RATE))
         options: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "seed": seed}
         learned = fit(graph, {"y": train}, algorithm, **options, checkpoint=place, resume=resume)
+        keep_posterior(learned.posterior, place)
         seconds, posterior = time.perf_counter() - begun, learned.posterior
         density = mean_log_prob(posterior, {"y": test}, samples or _SAMPLES)
         rows = {"train": len(train), "test": len(test)}
@@ -161,7 +162,7 @@ def holds_images(run: Path) -> bool:
     """Returns whether a folder is one that `lamu fit --model` made."""
     try:
         config: Any = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and config.get("model") in MODELS
 
@@ -190,6 +191,7 @@ def fill_images(
     if samples is not None and samples < 1:
         raise ValueError(f"--samples is {samples}; give a whole number that is not below 1")
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    _require_config(run, config)
     posterior = load(run / "posterior", trust=trust)
     if fingerprint(run / "posterior") != config["posterior"]:
         raise ValueError(f"the posterior in {str(run)!r} is not the one that `lamu fit` wrote there; fit again")
@@ -218,6 +220,18 @@ def fill_images(
         f"{holes.sum():,} missing pixels of {holes.any(axis=1).sum():,} images filled in; their 90 % intervals are "
         f"{width:.3g} wide on average" + ("; --out FILE.npz writes them" if out is None else f"; written to {out}")
     )
+
+
+def _require_config(run: Path, config: dict[str, Any]) -> None:
+    """Raises a ValueError unless a folder's config.json says what `train_images` writes there."""
+    shape, unit, samples = (config.get(name) for name in ("shape", "unit", "samples"))
+    sizes = [*shape, samples] if isinstance(shape, list) else [None]
+    whole = all(type(size) is int and 0 < size < 2**31 for size in sizes)
+    scaled = isinstance(unit, float | int) and not isinstance(unit, bool) and 0 < unit < float("inf")
+    if not (whole and scaled and isinstance(config.get("posterior"), str)):
+        raise ValueError(
+            f"{str(run / 'config.json')!r} cannot be read: it was altered after `lamu fit` wrote it; fit again"
+        )
 
 
 def _filled(posterior: Posterior, pixels: np.ndarray, draws: int) -> dict[str, np.ndarray]:

@@ -107,7 +107,7 @@ def predict(
 
 def _seen(table: Table, config: dict[str, Any]) -> list[str]:
     """Returns the note on scores of rows that were learned from, where the table is the one that was fitted."""
-    if table.y is None or config.get("table") != table_fingerprint(table):
+    if table.y is None or config.get("table") != table_fingerprint(table) or "rows" not in config:
         return []
     train, test = config["rows"]["train"], config["rows"]["test"]
     return [
@@ -136,7 +136,7 @@ def _config(run: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{str(run)!r} is not a folder that `lamu fit` made: config.json is missing")
     try:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _altered(path) from error
     if not isinstance(config, dict) or "format" not in config:
         raise _altered(path)
@@ -144,7 +144,10 @@ def _config(run: Path) -> dict[str, Any]:
         raise ValueError(
             f"{str(path)!r} has the format {config['format']!r} and this version reads {FORMAT}; fit again"
         )
-    if not isinstance(config.get("samples"), int) or not isinstance(config.get("posterior"), str):
+    samples, rows = config.get("samples"), config.get("rows", {})
+    counts = [rows.get(part, 1) for part in ("train", "test")] if isinstance(rows, dict) else [None]
+    whole = all(type(count) is int and 0 < count < 2**31 for count in (samples, *counts))
+    if not whole or not isinstance(config.get("posterior"), str):
         raise _altered(path)
     return config
 
@@ -152,7 +155,7 @@ def _config(run: Path) -> dict[str, Any]:
 def _encoding(run: Path, config: dict[str, Any]) -> Encoding:
     try:
         return Encoding.of(config)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _altered(run / "config.json") from error
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
@@ -36,6 +38,14 @@ class Standardised(NetworkWrapper):
     base: Network | Any
     shift: Any
     scale: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("shift", self.shift), ("scale", self.scale)):
+            if isinstance(value, Tracer) or not isinstance(value, np.ndarray | jax.Array):
+                continue
+            if not (np.isfinite(value).all() and (name == "shift" or np.all(value))):
+                raise ValueError(f"the {name} {value} is not finite, or zero; give 1 where inputs do not vary")
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, Any]:
         """Returns the base's parameters and state."""
