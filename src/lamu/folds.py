@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu import memory
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers.adam import adam
 from lamu.data.arrays import Arrays
@@ -117,7 +118,8 @@ def fit_folds(
         raise ValueError(f"validation={given!r} is the business of each fold here; leave it out, or use fit")
     require_target(model)
     model = model.named(data)
-    rows = training_rows(model, data)
+    with memory.within(options.get("max_memory")):
+        rows = training_rows(model, data)
     if not isinstance(rows, Arrays):
         raise TypeError("folds are cut from rows in memory; give (x, y)")
     if folds is None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics, require_choice
 from lamu.convergence import LARGEST_R_HAT, Unconverged
 from lamu.data.arrays import Arrays
+from lamu.data.mapped import require_room
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -139,7 +141,9 @@ def fit(
     require_algorithm(algorithm)
     seed = whole_seed(seed)
     model = model.named(data)
-    rows = training_rows(model, data)
+    with memory.within(max_memory):
+        from_file = _room_for(data, validation)
+        rows = training_rows(model, data)
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
     if stop is not None and validation is None:
@@ -172,7 +176,7 @@ def fit(
         require_choice(algorithm, objective, example)
     judged = held is not None and not samples  # state by state
     with memory.within(max_memory):
-        forecast = foresee(algorithm, objective, rows, example, batch_size, judged, checkpoint is not None)
+        forecast = foresee(algorithm, objective, rows, example, batch_size, judged, checkpoint is not None, from_file)
 
     # On a mesh the steps have everything there; what comes after them has it where it was.
     devices = Devices.of(mesh, algorithm)
@@ -207,6 +211,7 @@ def fit(
             f"there are checkpoints in {str(saved.folder)!r} already, which would be overwritten; go on from them with "
             "resume=True, or choose another folder"
         )
+    history.reserve()
 
     if length.as_it_came:
         say_seen_rows(validation)
@@ -287,6 +292,16 @@ def fit(
     found = finish(state)
     _warn_unconverged(found, chosen_earlier=best.state is not None and not best.chosen_last)
     return found
+
+
+def _room_for(data: Any, validation: Any) -> int:
+    """Returns the bytes that data in files will take in memory, and refuses those that the limit has no room for."""
+    named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
+    if not isinstance(named, Mapping):
+        return 0
+    parts = {name: part for name, part in named.items() if isinstance(part, np.ndarray)}
+    require_room(parts, copies=2 if isinstance(validation, float | int) else 1)
+    return require_room(parts)
 
 
 def _diverged(history: History, reason: str | None, finish: Callable[[], Fit]) -> Diverged:

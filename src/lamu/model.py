@@ -19,6 +19,7 @@ import numpy as np
 from lamu import memory
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
+from lamu.data.mapped import blocks, moments
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
 from lamu.data.precision import refuse_lost
 from lamu.data.rows import read
@@ -140,7 +141,8 @@ class Model(Target):
         floating = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
         dtype = jax.dtypes.canonicalize_dtype(floating)
         shift, scale = _moments(x, dtype, weight)
-        scale[np.asarray(((x == 0) | (x == 1)).all(axis=0))] = 1.0
+        binary = [np.asarray(((block == 0) | (block == 1)).all(axis=0)) for _, block in blocks(x)]
+        scale[np.all(binary, axis=0)] = 1.0
         codes = self.network.codes
         if codes:
             columns = codes if codes is ... else list(codes)
@@ -324,7 +326,7 @@ class Model(Target):
             raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
-        rows = max(1, memory.budget() // max(math.prod(x.shape[1:]), 1))
+        rows = max(1, memory.budget() // max(8 * math.prod(x.shape[1:]), 1))
         kept = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a number may be infinite that came in 64 bits
         with np.errstate(over="ignore"):
             finite = (np.isfinite(x[i : i + rows].astype(kept)).all() for i in range(0, x.shape[0], rows))
@@ -430,13 +432,7 @@ def _moments(a: Any, dtype: Any, weight: Any = None) -> tuple[np.ndarray, np.nda
     """
     # JAX's own types, such as bfloat16, are no types of NumPy.
     precision = jnp.finfo(a.dtype).eps if jnp.issubdtype(a.dtype, jnp.floating) else 0.0
-    wide = np.asarray(a, np.float64)
-    if weight is None:
-        mean, scale = wide.mean(axis=0), wide.std(axis=0)
-    else:
-        weight = np.asarray(weight, np.float64)
-        mean = np.average(wide, axis=0, weights=weight)
-        scale = np.sqrt(np.average((wide - mean) ** 2, axis=0, weights=weight))
+    mean, scale = moments(a, weight)
     constant = scale <= 8 * float(precision) * np.abs(mean)
     scale = np.where(constant | (scale == 0), 1.0, scale)
     return np.asarray(mean, dtype), np.asarray(scale, dtype)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu import memory
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.loop import fit
@@ -115,7 +116,8 @@ def fit_prior_scale(
     if traits.chooses_prior_scale:
         return _single(fit(model, data, algorithm, seed=seed, validation=validation, **last))
     model = model.named(data)
-    rows = training_rows(model, data)
+    with memory.within(options.get("max_memory")):
+        rows = training_rows(model, data)
     learned, held = set_aside(rows, validation, model, seed)
     assert isinstance(learned, Arrays)  # a stream has no share to set aside
     failures: list[Diverged] = []

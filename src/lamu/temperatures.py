@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu import memory
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.families import Point
@@ -161,7 +162,9 @@ def _compared(
     if len(temperatures) == 1 or algorithm.traits.length is not None or algorithm.traits.batching == "once":
         return model, float(temperatures[0]), {}
     model = model.named(data)
-    learned, held = set_aside(model.read(data), validation, model, seed)
+    with memory.within(options.get("max_memory")):
+        rows = model.read(data)
+    learned, held = set_aside(rows, validation, model, seed)
     assert isinstance(learned, Arrays)  # a stream has no share to set aside
     assert held is not None  # a share or rows were given
     if options.get("epochs") is None and options.get("steps") is None:

@@ -15,6 +15,7 @@ from jax.core import Tracer
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
 from lamu.data.incomplete import Incomplete
+from lamu.data.mapped import blocks, is_mapped, require_room
 from lamu.data.precision import refuse_lost
 from lamu.data.spelling import nearest
 from lamu.data.wording import listed
@@ -23,6 +24,7 @@ from lamu.typing import Array
 
 __all__ = ["Arrays", "split"]
 
+_ALIGNED = 64  # bytes
 _KEYS = ("x", "y", "weight", "offset", "mask")
 
 
@@ -180,6 +182,7 @@ class Arrays:
             raise ValueError(
                 f"x has the shape {x.shape} and {name} {shape}; pass at least one input and one target a row"
             )
+        require_room({"x": x, **y, **{name: part for name, part in beside.items() if name != "mask"}})
         if look is not None:
             look("x", x)
             for name, part in y.items():
@@ -421,23 +424,46 @@ def _whole(name: str, y: Any) -> Any:
     return dtype
 
 
+def _read_in_blocks(name: str, values: np.ndarray, dtype: Any) -> Array:
+    """Returns an array that lies in a file, of which no more than a block is in memory beside the result."""
+    size = values.size * np.dtype(dtype).itemsize
+    room = np.empty(size + _ALIGNED, np.uint8)
+    begin = -room.ctypes.data % _ALIGNED  # where JAX takes memory over as it is
+    read = room[begin : begin + size].view(dtype).reshape(values.shape)
+    for start, block in blocks(values):
+        part = read[start : start + len(block)]
+        with np.errstate(over="ignore"):
+            part[...] = block
+        if jnp.issubdtype(dtype, jnp.floating) and not np.isfinite(part).all():
+            _refuse_infinite(name, part, block, start)
+    return jax.device_put(read)
+
+
 def _on_device(name: str, values: Any, dtype: Any) -> Array:
     """Returns the array in the dtype, once nothing in it is NaN, infinite, or too large for the dtype."""
     # What comes from the host is looked at there: JAX would compile a program for every shape of it.
     there = isinstance(values, jax.Array)
+    if is_mapped(values):
+        return _read_in_blocks(name, values, jax.dtypes.canonicalize_dtype(dtype))
     with np.errstate(over="ignore"):
         array: Any = values.astype(dtype) if there else values.astype(jax.dtypes.canonicalize_dtype(dtype))
     if jnp.issubdtype(array.dtype, jnp.floating):
         finite = jnp.isfinite(array) if there else np.isfinite(array)
         if not bool(finite.all()):
-            bad = np.argwhere(~np.asarray(finite))
-            first = tuple(bad[0].tolist())
-            count = f"{len(bad)} places" if len(bad) > 1 else "1 place"
-            raise ValueError(
-                f"{name} is NaN or infinite in {array.dtype} in {count}, "
-                f"first {np.asarray(values)[first]} in row {first[0]}{_within(first)}; replace it or drop the row"
-            )
+            _refuse_infinite(name, array, values)
     return array if there else jax.device_put(array)
+
+
+def _refuse_infinite(name: str, array: Any, values: Any, start: int = 0) -> None:
+    """Raises the error of numbers that are NaN or infinite, in rows from `start` on."""
+    bad = np.argwhere(~np.isfinite(np.asarray(array)))
+    first = tuple(bad[0].tolist())
+    place = (start + first[0], *first[1:])
+    count = f"{len(bad)} places" if len(bad) > 1 else "1 place"
+    raise ValueError(
+        f"{name} is NaN or infinite in {array.dtype} in {count}, "
+        f"first {np.asarray(values)[first]} in row {place[0]}{_within(place)}; replace it or drop the row"
+    )
 
 
 def _within(index: tuple[int, ...]) -> str:

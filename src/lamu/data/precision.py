@@ -7,12 +7,14 @@ zero. `lamu.fit` refuses both; the command line counts such a column from an ori
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.data.mapped import blocks
 from lamu.data.wording import quoted
 
 __all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost"]
@@ -79,7 +81,10 @@ def refuse_lost(name: str, values: Any, target: bool = False) -> None:
     if not (wide or target):
         return
     columns = values.reshape(len(values), -1)
-    lows, highs = columns.min(axis=0), columns.max(axis=0)
+    lows, highs = (
+        reduce(least, [function(block, axis=0) for _, block in blocks(columns)])
+        for least, function in ((np.minimum, np.min), (np.maximum, np.max))
+    )
     for index in _suspects(lows, highs, kept, target):
         # Python's whole numbers, whose difference is exact.
         low, high = lows[index].item(), highs[index].item()

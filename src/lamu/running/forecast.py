@@ -38,6 +38,7 @@ class Forecast:
         draws: a sampler's draws.
         data: the rows, which are there already and not counted.
         step: what a step holds beside them; zero before it is compiled.
+        from_file: of the rows those that were read from a mapped file for this run, which are counted.
 
     Examples:
         >>> from lamu.running.forecast import Forecast
@@ -50,15 +51,17 @@ class Forecast:
     draws: int
     data: int
     step: int = 0
+    from_file: int = 0
 
     @property
     def total(self) -> int:
-        """What is taken beside the data."""
-        return self.state + self.step + self.draws
+        """What is taken beside data that were in memory already."""
+        return self.state + self.step + self.draws + self.from_file
 
     def __str__(self) -> str:
         """The parts, as people write them."""
         parts = (("the state and its copies", self.state), ("a step", self.step), ("draws", self.draws))
+        parts += (("rows from a file", self.from_file),)
         return ", ".join(f"{name} {memory.shown(size)}" for name, size in parts if size)
 
     def require_room(self) -> None:
@@ -76,7 +79,9 @@ used; lower batch_size, members or chains, take a diagonal precision or a smalle
 max_memory='1.1 MB' or more
         """
         helps = "lower batch_size, members or chains, take a diagonal precision or a smaller network"
-        if self.draws > max(self.state, self.step):
+        if self.from_file > max(self.state, self.step, self.draws):
+            helps = "give an object that yields batches of rows (with data_size=N)"
+        elif self.draws > max(self.state, self.step):
             helps = "give checkpoint=folder, where draws are kept on disk, ask for fewer draws"
         instead = f"{helps}, or give max_memory={memory.at_least(self.total)!r} or more"
         memory.demand(self.total, f"this run ({self})", instead)
@@ -90,6 +95,7 @@ def foresee(
     batch_size: int,
     keeps_best: bool = False,
     on_disk: bool = False,
+    from_file: int = 0,
 ) -> Forecast:
     """Returns what a run will take but for its steps, and refuses one that cannot fit.
 
@@ -103,6 +109,7 @@ def foresee(
         batch_size: rows a step, of data that the loop cuts.
         keeps_best: whether the best state is kept beside the last one.
         on_disk: whether draws are written to a folder.
+        from_file: bytes of the rows that were read from a mapped file.
 
     Raises:
         ValueError: where it takes more than `lamu.memory.limit()`.
@@ -133,7 +140,7 @@ def foresee(
         # Those of a block are on the device at once. All of them are put together at the end, from the parts.
         kept = min(block, total) + (0 if on_disk else 2 * total)
         draws = kept * memory.bytes_of(draw_of(handle(algorithm), state, objective, example))
-    forecast = Forecast(held, draws, memory.bytes_of(rows))
+    forecast = Forecast(held, draws, memory.bytes_of(rows), from_file=from_file)
     forecast.require_room()
     return forecast
 

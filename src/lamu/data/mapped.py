@@ -1,0 +1,150 @@
+"""Arrays that lie in a file and are mapped into memory: read in blocks, whose pages are given back."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamu import memory
+
+__all__ = ["blocks", "is_mapped", "moments", "require_room", "still_mapped"]
+
+_BLOCK = 2**22  # bytes
+_LARGE = 2**26  # bytes, from which copies in 64 bits are made piece by piece
+
+
+def is_mapped(array: Any) -> bool:
+    """Returns whether an array lies in a file, as `numpy.load(path, mmap_mode="r")` and `numpy.memmap` give it.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.mapped import is_mapped
+        >>> is_mapped(np.zeros(3))
+        False
+    """
+    return _mapping(array) is not None
+
+
+def _mapping(array: Any) -> mmap.mmap | None:
+    """Returns the mapping that an array is a view of."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    if isinstance(array, memoryview):
+        array = array.obj
+    return array if isinstance(array, mmap.mmap) else None
+
+
+def blocks(array: Any) -> Iterator[tuple[int, Any]]:
+    """Yields an array in blocks of rows, each with the number of its first; the pages of a file are given back.
+
+    Args:
+        array: numbers `[N, ...]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.mapped import blocks
+        >>> [(start, block.shape) for start, block in blocks(np.zeros((3, 2)))]
+        [(0, (3, 2))]
+    """
+    if not isinstance(array, np.ndarray):  # on a device
+        yield 0, array
+        return
+    rows = max(1, _BLOCK // max(array[:1].nbytes, 1))
+    mapping = _mapping(array)
+    for start in range(0, len(array), rows):
+        yield start, array[start : start + rows]
+        if mapping is not None and _is_shared(array):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _is_shared(array: Any) -> bool:
+    """Whether what is given back is still in the file, unlike the changes of a copy on write."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.mode != "c":
+            return hasattr(mmap.mmap, "madvise") and hasattr(mmap, "MADV_DONTNEED")
+        array = array.base
+    return False
+
+
+def still_mapped(parts: dict[str, Any]) -> dict[str, Any]:
+    """Returns those of some arrays that lie in a file.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.mapped import still_mapped
+        >>> still_mapped({"x": np.zeros(3)})
+        {}
+    """
+    return {name: part for name, part in parts.items() if is_mapped(part)}
+
+
+def require_room(parts: dict[str, Any], copies: int = 1) -> int:
+    """Raises a ValueError where arrays that lie in a file are larger in memory than the limit, before they are read.
+
+    Args:
+        parts: arrays by name, as a message calls them; those in memory already are not counted.
+        copies: how many times they will be in memory at once.
+
+    Returns:
+        The bytes that they take in memory.
+
+    Raises:
+        ValueError: with their size, the limit, and how to do without.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.mapped import require_room
+        >>> require_room({"x": np.zeros((10, 3))})
+        0
+    """
+    parts = still_mapped(parts)
+    if not parts:
+        return 0
+    sizes = {name: part.size * _dtype_in_memory(part).itemsize for name, part in parts.items()}
+    size = copies * sum(sizes.values())
+    twice = "" if copies == 1 else " with the rows that are set aside"
+    memory.demand(
+        size,
+        f"what is mapped from a file ({', '.join(parts)}){twice}",
+        "give an object that yields batches of rows, which are read one after the other (with data_size=N), or "
+        f"max_memory={memory.at_least(size)!r} or more",
+    )
+    return size
+
+
+def _dtype_in_memory(part: Any) -> np.dtype:
+    floating = part.dtype if np.issubdtype(part.dtype, np.floating) else np.dtype(np.float64)
+    return jax.dtypes.canonicalize_dtype(floating)
+
+
+def moments(array: Any, weight: Any = None) -> tuple[Any, Any]:
+    """Returns every column's mean and standard deviation in 64 bits, which are taken in blocks where an array is large.
+
+    Args:
+        array: numbers `[N, ...]`.
+        weight: what a row counts, `[N]`; None for rows that count the same.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.mapped import moments
+        >>> mean, std = moments(np.array([[0.0], [2.0]]))
+        >>> mean.tolist(), std.tolist()
+        ([1.0], [1.0])
+    """
+    weight = None if weight is None else np.asarray(weight, np.float64)
+    if not (isinstance(array, np.ndarray) and (is_mapped(array) or array.nbytes > _LARGE)):
+        wide = np.asarray(array, np.float64)
+        if weight is None:
+            return wide.mean(axis=0), wide.std(axis=0)
+        mean = np.average(wide, axis=0, weights=weight)
+        return mean, np.sqrt(np.average((wide - mean) ** 2, axis=0, weights=weight))
+    weight = np.ones(len(array)) if weight is None else weight
+    counted = lambda start, block: np.tensordot(weight[start : start + len(block)], block, axes=1)
+    total = weight.sum()
+    mean = sum(counted(start, block.astype(np.float64)) for start, block in blocks(array)) / total
+    square = sum(counted(start, (block - mean) ** 2) for start, block in blocks(array)) / total
+    return np.asarray(mean), np.sqrt(np.asarray(square))
