@@ -165,8 +165,8 @@ def test_our_own_faults_are_a_line_and_a_traceback_when_asked(lamu, tmp_path, mo
     assert ran.err.startswith("lamu: ValueError: operands could not be broadcast")
     assert "--debug shows where" in ran.err
     with pytest.raises(ValueError, match="broadcast"):
-        lamu("fit", "iris", "--out", "run", "--debug", *QUICK)
-    assert list(tmp_path.iterdir()) == []
+        lamu("fit", "iris", "--out", "run", "--debug", "--force", *QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]  # what was learned before the fault
 
 
 def test_a_draft_does_not_replace_what_came_in_the_meantime(tmp_path):
@@ -236,6 +236,11 @@ def test_a_fit_that_fails_leaves_the_run_that_was_there(lamu, tmp_path, monkeypa
     ran = lamu("fit", "iris", "--out", "run", "--force", "--seed", "3", *QUICK)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == before
+    assert "the same command with --resume goes on" in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.unfinished"]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert lamu("fit", "iris", "--out", "run", "--force", "--resume", "--seed", "3", *QUICK).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

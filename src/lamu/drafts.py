@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["hidden_beside"]
+__all__ = ["hidden_beside", "is_alive"]
 
 
 def hidden_beside(path: Path) -> Path:
@@ -46,7 +46,7 @@ def _remove_abandoned(path: Path) -> None:
     ours = re.compile(rf"\.{re.escape(path.name)}\.{_machine()}-(\d+)\.\w+")
     for name in _names(path.parent):
         draft = ours.fullmatch(name)
-        if draft is not None and not _is_alive(int(draft[1])):
+        if draft is not None and not is_alive(int(draft[1])):
             shutil.rmtree(path.parent / name, ignore_errors=True)
 
 
@@ -61,7 +61,15 @@ def _machine() -> str:
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Returns whether this machine has a process of this number; where that cannot be asked, it has.
+
+    Examples:
+        >>> import os
+        >>> from lamu.drafts import is_alive
+        >>> is_alive(os.getpid()), is_alive(2**40)
+        (True, False)
+    """
     if sys.platform == "win32":  # where the question would end it
         return True
     try:

@@ -148,11 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         sentence = _sentence(error)
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()) if "--resume" in note)
         if sentence is None:
             reason = " ".join(str(error).split())
-            print(f"lamu: {type(error).__name__}: {reason}; --debug shows where", file=sys.stderr)
+            print(f"lamu: {type(error).__name__}: {reason}; --debug shows where{notes}", file=sys.stderr)
             return 1
-        print(f"lamu: {sentence}", file=sys.stderr)
+        print(f"lamu: {sentence}{notes}", file=sys.stderr)
         return 2
     if result == 130:
         print("lamu: interrupted, and nothing was written", file=sys.stderr)

@@ -117,20 +117,20 @@ def compare(
     }
     if reference is not None:
         about["reference"] = {"algorithm": reference, "settings": chosen[reference], "floor": close.get(FLOOR)}
-    if report is not None:
+    if as_json:
+        show_document({**about, "complete": complete, "algorithms": rows})
+    else:
+        show_notes(table.notes)
+        if chosen_likelihood.why:
+            show_line(chosen_likelihood.why if splits == 1 else f"{chosen_likelihood.why}; each split chooses its own")
+        _show(about, rows, answers, next(iter(chosen)))
+        if reference is not None:
+            show_closeness(close, reference, chosen[reference])
+    if report is not None:  # when everything was shown: a disk that is full costs the file alone
         from lamu.cli.reporting import report_of_comparison
 
         legend = _legend(about, next(iter(chosen)), splits, answers)
         report_of_comparison(report, about, rows, next(iter(chosen)), legend, package_versions())
-    if as_json:
-        show_document({**about, "complete": complete, "algorithms": rows})
-        return complete
-    show_notes(table.notes)
-    if chosen_likelihood.why:
-        show_line(chosen_likelihood.why if splits == 1 else f"{chosen_likelihood.why}; each split chooses its own")
-    _show(about, rows, answers, next(iter(chosen)))
-    if reference is not None:
-        show_closeness(close, reference, chosen[reference])
     return complete
 
 

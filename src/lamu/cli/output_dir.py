@@ -6,18 +6,32 @@ import errno
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lamu.cli.atomic_write import exchange
+from lamu.cli.run_lock import NAME as LOCK
+from lamu.cli.run_lock import RunLock, holder_of
 from lamu.drafts import hidden_beside
 
-__all__ = ["CONTENT", "FORMAT", "Interrupted", "draft", "refuse_existing", "refuse_unwritable", "unfinished"]
+__all__ = [
+    "CONTENT",
+    "FORMAT",
+    "Interrupted",
+    "draft",
+    "keep_posterior",
+    "learned",
+    "refuse_existing",
+    "refuse_unwritable",
+    "unfinished",
+]
 
 FORMAT = 2  # of config.json
 _ASKED = "asked.json"
+_POSTERIOR = "posterior"
 CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
 _OF_IMAGES = ("config.json", "images.png", "metrics.json", "posterior")
 
@@ -28,7 +42,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> Iterator[Path]:
-    """Gives the folder of the checkpoints of a command, which stays if it is interrupted or killed, and no longer.
+    """Gives the folder of the checkpoints of a command, which stays if it is cut short with something to go on from.
 
     Args:
         out: the folder that the command is to make.
@@ -40,8 +54,12 @@ def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> I
         The folder, beside `out`.
 
     Raises:
-        ValueError: for checkpoints that are there and not to go on from, none that are, or those of another command.
+        ValueError: for checkpoints that are there and not to go on from, none that are, those of another command, or
+            those that another process writes.
         Interrupted: at an interruption, where there is a checkpoint to go on from.
+        OSError: if the folder cannot be made.
+
+    Any other error has a note where something is kept that `resume` goes on from.
 
     Examples:
         >>> import pathlib, tempfile
@@ -52,33 +70,134 @@ def unfinished(out: Path, asked: dict[str, Any], resume: bool, force: bool) -> I
     """
     out = _plain(out)
     place = out.with_name(f"{out.name}.unfinished")
-    about = place / _ASKED
+    _refuse_held(place, out)
     if resume:
-        if not about.is_file():
+        if not (place / _ASKED).is_file():
             raise ValueError(f"there is no {str(place)!r} of an interrupted run to go on from; leave --resume out")
-        _require_same(json.loads(about.read_text(encoding="utf-8")), json.loads(json.dumps(asked)))
-    elif place.exists():
-        if not force:
-            raise ValueError(
-                f"{str(place)!r} holds an interrupted run; go on from it with --resume, or throw it away with --force"
-            )
-        shutil.rmtree(place)
-    if not resume:
-        place.mkdir()
-        about.write_text(json.dumps(asked, indent=2), encoding="utf-8")
+        _require_same(_asked_before(place), json.loads(json.dumps(asked)))
+        lock = RunLock(place)
+    else:
+        if place.exists():
+            if not force:
+                raise ValueError(
+                    f"{str(place)!r} holds an interrupted run; go on from it with --resume, or throw it away with "
+                    "--force"
+                )
+            shutil.rmtree(place)
+        lock = _begun(place, out, asked)
     try:
         yield place
     except KeyboardInterrupt:
-        if any(path.name != _ASKED for path in place.iterdir()):
+        if learned(place):
             raise Interrupted(
                 f"interrupted; what was learned is kept in {str(place)!r}, and the same command with --resume goes on"
             ) from None
-        shutil.rmtree(place)
+        shutil.rmtree(place, ignore_errors=True)
         raise
-    except Exception:
-        shutil.rmtree(place, ignore_errors=True)  # the same would fail again
+    except Exception as error:
+        if learned(place):
+            error.add_note(_kept(place))
+        else:
+            shutil.rmtree(place, ignore_errors=True)
         raise
-    shutil.rmtree(place)
+    else:
+        shutil.rmtree(place, ignore_errors=True)
+    finally:
+        lock.release()
+
+
+def keep_posterior(posterior: Any, place: Path) -> None:
+    """Keeps a posterior beside the checkpoints while what comes after training is at work.
+
+    Where it cannot be kept nothing is lost but the copy, and a warning says so.
+
+    Args:
+        posterior: what was learned.
+        place: the folder of the checkpoints.
+
+    Examples:
+        >>> import pathlib, tempfile, lamu
+        >>> from lamu.cli.output_dir import keep_posterior
+        >>> place = pathlib.Path(tempfile.mkdtemp())
+        >>> keep_posterior(lamu.regression(*lamu.data.load("diabetes")), place)
+        >>> [path.name for path in place.iterdir()]
+        ['posterior']
+    """
+    from lamu.running import Unsaved
+
+    shutil.rmtree(place / _POSTERIOR, ignore_errors=True)  # of the command that was cut short
+    try:
+        posterior.save(place / _POSTERIOR)
+    except OSError as error:
+        warnings.warn(
+            f"the posterior could not be kept in {str(place)!r} ({_reason(error)}) while the scores are computed; "
+            "the run goes on without the copy",
+            Unsaved,
+            stacklevel=2,
+        )
+
+
+def learned(place: Path) -> bool:
+    """Returns whether a folder of checkpoints holds something to go on from.
+
+    Args:
+        place: the folder of the checkpoints.
+
+    Examples:
+        >>> import pathlib
+        >>> from lamu.cli.output_dir import learned
+        >>> learned(pathlib.Path("no such folder"))
+        False
+    """
+    try:
+        return any(path.name not in (_ASKED, LOCK) for path in place.iterdir())
+    except OSError:  # it was removed
+        return False
+
+
+def _kept(place: Path) -> str:
+    posterior = place / _POSTERIOR
+    there = f", the posterior in {str(posterior)!r}," if posterior.is_dir() else ""
+    return f"what was learned{there} is kept in {str(place)!r}, and the same command with --resume goes on"
+
+
+def _begun(place: Path, out: Path, asked: dict[str, Any]) -> RunLock:
+    """Makes the folder of the checkpoints, which has its lock from the first moment that others see it."""
+    hidden = _hidden(out)
+    lock = None
+    try:
+        lock = RunLock(hidden)
+        (hidden / _ASKED).write_text(json.dumps(asked, indent=2), encoding="utf-8")
+        hidden.chmod(0o755)
+        os.rename(hidden, place)
+    except BaseException as error:
+        if lock is not None:
+            lock.release()
+        shutil.rmtree(hidden, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        _refuse_held(place, out)  # which was faster
+        raise OSError(f"{str(place)!r} could not be made ({_reason(error)}), and nothing was begun") from error
+    return lock
+
+
+def _refuse_held(place: Path, out: Path) -> None:
+    holder = holder_of(place)
+    if holder is not None:
+        raise ValueError(
+            f"another run writes {str(out)!r}: {holder}; wait until it ends, or choose another --out (neither --resume "
+            "nor --force takes it over)"
+        )
+
+
+def _asked_before(place: Path) -> dict[str, Any]:
+    try:
+        before = json.loads((place / _ASKED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = None
+    if not isinstance(before, dict):
+        raise ValueError(f"{str(place / _ASKED)!r} cannot be read; throw the interrupted run away with --force")
+    return before
 
 
 def _require_same(before: dict[str, Any], now: dict[str, Any]) -> None:

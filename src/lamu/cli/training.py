@@ -21,7 +21,7 @@ from lamu.cli.compiled_programs import compiled_folder
 from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
 from lamu.cli.fingerprints import fingerprint, table_fingerprint
 from lamu.cli.learning import Runs, way_of
-from lamu.cli.output_dir import FORMAT, draft, unfinished
+from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
 from lamu.cli.predictions import columns, estimates, known_rows, meanings, predicted, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
@@ -131,6 +131,7 @@ def train(
             learned = way.learn(x, y, request.seed, options)
         watch.lap("seconds")
         seconds, seconds_compiling = watch.parts["seconds"], compiling.seconds - seconds_compiled
+        keep_posterior(learned.posterior, place)
         y_test, posterior = test.y, learned.posterior
         pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ import numpy as np
 
 from lamu import store
 
-__all__ = ["CheckpointError", "Checkpoints", "of_part"]
+__all__ = ["CheckpointError", "Checkpoints", "NotWritten", "Unsaved", "of_part"]
 
 _STEP = "step-"
 _DRAFT = f".{_STEP}"  # as `lamu.store` begins the names of drafts
@@ -34,6 +35,14 @@ _DRAFT = f".{_STEP}"  # as `lamu.store` begins the names of drafts
 
 class CheckpointError(ValueError):
     """A checkpoint that is missing, damaged, of something else, or that could not be written."""
+
+
+class NotWritten(CheckpointError):
+    """A checkpoint for which there was no room, no right to write, or no folder."""
+
+
+class Unsaved(UserWarning):
+    """A checkpoint that could not be written, in a run that goes on without it: why, and what is lost by it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,10 @@ class Checkpoints:
             CheckpointError: if it cannot be written, or the step is not a new one. What was there before stays.
             TypeError: for a leaf that is no number.
         """
-        newest = self.latest()
+        try:
+            newest = self.latest()
+        except OSError as error:
+            raise self._not_written(step, error) from error
         if newest is not None and step <= newest:
             raise CheckpointError(
                 f"step {step} is not beyond {newest}, the last checkpoint in {str(self.folder)!r}; resume from that "
@@ -112,11 +124,46 @@ class Checkpoints:
             store.write(self._place(step), about, arrays)
             _sync(folder)
         except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"the checkpoint of step {step} could not be written to {str(folder)!r} ({_first_line(error)}); "
-                "make room or choose another folder"
-            ) from error
-        self._forget()
+            raise self._not_written(step, error) from error
+        with suppress(OSError):  # what cannot be removed stays
+            self._forget()
+
+    def try_to_save(self, step: int, *arguments: Any, quietly: bool = False, **options: Any) -> bool:
+        """Writes a checkpoint as `save` does; one that cannot be written is a warning, since it costs a run nothing.
+
+        Args:
+            step: the number of steps done.
+            *arguments: as for `save`.
+            quietly: without the warning, where the one before could not be written either.
+            **options: as for `save`.
+
+        Returns:
+            Whether it was written. Where not, those before it stay.
+
+        Raises:
+            CheckpointError: if the step is not a new one.
+            TypeError: for a leaf that is no number.
+        """
+        try:
+            self.save(step, *arguments, **options)
+        except NotWritten as error:
+            if not quietly:
+                kept = self._newest()
+                before = "none is there" if kept is None else f"that of step {kept} stays"
+                warnings.warn(f"{error}; the run goes on without it, and {before}", Unsaved, stacklevel=4)
+            return False
+        return True
+
+    def _newest(self) -> int | None:
+        with suppress(OSError):
+            return self.latest()
+        return None
+
+    def _not_written(self, step: int, error: BaseException) -> NotWritten:
+        return NotWritten(
+            f"the checkpoint of step {step} could not be written to {str(self.folder)!r} ({_first_line(error)}); "
+            "make room or choose another folder"
+        )
 
     def steps(self) -> list[int]:
         """Returns the steps of which there is a checkpoint, ascending."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +63,13 @@ class DrawsInMemory:
 class DrawsOnDisk:
     """Draws in a folder, one `.npy` file a leaf, `[draws, ...]`, which NumPy maps into memory.
 
-    The files have their whole length from the beginning; only those draws count that a checkpoint knows of, and a
-    resumed run writes the others again.
+    The files have their whole length from the beginning, and the room for it on the disk; only those draws count that a
+    checkpoint knows of, and a resumed run writes the others again.
 
     Args:
         like: the shapes of one draw.
         total: how many there will be.
-        folder: where the files are; made with the first draw.
+        folder: where the files are.
 
     Examples:
         >>> import numpy as np, tempfile
@@ -81,6 +84,14 @@ class DrawsOnDisk:
         self._like, self._total, self._folder = like, total, Path(folder)
         self._files: list[np.memmap] = []
         self._count = 0
+
+    def reserve(self) -> None:
+        """Makes the files, so that a lack of room is known before the first step.
+
+        Raises:
+            ValueError: where they cannot be made; the message says how large they are.
+        """
+        self._open()
 
     def add(self, draws: Any) -> None:
         """Writes draws, leaves `[n, ...]`, behind those that are there."""
@@ -141,14 +152,43 @@ class DrawsOnDisk:
                     )
                 file = file if len(file) >= self._total else _longer(place, file, shape, self._count)
             else:
-                file = np.lib.format.open_memmap(place, mode="w+", dtype=leaf.dtype, shape=shape)
+                file = _allocated(place, leaf.dtype, shape)
             self._files.append(file)
+
+
+def _allocated(place: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
+    """Returns a new file with all of its room: a page that the disk had none for would end the process later."""
+    try:
+        file = np.lib.format.open_memmap(place, mode="w+", dtype=dtype, shape=shape)
+        size = place.stat().st_size
+        if hasattr(os, "posix_fallocate"):
+            with open(place, "r+b") as handle, _unless_unknown():
+                os.posix_fallocate(handle.fileno(), 0, size)
+    except OSError as error:
+        place.unlink(missing_ok=True)
+        need = math.prod(shape) * np.dtype(dtype).itemsize
+        raise ValueError(
+            f"the draws take {memory.shown(need)} in {str(place)!r}, which could not be made "
+            f"({str(error.strerror or error).lower()}); make room, ask for fewer draws, or choose another checkpoint "
+            "folder"
+        ) from error
+    return file
+
+
+@contextmanager
+def _unless_unknown() -> Iterator[None]:
+    """Passes over what a file system does not offer."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
 
 
 def _longer(place: Path, file: np.memmap, shape: tuple[int, ...], count: int) -> np.memmap:
     """Returns a file of more draws in the place of a shorter one: the run was made longer."""
     draft = place.with_suffix(".draft")
-    longer = np.lib.format.open_memmap(draft, mode="w+", dtype=file.dtype, shape=shape)
+    longer = _allocated(draft, file.dtype, shape)
     longer[:count] = file[:count]
     longer.flush()
     os.replace(draft, place)

@@ -45,6 +45,15 @@ class History:
             self._draws = DrawsInMemory(like) if folder is None else DrawsOnDisk(like, total, folder)
         self.steps = 0
 
+    def reserve(self) -> None:
+        """Makes the files of draws that are written to a folder, before the first of them.
+
+        Raises:
+            ValueError: where there is no room for them.
+        """
+        if isinstance(self._draws, DrawsOnDisk):
+            self._draws.reserve()
+
     def add(self, info: Info) -> None:
         """Adds a block of steps, or a single one; of a sampler's draws those that are kept, `[kept, ...]`."""
         loss = np.atleast_1d(np.asarray(info.loss))

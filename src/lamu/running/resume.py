@@ -37,6 +37,7 @@ class Resumption:
         self._run = dict(run)
         self._at = time.monotonic()
         self._step: int | None = None
+        self._written = True
 
     @classmethod
     def of(cls, checkpoint: str | os.PathLike[str] | Checkpoints | None, run: Mapping[str, Any]) -> Resumption:
@@ -55,7 +56,7 @@ class Resumption:
         return self._keeper is not None and self._keeper.latest() is not None
 
     def keep(self, state: Any, history: History, best: Best, now: bool = False) -> None:
-        """Writes a checkpoint if it is time to.
+        """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on.
 
         Args:
             state: the algorithm's state.
@@ -74,7 +75,10 @@ class Resumption:
             "stopped": best.stopped,
         }
         content = {"state": state, "best": best.state if validated else state}
-        self._keeper.save(history.steps, content, best.nll if validated else None, facts, history.arrays())
+        score = best.nll if validated else None
+        self._written = self._keeper.try_to_save(
+            history.steps, content, score, facts, history.arrays(), quietly=not self._written
+        )
         self._at, self._step = time.monotonic(), history.steps
 
     def restore(

@@ -32,6 +32,8 @@ class Stretches:
         self._keeper = keeper
         self._run = dict(run)
         self._at = time.monotonic()
+        self._step: int | None = None
+        self._written = True
 
     @property
     def exist(self) -> bool:
@@ -39,7 +41,7 @@ class Stretches:
         return self._keeper is not None and self._keeper.latest() is not None
 
     def keep(self, steps: int, carry: Any, path: Sequence[Any], now: bool = False) -> None:
-        """Writes a checkpoint if the last one is older than the checkpoints' seconds.
+        """Writes a checkpoint if the last one is older than the checkpoints' seconds; a failure is a warning.
 
         Args:
             steps: that are done.
@@ -47,13 +49,14 @@ class Stretches:
             path: of each stretch that is done, weights and log densities.
             now: write in any case, unless there is one of these steps.
         """
-        if self._keeper is None or self._keeper.latest() == steps:
+        if self._keeper is None or steps == self._step:
             return
         if now or time.monotonic() - self._at >= self._keeper.every:
             stacked = [np.stack(leaves) for leaves in zip(*map(jax.tree.leaves, path), strict=True)]
             extra = {str(number): leaf for number, leaf in enumerate(stacked)}
-            self._keeper.save(steps, carry, facts={"run": self._run}, extra=extra)
-            self._at = time.monotonic()
+            facts = {"run": self._run}
+            self._written = self._keeper.try_to_save(steps, carry, facts=facts, extra=extra, quietly=not self._written)
+            self._at, self._step = time.monotonic(), steps
 
     def restore(self, carry: Any) -> tuple[int, Any, list[Any]]:
         """Returns steps done, carry and path of the last checkpoint; where there is none, the start.
@@ -74,6 +77,7 @@ class Stretches:
                     f"the checkpoint in {str(Path(self._keeper.folder))!r} is of a fit with "
                     f"{name}={facts['run'].get(name)!r}, and this one has {value!r}; give the same, or another folder"
                 )
+        self._step = step
         structure = jax.tree.structure((carry[0], 0))
         leaves = [extra[str(number)] for number in range(structure.num_leaves)]
         return step, carry, [structure.unflatten(each) for each in zip(*leaves, strict=True)]
