@@ -287,7 +287,7 @@ def require_whole(posterior: Posterior) -> None:
             raise ValueError(f"it has the word {leaf!r} at {jax.tree_util.keystr(path)}, where numbers are")
     if not isinstance(posterior.rule, PredictiveRule):
         raise ValueError(f"its predictive rule is a {type(posterior.rule).__name__}")
-    _require_moderate(posterior.belief)
+    _require_moderate((posterior.belief, posterior.model))
     draw = jax.eval_shape(posterior.belief.sample, key)
     if isinstance(posterior.model, Model):
         _require_network(posterior.model, draw, posterior.network_state)
@@ -297,22 +297,21 @@ def require_whole(posterior: Posterior) -> None:
             raise ValueError(f"the numbers of its belief are {' and '.join(sorted(kinds))}")
 
 
-def _require_moderate(belief: Any) -> None:
-    """Raises a ValueError where weights are so large that what a network makes of them is infinite."""
-    for path, leaf in jax.tree_util.tree_flatten_with_path(belief)[0]:
+def _require_moderate(parts: Any) -> None:
+    """Raises a ValueError where numbers are so large that what a network makes of them is infinite."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
         inside = jax.tree_util.keystr(path)
-        if not (".mean" in inside or ".samples" in inside) or not jnp.issubdtype(leaf.dtype, np.floating):
+        named = any(name in inside for name in (".mean", ".samples", ".shift", ".scale"))
+        if not named or not isinstance(leaf, jax.Array | np.ndarray) or not jnp.issubdtype(leaf.dtype, np.floating):
             continue
         largest, most = float(np.abs(leaf).max(initial=0.0)), float(jnp.finfo(leaf.dtype).max) ** 0.5
         if largest > most:
-            raise ValueError(
-                f"its belief has the weight {largest:.1e} at {inside}, whose square {leaf.dtype} cannot hold"
-            )
+            raise ValueError(f"it has the number {largest:.1e} at {inside[3:]}, whose square {leaf.dtype} cannot hold")
 
 
 def _require_network(model: Model, draw: Any, network_state: Any) -> None:
     """Raises a ValueError where a draw has not the parameters of a network of dense layers."""
-    if not isinstance(model.frozen, Mapping | None):
+    if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
         raise ValueError("its frozen weights are no arrays by name")
     if not _is_dense(model.network) or model.frozen is not None:
         return
