@@ -14,7 +14,7 @@ averaging; but the other members have learned row i, which makes g larger than i
 
 Few rows choose all at once: where a member stops, the weights of candidates, and \(\tau_0\). That makes \(\tau_0\)
 too small, and uncertain. \(c_N\) is therefore the 95 % quantile of Student's t of \(\tfrac15 (N + 2)(1 + N/200)\)
-degrees of freedom over that of the normal distribution: 2.6 for five rows, 1.08 for fifty and 1.002 for 500. That
+degrees of freedom over that of the normal distribution: 2.4 for five rows, 1.08 for fifty and 1.003 for 500. That
 many degrees of freedom bring 90 % intervals of linear tables of 2 to 50 rows near their level. N is \((\sum n)^2 /
 \sum n^2\) where rows count differently. And of g a share counts that rises from none at 20 rows to all at 200.
 """
@@ -88,7 +88,7 @@ def few_rows_factor(rows: float) -> float:
     Examples:
         >>> from lamu.tabular.noise import few_rows_factor
         >>> [round(few_rows_factor(rows), 2) for rows in (5, 50, 500)]
-        [2.52, 1.08, 1.0]
+        [2.36, 1.08, 1.0]
     """
     from scipy.special import ndtri, stdtrit
 

@@ -119,7 +119,7 @@ def integrate_noise(
         >>> one = np.ones(1)
         >>> rows = Directions(9 * one, 9 * one, 10.0, 10.0, 0 * one, one, one > 0)
         >>> integrate_noise(rows, lambda log_noise: -log_noise**2 / 18).mean.round(2).tolist()
-        [0.99]
+        [0.98]
     """
     low, high = _NOISE
     bottom, top = (0.0, 0.0) if scales is None else (math.log(scales[0]), math.log(scales[1]))
