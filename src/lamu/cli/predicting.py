@@ -24,6 +24,7 @@ __all__ = ["predict"]
 
 MOST_ROWS = 20  # that are printed
 BLOCK = 8192  # rows that are predicted at once
+COMPLETED = 512  # of a table whose rows lack something, each of which is predicted for many draws of it
 
 
 def predict(
@@ -120,8 +121,9 @@ def _blocks(
     posterior: Posterior, table: Table, y: Any, encoding: Encoding, samples: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
     """Yields the predictions of each block of rows as columns, and what their scores are made of."""
-    for start in range(0, len(table.x), BLOCK):
-        rows = slice(start, min(start + BLOCK, len(table.x)))
+    block = BLOCK if table.complete else COMPLETED
+    for start in range(0, len(table.x), block):
+        rows = slice(start, min(start + block, len(table.x)))
         targets = jax.tree.map(lambda leaf, rows=rows: leaf[rows], y)
         pred = predicted(posterior, table, rows, samples=samples)
         found = columns(pred, np.arange(rows.start, rows.stop), targets, encoding)

@@ -11,7 +11,7 @@ import numpy as np
 from lamu import scores
 from lamu.data import Arrays, Encoding
 from lamu.data.table import Table
-from lamu.predictives import Weighted
+from lamu.predictives import InputMixture
 from lamu.scores import Estimate
 from lamu.scores.calibration import FEWEST_ROWS, calibrated_gap, verdict
 from lamu.scores.sampling import estimate, rows_of
@@ -111,7 +111,7 @@ def inputs(x: Any, beside: Any) -> Any:
 
 
 def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
-    """Returns the prediction of some rows of a table, averaged over the draws of their missing numbers.
+    """Returns the prediction of some rows of a table, averaged over draws of what they lack.
 
     Args:
         posterior: what predicts.
@@ -120,11 +120,12 @@ def predicted(posterior: Any, table: Table, rows: Any, **options: Any) -> Any:
         **options: of `Posterior.predict`.
     """
     beside = {name: np.asarray(column)[rows] for name, column in table.beside.items()}
-    parts = tuple(
-        posterior.predict(inputs(Arrays.of((x, np.zeros(len(x)))).x, beside), **options)
-        for x in table.completions(rows)
-    )
-    return parts[0] if len(parts) == 1 else Weighted.equal(parts)
+
+    def predict(x: Any, row: Any) -> Any:
+        x = Arrays.of((x, np.zeros(len(x)))).x
+        return posterior.predict(inputs(x, {name: column[row] for name, column in beside.items()}), **options)
+
+    return InputMixture.of(predict, table.completions(rows))
 
 
 def known_rows(y: Any) -> np.ndarray:

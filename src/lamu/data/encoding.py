@@ -24,9 +24,9 @@ class Encoding:
     """The meaning of x and y, learned from the training rows.
 
     A word is the position of its level, counted from 1, and 0 where the training rows have no such level. With
-    imputation, a missing number is drawn given the rest of its row where `joint` predicts its column, and else the
-    median of the training rows; and x has one further column (1 where the number
-    was missing, 0 elsewhere) for each column that a training row lacks; missing words are a level of their own.
+    imputation, a missing value is drawn from `joint` given the rest of its row; and x has one further column (1 where
+    the number was missing, 0 elsewhere) for each column of numbers that a training row lacks. Words that a training row
+    lacks are a level of their own. A word that no training row has is drawn from the known ones.
 
     Attributes:
         target: the name of the target column.
@@ -35,12 +35,13 @@ class Encoding:
             the probability is that of the second label.
         columns: the names of the features, as the file has them.
         levels: the levels of each feature that are known from training; empty for a feature that is a number.
-        fills: what a missing number becomes, for each feature; None for a feature of words. Empty without imputation.
+        fills: the median of each feature, for models that average no draws; None for a feature of words. Empty without
+            imputation.
         indicators: the features whose missing values have a column of their own.
         units: name, origin and unit of each column, the target among them, that float32 cannot hold as it is: x and y
             have (value − origin) / unit in its place. Empty for all others.
         beside: what rows bring beside the target, "trials" or "censored", each with its column.
-        joint: the distribution that missing numbers are drawn from; None where they are medians.
+        joint: the distribution that missing values are drawn from; None without imputation.
         dates: the columns of dates, and how each became numbers, which `columns` names.
         readings: how columns of numbers are written: unit, decimal sign, numbers that stand for missing values.
         missing: the texts and numbers that were declared to be missing values; None where none were.

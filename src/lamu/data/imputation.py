@@ -1,36 +1,44 @@
-r"""Missing numbers as draws given the rest of their row, from one joint distribution of the training rows.
+r"""Missing values as draws given the rest of their row, from one joint distribution of the training rows.
 
 \[ z_j = \Phi^{-1}\big(F_j(x_j)\big), \qquad (z_1, \ldots, z_D, c, t) \sim \mathcal N(\mu, \Sigma), \qquad
    p(x_{\text{mis}} \mid x_{\text{obs}}) = \mathcal N\big(\mu_m + \Sigma_{mo} \Sigma_{oo}^{-1} (z_o - \mu_o),
    \Sigma_{mm} - \Sigma_{mo} \Sigma_{oo}^{-1} \Sigma_{om}\big) \]
 
-with F the distribution function of a column, c the categories as zeros and ones, and t the target. Every conditional is
-a linear regression of scores, and a draw is a value between the smallest and the largest of its column. Training rows
-are completed given their targets, as the regression of the target on complete rows needs it; rows to predict are
-completed without, several times, and their predictions are averaged:
+with F the distribution function of a column of numbers, c the categories as zeros and ones, and t the target. Numbers
+given the rest are a linear regression of scores; a category k has a probability in proportion to its frequency times
+\(p(c = e_k \mid z_o) / p(c = e_k)\), which is linear discriminant analysis. Training rows are completed given their
+targets, as the regression of the target on complete rows needs it; rows to predict are completed without, many times,
+and the prediction is the mixture
 
 \[ p(y \mid x_{\text{obs}}) = \int p(y \mid x_{\text{obs}}, x_{\text{mis}}) \, p(x_{\text{mis}} \mid x_{\text{obs}}) \,
    dx_{\text{mis}} \]
+
+A category that no training row has is a new one: it is drawn from the known categories with equal probabilities,
+whatever their frequencies, since each known category is one observation of what a category does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-__all__ = ["DRAWS", "Joint", "learn_joint"]
+__all__ = ["DRAWS", "Joint", "learn_joint", "uniforms"]
 
-DRAWS = 10  # completions of a row to predict
+DRAWS = 100  # completions of a row to predict: of so many the 5 % and 95 % quantiles hold 89 %
 _CELLS = 64  # between the quantiles of a column
 _DISCRETE = 32  # different values up to which a draw is one of them
-_FEWEST = 40  # rows, with fewer of which a column keeps its median
 _MOST = 20_000  # rows that are learned from
-_MOST_LEVELS = 20  # of words that say something of the numbers
+_MOST_WORK = 10_000_000  # rows times squared scores of an iteration, where every row lacks other values
+_MOST_LEVELS = 20  # of a column of words whose relation to other columns is learned
+_MOST_SCORES = 100  # of all columns together whose relations are learned
+_LEAST_PRIOR = 0.1  # rows, so that columns that determine each other have a covariance with an inverse
 _ITERATIONS = 30
 _SETTLED = 1e-3  # of a covariance of scores
+_AT_ONCE = 10_000_000  # scores of all completions that are in memory
 
 
 @dataclass(frozen=True)
@@ -38,11 +46,13 @@ class Joint:
     """The joint distribution of a table's columns, as `learn_joint` finds it.
 
     Attributes:
-        drawn: the columns of numbers whose missing values are drawn, by their positions; others have their median.
-        numbers: the columns of numbers that it knows.
+        numbers: the columns of numbers, by their positions.
         words: the columns of words, with the number of their levels.
-        quantiles: of each of these numbers, and of the target of a regression.
+        quantiles: of each column of numbers, and of the target of a regression.
+        frequencies: of the levels of each column of words.
+        related: the columns whose relations to others are known; others are drawn from their own distributions.
         classes: the target's number of classes; 0 for a number.
+        rows: how many there were.
         mean: of the scores.
         covariance: of the scores.
 
@@ -50,19 +60,20 @@ class Joint:
         >>> import numpy as np
         >>> from lamu.data.imputation import learn_joint
         >>> x = np.random.default_rng(0).normal(size=(200, 1)) + np.array([[0.0, 1.0]])
-        >>> x[:20, 0] = np.nan
         >>> joint = learn_joint(x, (0, 0), x[:, 1], classes=0)
-        >>> joint.drawn, abs(float(joint.central(np.array([[np.nan, 1.5]]))[0, 0]) - 0.5) < 0.2
-        ((0,), True)
+        >>> joint.numbers, abs(float(joint.central(np.array([[np.nan, 1.5]]))[0, 0]) - 0.5) < 0.2
+        ((0, 1), True)
     """
 
-    drawn: tuple[int, ...]
     numbers: tuple[int, ...]
     words: tuple[tuple[int, int], ...]
-    quantiles: tuple[tuple[float, ...], ...]
-    classes: int
-    mean: tuple[float, ...]
-    covariance: tuple[tuple[float, ...], ...]
+    quantiles: tuple[tuple[float, ...], ...] = ()
+    frequencies: tuple[tuple[float, ...], ...] = ()
+    related: tuple[int, ...] = ()
+    classes: int = 0
+    rows: float = 1.0
+    mean: tuple[float, ...] = ()
+    covariance: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Joint:
@@ -73,30 +84,36 @@ class Joint:
         """
         covariance = tuple(tuple(map(float, row)) for row in described["covariance"])
         joint = cls(
-            drawn=tuple(map(int, described["drawn"])),
             numbers=tuple(map(int, described["numbers"])),
             words=tuple((int(column), int(levels)) for column, levels in described["words"]),
             quantiles=tuple(tuple(map(float, each)) for each in described["quantiles"]),
+            frequencies=tuple(tuple(map(float, each)) for each in described["frequencies"]),
+            related=tuple(map(int, described["related"])),
             classes=int(described["classes"]),
+            rows=float(described["rows"]),
             mean=tuple(map(float, described["mean"])),
             covariance=covariance,
         )
-        size = len(joint.numbers) + sum(levels - 1 for _, levels in joint.words) + max(joint.classes - 1, 1)
+        size = sum(map(len, joint._places.values())) + max(joint.classes - 1, 1)
         knots = len(joint.numbers) + (not joint.classes)
         if len(joint.mean) != size or {len(row) for row in (covariance, *covariance)} != {size}:
             raise ValueError(f"the joint distribution has {len(joint.mean)} means for {size} scores; give one each")
         if len(joint.quantiles) != knots or any(len(each) != _CELLS + 1 for each in joint.quantiles):
             raise ValueError(f"the joint distribution has {len(joint.quantiles)} columns of quantiles; give {knots}")
+        if tuple(map(len, joint.frequencies)) != tuple(levels for _, levels in joint.words):
+            raise ValueError(f"the joint distribution has frequencies that do not fit the levels {joint.words}")
         return joint
 
     def describe(self) -> dict[str, Any]:
         """Returns the distribution as plain data that `json.dumps` accepts and `of` reads back."""
         return {
-            "drawn": list(self.drawn),
             "numbers": list(self.numbers),
             "words": [list(each) for each in self.words],
             "quantiles": [list(each) for each in self.quantiles],
+            "frequencies": [list(each) for each in self.frequencies],
+            "related": list(self.related),
             "classes": self.classes,
+            "rows": self.rows,
             "mean": list(self.mean),
             "covariance": [list(row) for row in self.covariance],
         }
@@ -105,24 +122,27 @@ class Joint:
         """Returns rows whose missing numbers are the medians given the rest of their row, `[rows, columns]`.
 
         Args:
-            x: numbers, NaN where one is missing, and codes of words, which count from 1.
+            x: numbers, NaN where one is missing, and codes of words, which count from 1 and are 0 where the word is not
+                known.
         """
-        return self._completed(x, None, lambda rows, count: np.zeros((len(rows), count)))
+        words = [column for column, _ in self.words]
+        asked = x.copy()
+        asked[:, words] = np.where(x[:, words] == 0, np.nan, x[:, words])
+        found = self._completed(asked, None, lambda rows, columns: np.full((len(rows), 1, len(columns)), 0.5))[:, 0]
+        found[:, words] = x[:, words]
+        return found
 
-    def draw(self, x: np.ndarray, which: int) -> np.ndarray:
-        """Returns one of the completions of rows to predict, `[rows, columns]`.
+    def draws(self, x: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarray:
+        """Returns the completions of rows to predict, `[rows, DRAWS, columns]`.
 
-        What is random is the same for every row, so that the completions of a row depend on nothing but the row.
+        What is random depends on what is known of the row, and on nothing else: neither on other rows nor on the row's
+        place among them.
 
         Args:
-            x: as for `central`.
-            which: its number, below `DRAWS`.
+            x: numbers and codes of words, NaN where a value is missing.
+            unseen: where a word is none of the known ones, of the shape of x; drawn with equal probabilities.
         """
-        size = len(self.mean)
-        random = np.random.default_rng(0)
-        # Of each score the normal quantiles in an order of its own: few draws, with the right mean and variance.
-        noise = np.stack([random.permutation(_normal_quantiles(DRAWS)) for _ in range(size)], axis=1)[which]
-        return self._completed(x, None, lambda rows, count: np.broadcast_to(noise[:count], (len(rows), count)))
+        return self._completed(x, unseen, lambda rows, columns: uniforms(rows, columns, DRAWS))
 
     def given_targets(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns a completion of training rows, given their targets as well, `[rows, columns]`.
@@ -131,61 +151,132 @@ class Joint:
             x: as for `central`.
             y: the targets, `[rows]`: numbers, or the indices of classes.
         """
-        noise = np.random.default_rng(1).normal(size=(len(x), len(self.numbers)))
-        return self._completed(x, y, lambda rows, count: noise[rows, :count])
+        found, y = x.copy(), np.asarray(y)
+        for rows, columns in _patterns(x):
+            if len(columns):
+                noise = uniforms(np.column_stack([x[rows], y[rows]]), columns, 1)
+                found[rows] = self._filled(x[rows], y[rows], columns, columns[:0], noise)[:, 0]
+        return found
 
-    def _completed(self, x: np.ndarray, y: np.ndarray | None, noise: Any) -> np.ndarray:
-        x = x.copy()
-        lacking = np.isnan(x[:, list(self.drawn)]).any(axis=1)
-        rows = np.flatnonzero(lacking)
-        if not len(rows):
-            return x
-        scores = self.scores(x[rows], None if y is None else y[rows])
+    def _completed(self, x: np.ndarray, unseen: np.ndarray | None, random: Any) -> np.ndarray:
+        """Completions of all rows, by patterns of what is missing."""
+        new = np.zeros(x.shape, bool) if unseen is None else unseen
+        x = np.where(new, np.nan, x)
+        parts, places = [], []
+        for rows, marks in _groups(np.isnan(x) * 1 + new):
+            columns = np.flatnonzero(marks)
+            at_once = max(1, _AT_ONCE // (DRAWS * (len(self.mean) + x.shape[1])))
+            for start in range(0, len(rows), at_once):
+                of = rows[start : start + at_once]
+                parts.append(self._filled(x[of], None, columns, np.flatnonzero(marks > 1), random(x[of], columns)))
+                places.append(of)
+        return np.concatenate(parts)[np.argsort(np.concatenate(places), kind="stable")]
+
+    def _filled(self, x: np.ndarray, y: Any, columns: np.ndarray, unseen: np.ndarray, uniform: Any) -> np.ndarray:
+        """Completions of rows that lack the same columns, given the uniform numbers of each, `[rows, draws, columns]`."""
+        from scipy.special import ndtri
+
+        draws = uniform.shape[1]
+        found = np.repeat(x[:, None], draws, axis=1)
+        scores = np.repeat(self.scores(x, y)[:, None], draws, axis=1)
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
-        for of, missing in _patterns(scores):
-            wanted = missing[missing < len(self.numbers)]  # the target, where it is missing, is left out
-            if not len(wanted):
-                continue
-            weights, left = _regression(covariance, wanted, np.setdiff1d(np.arange(len(mean)), missing))
-            seen = np.setdiff1d(np.arange(len(mean)), missing)
-            found = mean[wanted] + (scores[np.ix_(of, seen)] - mean[seen]) @ weights
-            found = found + noise(rows[of], len(wanted)) @ np.linalg.cholesky(left).T
-            for place, index in enumerate(wanted):
-                if self.numbers[index] in self.drawn:
-                    x[rows[of], self.numbers[index]] = _value(found[:, place], np.asarray(self.quantiles[index]))
-        return x
+        seen = ~np.isnan(scores[0, 0]) if len(mean) else np.zeros(0, bool)
+        lacking = {int(column): uniform[:, :, place] for place, column in enumerate(columns)}
+        for column, levels, frequencies in self._words_in_turn(lacking, unseen):
+            place = self._places.get(column, ())
+            if column in unseen:
+                probabilities = np.full(levels, 1.0 / levels)
+            elif not len(place):
+                probabilities = np.asarray(frequencies)
+            else:
+                weights, left = _regression(covariance, place, np.flatnonzero(seen))
+                expected = mean[place] + (scores[..., seen] - mean[seen]) @ weights
+                prior = mean[place], covariance[np.ix_(place, place)]
+                probabilities = _discriminant(expected, left, *prior, np.asarray(frequencies))
+            below = np.cumsum(probabilities, axis=-1)[..., :-1]
+            code = 1 + (lacking[column][..., None] > below).sum(axis=-1)
+            found[..., column] = code
+            if len(place):
+                scores[..., place] = code[..., None] == np.arange(2, levels + 1)
+                seen[place] = True
+        wanted = [column for column in self.numbers if column in lacking and column in self._places]
+        normal = {column: ndtri(lacking[column]) for column in self.numbers if column in lacking}
+        if wanted:
+            place = np.concatenate([self._places[column] for column in wanted])
+            weights, left = _regression(covariance, place, np.flatnonzero(seen))
+            expected = (scores[..., seen] - mean[seen]) @ weights
+            noise = np.stack([normal[column] for column in wanted], axis=-1) @ np.linalg.cholesky(left).T
+            # In units of the score's own deviation, which ties make smaller than one: the marginals are the columns'.
+            standard = (expected + noise) / np.sqrt(np.diag(covariance)[place])
+            normal |= {column: standard[..., index] for index, column in enumerate(wanted)}
+        for column, standard in normal.items():
+            quantiles = np.asarray(self.quantiles[self.numbers.index(column)])
+            found[..., column] = _value(standard, quantiles, self.rows)
+        return found
+
+    def _words_in_turn(
+        self, lacking: Mapping[int, Any], unseen: np.ndarray
+    ) -> list[tuple[int, int, tuple[float, ...]]]:
+        """The words to draw: new ones first, which depend on nothing, then the missing ones given all before them."""
+        frequencies = self.frequencies or ((),) * len(self.words)
+        asked = [
+            (column, levels, share)
+            for (column, levels), share in zip(self.words, frequencies, strict=True)
+            if column in lacking
+        ]
+        return sorted(asked, key=lambda each: each[0] not in unseen)
+
+    @cached_property
+    def _places(self) -> dict[int, np.ndarray]:
+        """Where the scores of each related column stand."""
+        places, start = {}, 0
+        sizes = [(column, 1) for column in self.numbers] + [(column, levels - 1) for column, levels in self.words]
+        for column, size in sizes:
+            if column in self.related:
+                places[column] = np.arange(start, start + size)
+                start += size
+        return places
 
     def scores(self, x: np.ndarray, y: np.ndarray | None) -> np.ndarray:
-        """Returns the scores of rows, NaN where a number, or every target, is missing, `[rows, scores]`.
+        """Returns the scores of rows, NaN where a value, or every target, is missing, `[rows, scores]`.
 
         Args:
             x: as for `central`.
             y: the targets, or None.
         """
-        parts = [_score(x[:, c], np.asarray(q)) for c, q in zip(self.numbers, self.quantiles, strict=False)]
-        parts += [(x[:, c] == level).astype(float) for c, levels in self.words for level in range(2, levels + 1)]
+        quantiles = dict(zip(self.numbers, self.quantiles, strict=False))
+        parts = [_score(x[:, c], np.asarray(quantiles[c]), self.rows) for c in self.numbers if c in self.related]
+        for column, levels in self.words:
+            if column in self.related:
+                codes = x[:, column]
+                known = np.where(np.isnan(codes), np.nan, 1.0)
+                parts += [(codes == level) * known for level in range(2, levels + 1)]
+        if not self.quantiles and not self.classes:
+            return np.zeros((len(x), 0))
         if y is None:
             parts += [np.full(len(x), np.nan)] * max(self.classes - 1, 1)
         elif self.classes:
             parts += [(y == label).astype(float) for label in range(1, self.classes)]
         else:
-            parts.append(_score(np.asarray(y, float), np.asarray(self.quantiles[-1])))
+            parts.append(_score(np.asarray(y, float), np.asarray(self.quantiles[-1]), self.rows))
         return np.stack(parts, axis=1)
 
 
-def learn_joint(x: np.ndarray, levels: tuple[int, ...], y: np.ndarray, classes: int) -> Joint | None:
-    r"""Returns the joint distribution of training rows; None where no missing number is predicted better by it.
+def learn_joint(
+    x: np.ndarray, levels: tuple[int, ...], y: np.ndarray, classes: int, weight: np.ndarray | None = None
+) -> Joint:
+    r"""Returns the joint distribution of training rows, complete or not.
 
-    Half of the rows (of 20,000 at most) judge, for each column with missing values, whether the other half predicts the
-    values that are there from the rest of their row, without the target, at a higher mean log density than the column's
-    own distribution does, by a paired standard error or more. Mean and covariance are the mode under
-    \(\Sigma \sim \mathcal W^{-1}\) with as many prior rows as there are scores, by expectation maximisation.
+    Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N rows, at
+    most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100 scores together, only
+    those that are related most closely to the target keep their relations to others.
 
     Args:
         x: numbers, NaN where one is missing, and codes of words, `[rows, columns]`.
         levels: how many levels a column of words has; 0 for numbers.
         y: the targets, `[rows]`: numbers, or the indices of classes.
         classes: how many classes there are; 0 for a number.
+        weight: what each row counts, `[rows]`; ones where None.
 
     Source: Dempster, Laird & Rubin (1977), for the iteration; Rubin (1987), for draws given the target; Zhao & Udell
     (2020), for normal scores.
@@ -194,78 +285,132 @@ def learn_joint(x: np.ndarray, levels: tuple[int, ...], y: np.ndarray, classes: 
         >>> import numpy as np
         >>> from lamu.data.imputation import learn_joint
         >>> x = np.random.default_rng(0).normal(size=(200, 2))  # columns that know nothing of each other
-        >>> x[:50, 0] = np.nan
-        >>> learn_joint(x, (0, 0), x[:, 1], classes=0) is None
+        >>> joint = learn_joint(x, (0, 0), x[:, 1], classes=0)
+        >>> abs(float(np.median(joint.draws(np.array([[np.nan, 3.0]]))[..., 0]))) < 0.3
         True
     """
-    lacks = np.isnan(x)
-    counts = (~lacks).sum(axis=0)
-    numbers = tuple(c for c, known in enumerate(levels) if not known and counts[c] >= _FEWEST and _varies(x[:, c]))
-    asked = [c for c in numbers if lacks[:, c].any()]
-    if not asked or len(x) < 2 * _FEWEST:
-        return None
+    weight = np.ones(len(x)) if weight is None else np.asarray(weight, float)
     order = np.random.default_rng(0).permutation(len(x))[:_MOST]
-    x, y = x[order], np.asarray(y)[order]
-    words = tuple((c, known) for c, known in enumerate(levels) if 2 <= known <= _MOST_LEVELS)
-    quantiles = [_quantiles(x[:, c]) for c in numbers] + ([] if classes else [_quantiles(np.asarray(y, float))])
-    first = Joint((), numbers, words, tuple(quantiles), classes, (), ())
-    scores, half = first.scores(x, y), len(x) // 2
-    mean, covariance = _mode(scores[:half])
-    judged = scores[half:].copy()
-    judged[:, scores.shape[1] - max(classes - 1, 1) :] = np.nan
-    drawn = tuple(c for c in asked if _predicted(judged, numbers.index(c), mean, covariance))
-    if not drawn:
-        return None
-    mean, covariance = _mode(scores)
-    return Joint(
-        drawn, numbers, words, tuple(quantiles), classes,
-        tuple(mean.tolist()), tuple(tuple(row) for row in covariance.tolist()),
-    )  # fmt: skip
+    x, y, weight = x[order], np.asarray(y)[order], weight[order]
+    weight = weight * (weight.sum() / (weight**2).sum())  # of as many equal rows as tell the same
+    numbers = tuple(c for c, known in enumerate(levels) if not known)
+    words = tuple((c, known) for c, known in enumerate(levels) if known)
+    quantiles = [_quantiles(x[:, c], weight) for c in numbers]
+    quantiles += [] if classes else [_quantiles(np.asarray(y, float), weight)]
+    shares = [np.array([weight[x[:, c] == code].sum() for code in range(1, known + 1)]) for c, known in words]
+    frequencies = tuple(tuple((share / share.sum()).tolist()) for share in shares)
+    varying = [c for c, each in zip(numbers, quantiles, strict=False) if each[0] < each[-1]]
+    varying += [c for c, known in words if 2 <= known <= _MOST_LEVELS]
+    rows = float(f"{weight.sum():.8g}")
+    joint = Joint(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
+    scores = joint.scores(x, y)
+    if scores.shape[1] - max(classes - 1, 1) > _MOST_SCORES:
+        related = _closest(scores, joint._places, max(classes - 1, 1))
+        joint = replace(joint, related=related)
+        scores = joint.scores(x, y)
+    few = max(1, _MOST_WORK // scores.shape[1] ** 2) if np.isnan(scores).any() else len(scores)
+    mean, covariance = _mode(scores[:few], weight[:few])
+    digits = lambda values: tuple(float(f"{value:.8g}") for value in values)
+    return replace(joint, mean=digits(mean), covariance=tuple(map(digits, covariance)))
 
 
-def _predicted(scores: np.ndarray, column: int, mean: np.ndarray, covariance: np.ndarray) -> bool:
-    """Whether the others tell more of a column than its own distribution does, in rows that were not learned from."""
-    own = scores[:, column].copy()
-    there = np.flatnonzero(~np.isnan(own))
-    if len(there) < _FEWEST // 2:
-        return False
-    others = scores[there].copy()
-    others[:, column] = np.nan
-    gain = np.zeros(len(there))
-    for rows, missing in _patterns(others):
-        seen = np.setdiff1d(np.arange(len(mean)), missing)
-        weights, left = _regression(covariance, np.array([column]), seen)
-        found = mean[column] + (others[np.ix_(rows, seen)] - mean[seen]) @ weights[:, 0]
-        gain[rows] = _log_normal(own[there[rows]] - found, left[0, 0])
-    gain -= _log_normal(own[there] - mean[column], covariance[column, column])
-    return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)))
+def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
+    """Returns numbers between 0 and 1 for each draw of some columns of rows, one in each of equal parts, `[rows, draws, columns]`.
+
+    They are a function of the row's values alone (a hash of their bits), of the column and of the draw.
+
+    Args:
+        x: rows, NaN where a value is missing.
+        columns: the positions of the columns.
+        draws: how many.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.data.imputation import uniforms
+        >>> x = np.array([[1.0, np.nan], [2.0, np.nan]])
+        >>> both = uniforms(x, [1], 4)
+        >>> bool((uniforms(x[1:], [1], 4) == both[1:]).all()), bool((both[0] == both[1]).any())
+        (True, False)
+    """
+    bits = np.ascontiguousarray(np.where(np.isnan(x), np.nan, x + 0.0), np.float64).view(np.uint64)
+    seed = np.zeros(len(x), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in bits.T:
+            seed = _mixed(seed ^ column)
+        place = (np.asarray(columns, np.uint64)[None] + np.uint64(1)) << np.uint64(32)
+        counter = place + np.arange(draws, dtype=np.uint64)[:, None]
+        random = _mixed(seed[:, None, None] ^ _mixed(counter)[None])
+        within = (_mixed(random) >> np.uint64(12)).astype(float) + 0.5
+    part = np.argsort(np.argsort(random, axis=1), axis=1)
+    return (part + within / 2.0**52) / draws
 
 
-def _log_normal(error: np.ndarray, variance: float) -> np.ndarray:
-    return -0.5 * (error**2 / variance + np.log(variance))
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """The step of the generator splitmix64 (Steele, Lea & Flood 2014)."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
-def _mode(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of rows with missing scores."""
-    rows, size = scores.shape
-    mean = np.nan_to_num(np.nanmean(scores, axis=0))
-    prior = np.maximum(np.nan_to_num(np.nanvar(scores, axis=0)), 1e-3)
+def _closest(scores: np.ndarray, places: Mapping[int, np.ndarray], targets: int) -> tuple[int, ...]:
+    """The columns whose scores are correlated most with the target's, as many as may be related."""
+    filled = np.nan_to_num(scores - np.nanmean(scores, axis=0))
+    deviation = np.maximum(filled.std(axis=0), 1e-12)
+    correlation = np.abs(filled.T @ filled[:, -targets:] / np.outer(deviation, deviation[-targets:])).max(axis=1)
+    kept, room = [], _MOST_SCORES
+    for column in sorted(places, key=lambda c: -correlation[places[c]].max()):
+        if len(places[column]) <= room:
+            kept.append(column)
+            room -= len(places[column])
+    return tuple(sorted(kept))
+
+
+def _discriminant(expected: Any, left: Any, mean: Any, covariance: Any, frequencies: np.ndarray) -> np.ndarray:
+    """The probabilities of levels given their ones and zeros' conditional mean and covariance, `[..., levels]`."""
+    levels = np.vstack([np.zeros(len(mean)), np.eye(len(mean))])
+    squared = lambda away, spread: np.einsum("...i,ij,...j->...", away, np.linalg.inv(spread), away)
+    log = squared(levels - mean, covariance) - squared(levels - expected[..., None, :], left)
+    with np.errstate(divide="ignore"):
+        log = 0.5 * log + np.log(frequencies)
+    probabilities = np.exp(log - log.max(axis=-1, keepdims=True))
+    return probabilities / probabilities.sum(axis=-1, keepdims=True)
+
+
+def _mode(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of weighted rows with missing scores."""
+    rows, size = weight.sum(), scores.shape[1]
+    prior_rows = _prior_rows(rows, size)
+    mean, prior = _moments(scores, weight)
     covariance, patterns = np.diag(prior), list(_patterns(scores))
     for _ in range(_ITERATIONS):
-        filled, spread = scores.copy(), size * np.diag(prior)
+        filled, spread = scores.copy(), prior_rows * np.diag(prior)
         for of, missing in patterns:
             if not len(missing):
                 continue
             seen = np.setdiff1d(np.arange(size), missing)
             weights, left = _regression(covariance, missing, seen)
             filled[np.ix_(of, missing)] = mean[missing] + (scores[np.ix_(of, seen)] - mean[seen]) @ weights
-            spread[np.ix_(missing, missing)] += len(of) * left
-        mean, before = filled.mean(axis=0), covariance
+            spread[np.ix_(missing, missing)] += weight[of].sum() * left
+        mean, before = weight @ filled / rows, covariance
         centred = filled - mean
-        covariance = (centred.T @ centred + spread) / (rows + size)
+        covariance = ((centred.T * weight) @ centred + spread) / (rows + prior_rows)
         if np.abs(covariance - before).max() < _SETTLED:
             break
     return mean, covariance
+
+
+def _prior_rows(rows: float, size: int) -> float:
+    """As many as scores, for few rows; fewer the more rows there are, since they widen what is nearly determined."""
+    return float(np.clip(size**2 / rows, _LEAST_PRIOR, size))
+
+
+def _moments(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of the scores that are there, and their variance, which is positive."""
+    there = ~np.isnan(scores) * weight[:, None]
+    counts = np.maximum(there.sum(axis=0), 1e-12)
+    mean = (there * np.nan_to_num(scores)).sum(axis=0) / counts
+    return mean, np.maximum((there * np.nan_to_num(scores - mean) ** 2).sum(axis=0) / counts, 1e-3)
 
 
 def _regression(covariance: np.ndarray, wanted: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -279,46 +424,54 @@ def _regression(covariance: np.ndarray, wanted: np.ndarray, seen: np.ndarray) ->
 
 def _patterns(scores: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the rows that lack the same scores, and these."""
-    lacks, which = np.unique(np.isnan(scores), axis=0, return_inverse=True)
+    for rows, lacks in _groups(np.isnan(scores)):
+        yield rows, np.flatnonzero(lacks)
+
+
+def _groups(marks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the rows that have the same marks, and these."""
+    known, which = np.unique(marks, axis=0, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(which.ravel(), minlength=len(lacks)))
-    for pattern, end, start in zip(lacks, ends, [0, *ends[:-1]], strict=True):
-        yield order[start:end], np.flatnonzero(pattern)
+    ends = np.cumsum(np.bincount(which.ravel(), minlength=len(known)))
+    for pattern, end, start in zip(known, ends, [0, *ends[:-1]], strict=True):
+        yield order[start:end], pattern
 
 
-def _varies(column: np.ndarray) -> bool:
-    return bool(np.nanmin(column) < np.nanmax(column))
+def _quantiles(column: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
+    there = np.flatnonzero(~np.isnan(column) & (weight > 0))
+    there = there[np.argsort(column[there], kind="stable")]
+    above, grid = np.cumsum(weight[there]), np.linspace(0, 1, _CELLS + 1)
+    if 2 * len(np.unique(column[there])) <= min(len(there), 2 * _DISCRETE):  # nothing lies between such values
+        at = np.searchsorted(above, grid * above[-1] * (1 - 1e-12))
+        return tuple(column[there[np.minimum(at, len(there) - 1)]].tolist())
+    middle = (above - weight[there] / 2) / above[-1]
+    return tuple(np.interp(grid, middle, column[there]).tolist())
 
 
-def _quantiles(column: np.ndarray) -> tuple[float, ...]:
-    return tuple(np.quantile(column[~np.isnan(column)], np.linspace(0, 1, _CELLS + 1)).tolist())
-
-
-def _score(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-    """Normal scores: of a value that many rows share, the score of the middle of its rank."""
-    from scipy.special import ndtri
-
+def _score(values: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray:
+    """Normal scores, linear in the values between two quantiles; of a value at several of them, that of the middle one."""
+    scores = _knots(rows)
     low, high = np.searchsorted(quantiles, values, "left"), np.searchsorted(quantiles, values, "right")
     at = np.clip(low, 1, _CELLS)
     width = quantiles[at] - quantiles[at - 1]
-    between = at - 1 + np.clip((values - quantiles[at - 1]) / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    rank = np.where(high > low, (low + high - 1) / 2, between) / _CELLS
-    return np.where(np.isnan(values), np.nan, ndtri(np.clip(rank, 0.25 / _CELLS, 1 - 0.25 / _CELLS)))
+    share = np.clip((values - quantiles[at - 1]) / np.where(width > 0, width, 1.0), 0.0, 1.0)
+    between = scores[at - 1] + share * (scores[at] - scores[at - 1])
+    middle = np.interp((low + high - 1) / 2, np.arange(_CELLS + 1), scores)
+    return np.where(np.isnan(values), np.nan, np.where(high > low, middle, between))
 
 
-def _value(scores: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+def _value(scores: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray:
     """The values of scores; of a column of few values, one of them."""
     from scipy.special import ndtr
 
-    rank = ndtr(scores) * _CELLS
     if len(np.unique(quantiles)) <= _DISCRETE:
-        return quantiles[np.rint(rank).astype(int)]
-    return np.interp(rank, np.arange(_CELLS + 1), quantiles)
+        return quantiles[np.rint(ndtr(scores) * _CELLS).astype(int)]
+    return np.interp(scores, _knots(rows), quantiles)
 
 
-def _normal_quantiles(count: int) -> np.ndarray:
-    """Normal quantiles at the middles of equal parts, of variance one."""
+def _knots(rows: float) -> np.ndarray:
+    """The scores of the quantiles; the least and the largest of so many rows are at half a row from the ends."""
     from scipy.special import ndtri
 
-    found = ndtri((np.arange(count) + 0.5) / count)
-    return found / found.std()
+    half = min(0.5 / rows, 0.5)
+    return ndtri(np.clip(np.linspace(0, 1, _CELLS + 1), half, 1 - half))

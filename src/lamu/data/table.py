@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from lamu.data.beside import beside as read_beside
+from lamu.data.completions import Completions
 from lamu.data.date_features import DateColumn, expanded, found_dates
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.features import Features, matched, told
 from lamu.data.identifiers import identifiers
-from lamu.data.imputation import DRAWS
-from lamu.data.inputs import learn, transform
+from lamu.data.inputs import completions, learn, transform
 from lamu.data.missing import refuse_missing
 from lamu.data.precision import origin_and_unit
 from lamu.data.reading import read_again, read_cells
@@ -39,8 +39,9 @@ class Table:
 
     Attributes:
         x: inputs, float64 `[rows, len(encoding.names)]`: numbers, and the positions of words among the levels that
-            the training rows have, counted from 1; 0 for other words. A missing number that is drawn is drawn once,
-            given the target, in a training row, and is the median given the rest in any other (`completions` has more).
+            the training rows have, counted from 1; 0 for other words. A missing number is drawn once, given the
+            target, in a training row, and is the median given the rest in any other, of which predictions are made
+            from `completions`.
         y: targets `[rows]`: int32 for classes and binary targets, float64 for regression, in the encoding's units;
             None where a table that is to be predicted has none.
         encoding: the names of the columns, the task, the labels, and what was learned from the training rows.
@@ -91,9 +92,10 @@ class Table:
         old = self.encoding
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
         features, dates = _since(self.features, old.dates, rows)
-        encoding = _learned(replace(old, dates=dates), features, rows, old.imputes, raw)
+        given = _of_one_trial(raw, self.beside)
+        encoding = _learned(replace(old, dates=dates), features, rows, old.imputes, given)
         y = encoding.encode(raw) if old.task == "regression" else raw
-        return _table(features, y, encoding, self.said, self.beside, rows, raw)
+        return _table(features, y, encoding, self.said, self.beside, rows, given)
 
     def with_medians(self) -> Table:
         """Returns the table with medians in the place of all missing numbers, as models that average no draws need it.
@@ -109,29 +111,28 @@ class Table:
         encoding = replace(self.encoding, joint=None)
         return _table(self.features, self.y, encoding, self.said, self.beside)
 
-    def completions(self, rows: Any) -> tuple[np.ndarray, ...]:
-        """Returns the inputs of rows to predict, once for each draw of their missing numbers.
+    @property
+    def complete(self) -> bool:
+        """Whether no row lacks a value, and no word is one that training did not have."""
+        words = [column for column, known in enumerate(self.encoding.levels) if known]
+        return not (np.isnan(self.features.values).any() or (self.x[:, words] == 0).any())
 
-        A prediction is the average over them, `lamu.predictives.Weighted.equal`, and its intervals are the wider the
+    def completions(self, rows: Any) -> Completions:
+        """Returns the inputs of rows to predict, once for each draw of what they lack: missing values, and new words.
+
+        A prediction is the mixture over them, `lamu.predictives.InputMixture.of`, and its intervals are the wider the
         more is missing. Nothing is known of the rows' targets, unlike in `x`, where training rows are completed given
         theirs.
 
         Args:
             rows: the indices of the rows, or a slice.
 
-        Returns:
-            Ten arrays; one, where nothing of these rows is drawn.
-
         Examples:
             >>> from lamu.data import table
-            >>> len(table.read("iris", impute=True).completions(slice(0, 5)))
-            1
+            >>> table.read("iris", impute=True).completions(slice(0, 5)).complete
+            True
         """
-        joint = self.encoding.joint
-        if joint is None or not np.isnan(self.features.values[rows][:, list(joint.drawn)]).any():
-            return (self.x[rows],)
-        features = replace(self.features, values=self.features.values[rows])
-        return tuple(transform(features, self.encoding, which=which)[0] for which in range(DRAWS))
+        return completions(replace(self.features, values=self.features.values[rows]), self.encoding)
 
 
 def read(
@@ -156,9 +157,9 @@ def read(
             `y`, a name of `lamu.data.names()`, or a frame of pandas or polars.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
-        impute: whether missing features are filled: numbers by draws given the rest of their row, or by the median
-            where the rest does not predict them better, with a further column that marks them, and words by a level of
-            their own. A missing target is never filled.
+        impute: whether missing features are filled: by draws given the rest of their row. Numbers that training rows
+            lack have a further column that marks them, and words that they lack are a level of their own. A missing
+            target is never filled.
         beside: the columns of what rows bring beside the target, by name: "trials" of a count of successes, or
             "censored", 1 where the target is above the value. They are no features, and make the task a regression.
         separator: what stands between the fields of a CSV file; found by its first line where None.
@@ -219,17 +220,18 @@ def read(
     read_as = Encoding(
         target, chosen, labels, (), beside=tuple(beside.items()), dates=dated, readings=readings, missing=declared
     )
-    encoding = _learned(read_as, features, slice(None), impute, raw)
+    given = _of_one_trial(raw, brought)
+    encoding = _learned(read_as, features, slice(None), impute, given)
     y = encoding.encode(raw) if chosen == "regression" else raw
     said = (*source.notes, *left_out.values(), *notes, *features.notes)
     del source  # a large table is not held beside its copies
-    return _table(features, y, encoding, said, brought, slice(None), raw)
+    return _table(features, y, encoding, said, brought, slice(None), given)
 
 
 def match(data: Any, encoding: Encoding, separator: str | None = None) -> Table:
     """Reads a table to predict: the same features by name, in the same order, and the target where it is there.
 
-    Words that training did not have are unknown, the code 0, and a note counts them.
+    Words that training did not have have the code 0, and a note counts them; `Table.completions` draws them.
 
     Args:
         data: as for `read`.
@@ -299,11 +301,16 @@ def match(data: Any, encoding: Encoding, separator: str | None = None) -> Table:
 def _learned(read_as: Encoding, features: Features, rows: Any, impute: bool, y: np.ndarray) -> Encoding:
     """Returns the encoding that some rows teach; y are indices of classes, or the numbers that were read."""
     beside = read_as.beside
-    learned = learn(features, rows, impute, None if beside else y, len(read_as.labels))
+    learned = learn(features, rows, impute, y, len(read_as.labels))
     # Successes and limits are numbers of the likelihood, whatever float32 makes of them.
     found = None if read_as.task != "regression" or beside else origin_and_unit(y[rows])
     units = (*learned.pop("units"), *([] if found is None else [(read_as.target, *found)]))
     return replace(read_as, **learned, units=units)
+
+
+def _of_one_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the targets that rows are compared by: successes as a share of their trials, others as they are."""
+    return y / np.maximum(beside["trials"], 1.0) if "trials" in beside else y
 
 
 def _since(features: Features, dates: tuple[DateColumn, ...], rows: Any) -> tuple[Features, tuple[DateColumn, ...]]:

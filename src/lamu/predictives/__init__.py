@@ -5,6 +5,7 @@ from lamu.predictives.at_positions import AtPositions
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
 from lamu.predictives.gaussian import GaussianPredictive
+from lamu.predictives.input_mixture import InputMixture
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import Deferred
 from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal
@@ -26,6 +27,7 @@ __all__ = [
     "ConjugateRule",
     "Deferred",
     "GaussianPredictive",
+    "InputMixture",
     "LaplaceBridge",
     "Linearised",
     "LinearisedMarginal",

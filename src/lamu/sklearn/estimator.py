@@ -23,9 +23,9 @@ from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP
 from lamu.posterior import Posterior
-from lamu.predictives import Predictive, Weighted
+from lamu.predictives import InputMixture, Predictive
 from lamu.priors import LearnedNormal
-from lamu.sklearn.missing_values import completions, learn_encoding, training_rows
+from lamu.sklearn.missing_values import learn_encoding, new_rows, training_rows
 from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.repeated_rows import distinct
 from lamu.sklearn.saved import Saved
@@ -102,7 +102,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         if len(X) < 2:
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(X.shape[1])])
-        encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names))
+        encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names), weight)
         X = training_rows(encoding, X, target)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
@@ -153,7 +153,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=_PRECISIONS, reset=False, ensure_all_finite="allow-nan")
-        rows = completions(Encoding.of(self.encoding_), np.asarray(X, self.dtype_))
+        rows = new_rows(Encoding.of(self.encoding_), np.asarray(X, self.dtype_))
         with jax.enable_x64(self.dtype_ == np.float64):
-            parts = tuple(self.posterior_.predict(x, samples=self.samples) for x in rows)
-            return jax.tree.map(np.asarray, ask(parts[0] if len(parts) == 1 else Weighted.equal(parts)))
+            pred = InputMixture.of(lambda x, _: self.posterior_.predict(x, samples=self.samples), rows)
+            return jax.tree.map(np.asarray, ask(pred))

@@ -1,27 +1,32 @@
-"""Missing numbers of an estimator's inputs, filled as those of a table are (`lamu fit --impute`)."""
+"""Missing numbers of an estimator's inputs, drawn as those of a table are (`lamu fit --impute`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from lamu.data.completions import Completions
 from lamu.data.encoding import Encoding
 from lamu.data.features import Features
-from lamu.data.imputation import DRAWS
-from lamu.data.inputs import learn, transform
+from lamu.data.inputs import completions, learn, transform
 
-__all__ = ["completions", "learn_encoding", "training_rows"]
+__all__ = ["learn_encoding", "new_rows", "training_rows"]
 
 
-def learn_encoding(x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str]) -> Encoding:
-    """Returns what missing numbers become: draws given the rest of the row where these predict a column, or its median.
+def learn_encoding(
+    x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: Any = None
+) -> Encoding:
+    """Returns what missing numbers become: draws given the rest of the row, of columns complete in training too.
 
     Args:
         x: training inputs `[rows, columns]`, NaN where a number is missing.
         y: the targets, `[rows]`: numbers, or the indices of classes.
         classes: how many; 0 for numbers.
         columns: their names.
+        weight: what each row counts; ones where None.
 
     Raises:
         ValueError: for a column without a value.
@@ -33,7 +38,7 @@ def learn_encoding(x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence
         >>> encoding.fills, encoding.indicators
         ((2.0, 1.0), ('a',))
     """
-    learned = learn(_features(x, columns), np.arange(len(x)), impute=True, y=y, classes=classes)
+    learned = learn(_features(x, columns), np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
     # No units: the precision is the rows' own.
     return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})
 
@@ -50,14 +55,15 @@ def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray) -> np.ndarra
         >>> import numpy as np
         >>> from lamu.sklearn.missing_values import learn_encoding, training_rows
         >>> x, y = np.array([[1.0], [np.nan], [3.0]]), np.zeros(3)
-        >>> training_rows(learn_encoding(x, y, 0, ["a"]), x, y).tolist()
-        [[1.0, 0.0], [2.0, 1.0], [3.0, 0.0]]
+        >>> found = training_rows(learn_encoding(x, y, 0, ["a"]), x, y)
+        >>> found[:, 1].tolist(), bool(1.0 <= found[1, 0] <= 3.0)
+        ([0.0, 1.0, 0.0], True)
     """
     return transform(_features(x, encoding.columns), encoding, np.arange(len(x)), y)[0].astype(x.dtype)
 
 
-def completions(encoding: Encoding, x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns rows to predict, once for each draw of their missing numbers: ten arrays, or one where none is drawn.
+def new_rows(encoding: Encoding, x: np.ndarray) -> Completions:
+    """Returns rows to predict, one that lacks numbers once for each draw of them.
 
     Args:
         encoding: what was learned from the training rows.
@@ -65,15 +71,14 @@ def completions(encoding: Encoding, x: np.ndarray) -> tuple[np.ndarray, ...]:
 
     Examples:
         >>> import numpy as np
-        >>> from lamu.sklearn.missing_values import completions, learn_encoding
+        >>> from lamu.sklearn.missing_values import learn_encoding, new_rows
         >>> encoding = learn_encoding(np.array([[1.0], [np.nan], [3.0]]), np.zeros(3), 0, ["a"])
-        >>> [part.tolist() for part in completions(encoding, np.array([[np.nan], [5.0]]))]
-        [[[2.0, 1.0], [5.0, 0.0]]]
+        >>> found = new_rows(encoding, np.array([[5.0], [np.nan]]))
+        >>> found.x[0].tolist(), bool((found.x[found.row == 1, 0] <= 3.0).all())
+        ([5.0, 0.0], True)
     """
-    drawn = () if encoding.joint is None else encoding.joint.drawn
-    which = range(DRAWS) if np.isnan(x[:, list(drawn)]).any() else (None,)
-    features = _features(x, encoding.columns)
-    return tuple(transform(features, encoding, which=each)[0].astype(x.dtype) for each in which)
+    found = completions(_features(x, encoding.columns), encoding)
+    return replace(found, x=found.x.astype(x.dtype))
 
 
 def _features(x: np.ndarray, columns: Sequence[str]) -> Features:

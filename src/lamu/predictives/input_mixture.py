@@ -1,0 +1,324 @@
+"""The predictive of rows whose inputs are known in part: a mixture over draws of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import xlogy
+
+from lamu import memory
+from lamu.bisection import Ends, bisect, halved
+from lamu.data.completions import Completions
+from lamu.predictives.interface import Predictive, quantile_in_support
+from lamu.predictives.moved import Moved
+from lamu.record import record, static
+from lamu.supports import PositiveReal, Support
+from lamu.typing import Array, RandomKey
+
+__all__ = ["CompletedRows", "InputMixture"]
+
+_AT_ONCE = 16_384  # completions, of which a table's mixture takes a fraction of a second
+
+
+@record
+class InputMixture(Predictive):
+    r"""\(p(y^* \mid x_{\text{obs}}) = \sum_m w_m\, p(y^* \mid x_{\text{obs}}, x_m)\), over draws of what a row lacks.
+
+    Attributes:
+        base: the predictions of all completions of all rows.
+        row: the row that each completion is of, in ascending order, `[completions]`.
+        weights: w, which sum to one over the completions of a row.
+        count: how many rows there are.
+
+    Examples:
+        >>> import jax.numpy as jnp, numpy as np
+        >>> from lamu.data.completions import Completions
+        >>> from lamu.predictives import GaussianPredictive, InputMixture
+        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), jnp.ones((len(x), 1, 1)), jnp.ones(len(x)))
+        >>> rows = Completions(np.array([[0.0], [1.0], [3.0]]), np.array([0, 1, 1]), np.zeros(3))
+        >>> pred = InputMixture.of(predict, rows)
+        >>> pred.mean.tolist(), pred.epistemic.tolist()
+        ([0.0, 2.0], [1.0, 2.0])
+    """
+
+    base: Any
+    row: Any
+    weights: Any
+    count: int = static()
+
+    @classmethod
+    def of(cls, predict: Callable[[Any, Any], Predictive], completions: Completions) -> Predictive:
+        """Returns the prediction of rows; where all are complete, that of a model itself.
+
+        A completion whose `spread` is not zero is moved by so many standard deviations of the mean between the
+        completions of its row: added to targets that are real numbers, of the logarithm of positive ones, and not at
+        all of whole numbers and classes.
+
+        Args:
+            predict: returns the prediction of inputs, given these and the numbers of their rows.
+            completions: the inputs.
+        """
+        if completions.complete:
+            return predict(completions.x, completions.row)
+        whole = CompletedRows(predict, completions, _AT_ONCE)
+        first = next(whole.chunks())[1]
+        if first.deferred:
+            inner = first.base.base if isinstance(first.base, Moved) else first.base
+            whole = CompletedRows(predict, completions, getattr(inner, "rows", _AT_ONCE))
+        elif first.count == completions.rows:
+            return first
+        return whole
+
+    @classmethod
+    def in_memory(cls, predict: Callable[[Any, Any], Predictive], completions: Completions) -> InputMixture:
+        """Returns the prediction of rows, all at once.
+
+        Args:
+            predict: as for `of`.
+            completions: likewise.
+        """
+        # Few lengths, so that blocks of a table share compiled programs.
+        more = _rounded(len(completions.row)) - len(completions.row)
+        padded = lambda values: np.concatenate([values, np.repeat(values[-1:], more, axis=0)])
+        row = padded(completions.row)
+        base = predict(padded(completions.x), row)
+        counts = np.bincount(completions.row, minlength=completions.rows)
+        weights = np.where(np.arange(len(row)) < len(completions.row), 1 / counts[row], 0.0)
+        mixture = cls(base, jnp.asarray(row), jnp.asarray(weights, base.mean.dtype), count=completions.rows)
+        spread = padded(completions.spread)
+        return mixture._moved(spread) if spread.any() else mixture
+
+    def _moved(self, spread: np.ndarray) -> InputMixture:
+        """Returns the mixture of completions that are moved by so many deviations between those of their row."""
+        support, positive = self.support, isinstance(self.support, PositiveReal)
+        if not (support.affine or positive):
+            return self
+        means = self.base.mean
+        level = jnp.log(jnp.maximum(means, jnp.finfo(means.dtype).tiny)) if positive else means
+        between = self._average((level - self._average(level)[self.row]) ** 2)[self.row]
+        step = jnp.asarray(spread, means.dtype).reshape(-1, *[1] * (means.ndim - 1)) * jnp.sqrt(between)
+        zero, one = jnp.zeros_like(step), jnp.ones_like(step)
+        moved = Moved(self.base, zero, jnp.exp(step)) if positive else Moved(self.base, step, one)
+        return replace(self, base=moved)
+
+    @property
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self.base.support
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the base is computed some rows at a time."""
+        return bool(self.base.deferred)
+
+    @property
+    def mean(self) -> Array:
+        """The average over the completions of each row."""
+        return self._average(self.base.mean)
+
+    @property
+    def variance(self) -> Array:
+        """Regression: the average variance, and the variance of the means; classes: p (1 − p)."""
+        if self.support.has_classes:
+            mean = self.mean
+            return mean * (1 - mean)
+        return self._average(self.base.variance) + self._disagreement
+
+    @property
+    def aleatoric(self) -> Array:
+        """The average of the completions' own aleatoric uncertainty."""
+        return self._average(self.base.aleatoric)
+
+    @property
+    def epistemic(self) -> Array:
+        """What the model does not know at each completion, and what is not known of the row."""
+        if not self.support.has_classes:
+            return self._average(self.base.epistemic) + self._disagreement
+        probabilities = self.probabilities
+        entropy = -jnp.sum(xlogy(probabilities, probabilities), axis=-1)
+        return jnp.maximum(entropy - self.aleatoric, 0.0)
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the log of the averaged density, in nats, `[N]`."""
+        return self._log_average(self.base.log_prob(self._of_completions(y)))
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns the log of the averaged density without each of the draws of the parameters."""
+        return tuple(jax.vmap(self._log_average)(group) for group in self.base.left_out(self._of_completions(y)))
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y), the average."""
+        return self._average(self.base.cdf(self._of_completions(y)))
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target, by bisection between the smallest and largest of its completions."""
+        ends = self.base.quantile(probability)
+        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
+        least = jax.ops.segment_min(ends, self.row, self.count) - room
+        most = jax.ops.segment_max(ends, self.row, self.count) + room
+        if not self.deferred:
+            return _quantile(self, probability, (least, most))
+        outer = least, most  # what is deferred cannot be asked inside a compiled loop
+        for _ in range(_steps(least)):
+            outer = halved(lambda y: self.cdf(y) < probability, outer)
+        return quantile_in_support((outer[0] + outer[1]) / 2, probability, self.support, self.cdf)
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws: of each row's completions one, then targets from it."""
+        which, targets = jax.random.split(key)
+        start = jnp.searchsorted(self.row, jnp.arange(self.count))
+        sizes = jnp.round(1 / self.weights[start]).astype(start.dtype)
+        chosen = start[None] + jax.random.randint(which, (n, self.count), 0, sizes[None])
+        at_once, parts = max(1, memory.budget() // (8 * self.base.mean.size)), []
+        for here in range(0, n, at_once):  # what is held is little more than what is asked for
+            index = chosen[here : here + at_once]
+            found = self.base.sample(jax.random.fold_in(targets, here), len(index), first)
+            parts.append(jnp.take_along_axis(found, index.reshape(*index.shape, *[1] * (found.ndim - 2)), axis=1))
+        return jnp.concatenate(parts)
+
+    @property
+    def _disagreement(self) -> Array:
+        means = self.base.mean
+        return self._average((means - self._average(means)[self.row]) ** 2)
+
+    def _of_completions(self, y: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y)
+
+    def _average(self, values: Array) -> Array:
+        weights = self.weights.astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+        return jax.ops.segment_sum(weights * values, self.row, self.count, indices_are_sorted=True)
+
+    def _log_average(self, densities: Array) -> Array:
+        largest = jax.ops.segment_max(densities, self.row, self.count, indices_are_sorted=True)
+        largest = jnp.where(jnp.isfinite(largest), largest, jnp.zeros_like(largest))
+        return largest + jnp.log(self._average(jnp.exp(densities - largest[self.row])))
+
+
+class CompletedRows(Predictive):
+    """An `InputMixture` of many rows, some at a time: every question is one pass over the rows.
+
+    Args:
+        predict: as for `InputMixture.of`.
+        completions: likewise.
+        at_once: how many completions are in memory at a time, those of one row at least.
+
+    Examples:
+        >>> import jax.numpy as jnp, numpy as np
+        >>> from lamu.data.completions import Completions
+        >>> from lamu.predictives import GaussianPredictive
+        >>> from lamu.predictives.input_mixture import CompletedRows
+        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), jnp.ones((len(x), 1, 1)), jnp.ones(len(x)))
+        >>> rows = Completions(np.array([[0.0], [1.0], [3.0]]), np.array([0, 1, 1]), np.zeros(3))
+        >>> CompletedRows(predict, rows, at_once=2).mean.tolist()
+        [0.0, 2.0]
+    """
+
+    deferred = True
+
+    def __init__(self, predict: Callable[[Any, Any], Predictive], completions: Completions, at_once: int) -> None:
+        self._predict = predict
+        self._completions = completions
+        self._at_once = at_once
+
+    def chunks(self) -> Iterator[tuple[slice, InputMixture]]:
+        """Yields the prediction of some rows after the other, in memory, each with the slice of rows that it is of."""
+        row, start = self._completions.row, 0
+        while start < len(row):
+            end = min(start + self._at_once, len(row))
+            if end < len(row) and row[end] == row[end - 1]:  # not a row in two parts
+                whole = int(np.searchsorted(row, row[end]))
+                end = whole if whole > start else int(np.searchsorted(row, row[end], side="right"))
+            part, first = slice(start, end), int(row[start])
+            here = Completions(self._completions.x[part], row[part] - first, self._completions.spread[part])
+            predict = lambda x, row, first=first: self._predict(x, row + first)
+            yield slice(first, first + here.rows), InputMixture.in_memory(predict, here)
+            start = end
+
+    @property
+    def support(self) -> Support:
+        """The likelihood's support."""
+        return self._moments[1]
+
+    @property
+    def mean(self) -> Array:
+        """The average over the completions of each row."""
+        return self._moments[0]["mean"]
+
+    @property
+    def variance(self) -> Array:
+        """Var[y]."""
+        return self._moments[0]["variance"]
+
+    @property
+    def aleatoric(self) -> Array:
+        """The average of the completions' own aleatoric uncertainty."""
+        return self._moments[0]["aleatoric"]
+
+    @property
+    def epistemic(self) -> Array:
+        """What the model does not know at each completion, and what is not known of the row."""
+        return self._moments[0]["epistemic"]
+
+    def log_prob(self, y: Any) -> Array:
+        """Returns the log of the averaged density, in nats, `[N]`."""
+        return self._each(lambda part, y: part.log_prob(y), y)
+
+    def left_out(self, y: Any) -> tuple[Array, ...]:
+        """Returns the log of the averaged density without each of the draws of the parameters."""
+        return self._each(lambda part, y: part.left_out(y), y, axis=1)
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y), the average."""
+        return self._each(lambda part, y: part.cdf(y), y)
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target (regression)."""
+        return self._each(lambda part, _: part.quantile(probability), None)
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Returns an interval that holds the target with the given probability, for regression.
+
+        Args:
+            level: a probability between 0 and 1.
+        """
+        return self._each(lambda part, _: part.interval(level), None)
+
+    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
+        """Returns n draws: of each row's completions one, then targets from it."""
+        parts = [part.sample(jax.random.fold_in(key, at.start), n, first + at.start) for at, part in self.chunks()]
+        return jnp.concatenate(parts, axis=1)
+
+    @cached_property
+    def _moments(self) -> tuple[dict[str, Array], Support]:
+        asked = ("mean", "variance", "aleatoric", "epistemic")
+        found = [({name: getattr(part, name) for name in asked}, part.support) for _, part in self.chunks()]
+        joined = {name: jnp.concatenate([part[name] for part, _ in found]) for name in asked}
+        return joined, found[0][1]
+
+    def _each(self, question: Callable[[InputMixture, Any], Any], y: Any, axis: int = 0) -> Any:
+        """Returns the answers of every chunk, put together; targets are cut as the rows are."""
+        y = jax.tree.map(np.asarray, y)
+        parts = [question(part, jax.tree.map(lambda leaf: leaf[at], y)) for at, part in self.chunks()]  # noqa: B023
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
+
+
+@jax.jit
+def _quantile(pred: InputMixture, probability: Any, ends: Ends) -> Array:
+    found = bisect(lambda y: pred.cdf(y) < probability, ends, _steps(ends[0]))
+    return quantile_in_support(found, probability, pred.support, pred.cdf)
+
+
+def _steps(values: Array) -> int:
+    return 60 if values.dtype == jnp.float64 else 30
+
+
+def _rounded(count: int) -> int:
+    """The next of 2, 3, 4, 6, 8, 12, ..."""
+    power = 1 << max(count - 1, 1).bit_length()
+    return 3 * power // 4 if count <= 3 * power // 4 else power
