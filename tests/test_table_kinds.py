@@ -69,7 +69,8 @@ def test_a_level_that_no_training_row_has_is_unknown(tmp_path):
     assert read.encoding.levels == ((), ("cat", "dog"), ("False", "True"))
     assert read.x[:, 1].tolist() == [2, 1, 2, 0, 1, 2]
     assert read.notes == (
-        "the column 'pet' has values that training did not have: 'ox, red' (1); the model treats them as unknown",
+        "the column 'pet' has values that training did not have: 'ox, red' (1); each is predicted as a new draw from "
+        "the 2 known values, with a wider interval",
     )
 
 
@@ -80,8 +81,10 @@ def test_new_words_at_prediction_are_unknown_and_counted(tmp_path):
     np.testing.assert_array_equal(matched.x[:, 1], [2, 2, 2, 0, 0, 0])
     np.testing.assert_array_equal(matched.x[:, 2], [2, 1, 0, 2, 2, 2])
     assert matched.notes == (
-        "the column 'pet' has values that training did not have: '1' (1), 'emu' (2); the model treats them as unknown",
-        "the column 'indoors' has values that training did not have: 'maybe' (1); the model treats them as unknown",
+        "the column 'pet' has values that training did not have: '1' (1), 'emu' (2); each is predicted as a new draw "
+        "from the 3 known values, with a wider interval",
+        "the column 'indoors' has values that training did not have: 'maybe' (1); each is predicted as a new draw from "
+        "the 2 known values, with a wider interval",
     )
 
 
@@ -156,8 +159,7 @@ def test_missing_values_are_filled_when_that_is_asked(tmp_path):
     assert read.encoding.fills == (2.5, None, 30.0)
     assert read.encoding.levels == ((), ("oslo", "paris", "rome", "(missing)"), ())
     assert read.encoding.cardinalities == (0, 4, 0, 0, 0)
-    np.testing.assert_array_equal(
-        read.x,
+    expected = np.array(
         [
             [1, 3, 10, 0, 0],
             [2, 4, 20, 0, 0],
@@ -165,11 +167,18 @@ def test_missing_values_are_filled_when_that_is_asked(tmp_path):
             [100, 3, 40, 0, 0],
             [3, 4, 50, 0, 0],
             [2.5, 1, 30, 1, 1],
-        ],
+        ]
     )
+    drawn = np.zeros((6, 5), bool)
+    drawn[[2, 5, 5], [0, 0, 2]] = True
+    np.testing.assert_array_equal(read.x[~drawn], expected[~drawn])
+    np.testing.assert_array_equal(read.with_medians().x, expected)
+    assert (read.x[drawn] >= [1, 1, 10]).all()
+    assert (read.x[drawn] <= [100, 100, 50]).all()
     assert read.notes == (
-        "filled the missing values of 'age' (2 by the median 2.5), 'town' (2 as a level of their own), "
-        "'height' (1 by the median 30); columns of their own mark where numbers were missing",
+        "filled the missing values of 'age' (2 by draws given the rest of their rows), 'town' (2 as a level of their "
+        "own), 'height' (1 by draws given the rest of their rows); columns of their own mark where numbers were "
+        "missing",
     )
 
 
@@ -184,19 +193,21 @@ def test_nothing_of_the_test_rows_is_learned(tmp_path):
     assert first.encoding.levels[1] == ("paris", "rome", "(missing)")
     np.testing.assert_array_equal(first.x[train], second.x[train])
     assert not np.isnan(first.x).any()
-    assert first.x[5].tolist() == [2, 0, 30, 1]
+    assert first.with_medians().x[5].tolist() == [2, 0, 30, 1]
 
 
 def test_a_table_to_predict_is_filled_by_what_training_had(tmp_path):
     fitted = again(gaps(tmp_path).refit([0, 2, 3]).encoding)
     assert fitted.imputes
     matched = table.match(csv_file(tmp_path, "age,town,height\n,rome,NaN\n7,,\n"), fitted)
-    np.testing.assert_array_equal(matched.x, [[50.5, 2, 30, 1], [7, 0, 30, 0]])
+    np.testing.assert_array_equal(matched.with_medians().x, [[50.5, 2, 30, 1], [7, 0, 30, 0]])
     assert matched.notes == (
-        "filled the missing values of 'age' (1 by the median 50.5), 'height' (2 by the median 30); "
-        "columns of their own mark where numbers were missing",
-        "the column 'town' has values that training did not have: '(missing)' (1); the model treats them as unknown",
+        "filled the missing values of 'age' (1 by draws given the rest of their rows), 'town' (1 by draws given "
+        "the rest of their rows), 'height' (2 by draws given the rest of their rows); columns of their own mark where "
+        "numbers were missing",
     )
+    found = matched.completions(slice(None))
+    assert set(found.x[found.row == 1, 1]) == {1.0, 2.0}  # towns that training had, half of its rows each
 
 
 @pytest.mark.parametrize("impute", [False, True])
@@ -286,7 +297,7 @@ def test_parquet_columns_of_many_types(tmp_path):
     read = table.read(path, "target", impute=True)
     assert read.encoding.levels == ((), (), (), ("1", "2", "3"), ("False", "True", "(missing)"))
     np.testing.assert_array_equal(
-        read.x[:3], [[1, 2.5, 1.5, 3, 2, 1, 0], [2, 2, 2, 1, 1, 0, 0], [3, 3, 1.75, 2, 3, 0, 1]]
+        read.with_medians().x[:3], [[1, 2.5, 1.5, 3, 2, 1, 0], [2, 2, 2, 1, 1, 0, 0], [3, 3, 1.75, 2, 3, 0, 1]]
     )
     fitted = table.read(frame_file(tmp_path, a=["1", "2", "3.5"]), "target")
     assert fitted.x[:3, 0].tolist() == [1, 2, 3.5]

@@ -98,7 +98,10 @@ _Separator = Annotated[
     typer.Option(metavar="CHAR", help="Separator of a CSV file's fields, or tab. Read off its first line if left out."),
 ]
 _Impute = Annotated[
-    bool, typer.Option("--impute", metavar=_FLAG, help="Fill missing values, and mark where they were.")
+    bool,
+    typer.Option(
+        "--impute", metavar=_FLAG, help="Draw missing values given the rest of their row, and mark where they were."
+    ),
 ]
 _Missing = Annotated[
     str | None,

@@ -173,7 +173,7 @@ class Joint:
         return np.concatenate(parts)[np.argsort(np.concatenate(places), kind="stable")]
 
     def _filled(self, x: np.ndarray, y: Any, columns: np.ndarray, unseen: np.ndarray, uniform: Any) -> np.ndarray:
-        """Completions of rows that lack the same columns, given the uniform numbers of each, `[rows, draws, columns]`."""
+        """Completions of rows that lack the same columns, given uniform numbers, `[rows, draws, columns]`."""
         from scipy.special import ndtri
 
         draws = uniform.shape[1]
@@ -183,7 +183,7 @@ class Joint:
         seen = ~np.isnan(scores[0, 0]) if len(mean) else np.zeros(0, bool)
         lacking = {int(column): uniform[:, :, place] for place, column in enumerate(columns)}
         for column, levels, frequencies in self._words_in_turn(lacking, unseen):
-            place = self._places.get(column, ())
+            place = self._places.get(column, np.zeros(0, int))
             if column in unseen:
                 probabilities = np.full(levels, 1.0 / levels)
             elif not len(place):
@@ -267,9 +267,9 @@ def learn_joint(
 ) -> Joint:
     r"""Returns the joint distribution of training rows, complete or not.
 
-    Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N rows, at
-    most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100 scores together, only
-    those that are related most closely to the target keep their relations to others.
+    Mean and covariance are the mode under \(\Sigma \sim \mathcal W^{-1}\) with D²/N prior rows for D scores of N rows,
+    at most D, by expectation maximisation, from 20,000 rows at most. Where the columns have more than 100 scores
+    together, only those that are related most closely to the target keep their relations to others.
 
     Args:
         x: numbers, NaN where one is missing, and codes of words, `[rows, columns]`.
@@ -289,19 +289,19 @@ def learn_joint(
         >>> abs(float(np.median(joint.draws(np.array([[np.nan, 3.0]]))[..., 0]))) < 0.3
         True
     """
-    weight = np.ones(len(x)) if weight is None else np.asarray(weight, float)
     order = np.random.default_rng(0).permutation(len(x))[:_MOST]
-    x, y, weight = x[order], np.asarray(y)[order], weight[order]
-    weight = weight * (weight.sum() / (weight**2).sum())  # of as many equal rows as tell the same
+    counts = (np.ones(len(x)) if weight is None else np.asarray(weight, float))[order]
+    x, y = x[order], np.asarray(y)[order]
+    counts = counts * (counts.sum() / (counts**2).sum())  # of as many equal rows as tell the same
     numbers = tuple(c for c, known in enumerate(levels) if not known)
     words = tuple((c, known) for c, known in enumerate(levels) if known)
-    quantiles = [_quantiles(x[:, c], weight) for c in numbers]
-    quantiles += [] if classes else [_quantiles(np.asarray(y, float), weight)]
-    shares = [np.array([weight[x[:, c] == code].sum() for code in range(1, known + 1)]) for c, known in words]
+    quantiles = [_quantiles(x[:, c], counts) for c in numbers]
+    quantiles += [] if classes else [_quantiles(np.asarray(y, float), counts)]
+    shares = [np.array([counts[x[:, c] == code].sum() for code in range(1, known + 1)]) for c, known in words]
     frequencies = tuple(tuple((share / share.sum()).tolist()) for share in shares)
     varying = [c for c, each in zip(numbers, quantiles, strict=False) if each[0] < each[-1]]
     varying += [c for c, known in words if 2 <= known <= _MOST_LEVELS]
-    rows = float(f"{weight.sum():.8g}")
+    rows = float(f"{counts.sum():.8g}")
     joint = Joint(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
     scores = joint.scores(x, y)
     if scores.shape[1] - max(classes - 1, 1) > _MOST_SCORES:
@@ -309,15 +309,16 @@ def learn_joint(
         joint = replace(joint, related=related)
         scores = joint.scores(x, y)
     few = max(1, _MOST_WORK // scores.shape[1] ** 2) if np.isnan(scores).any() else len(scores)
-    mean, covariance = _mode(scores[:few], weight[:few])
+    mean, covariance = _mode(scores[:few], counts[:few])
     digits = lambda values: tuple(float(f"{value:.8g}") for value in values)
     return replace(joint, mean=digits(mean), covariance=tuple(map(digits, covariance)))
 
 
 def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
-    """Returns numbers between 0 and 1 for each draw of some columns of rows, one in each of equal parts, `[rows, draws, columns]`.
+    """Returns uniform numbers for the draws of some columns of rows, one in each of equal parts of (0, 1).
 
-    They are a function of the row's values alone (a hash of their bits), of the column and of the draw.
+    Their shape is `[rows, draws, columns]`. They are a function of the row's values alone (a hash of their bits), of
+    the column and of the draw.
 
     Args:
         x: rows, NaN where a value is missing.
@@ -449,7 +450,7 @@ def _quantiles(column: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
 
 
 def _score(values: np.ndarray, quantiles: np.ndarray, rows: float) -> np.ndarray:
-    """Normal scores, linear in the values between two quantiles; of a value at several of them, that of the middle one."""
+    """Normal scores, linear in the values between two quantiles; of a value at several of them the middle one's."""
     scores = _knots(rows)
     low, high = np.searchsorted(quantiles, values, "left"), np.searchsorted(quantiles, values, "right")
     at = np.clip(low, 1, _CELLS)

@@ -40,7 +40,8 @@ class InputMixture(Predictive):
         >>> import jax.numpy as jnp, numpy as np
         >>> from lamu.data.completions import Completions
         >>> from lamu.predictives import GaussianPredictive, InputMixture
-        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), jnp.ones((len(x), 1, 1)), jnp.ones(len(x)))
+        >>> ones = lambda *shape: jnp.ones(shape)
+        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), ones(len(x), 1, 1), ones(len(x)))
         >>> rows = Completions(np.array([[0.0], [1.0], [3.0]]), np.array([0, 1, 1]), np.zeros(3))
         >>> pred = InputMixture.of(predict, rows)
         >>> pred.mean.tolist(), pred.epistemic.tolist()
@@ -213,7 +214,8 @@ class CompletedRows(Predictive):
         >>> from lamu.data.completions import Completions
         >>> from lamu.predictives import GaussianPredictive
         >>> from lamu.predictives.input_mixture import CompletedRows
-        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), jnp.ones((len(x), 1, 1)), jnp.ones(len(x)))
+        >>> ones = lambda *shape: jnp.ones(shape)
+        >>> predict = lambda x, row: GaussianPredictive(jnp.asarray(x[:, 0]), ones(len(x), 1, 1), ones(len(x)))
         >>> rows = Completions(np.array([[0.0], [1.0], [3.0]]), np.array([0, 1, 1]), np.zeros(3))
         >>> CompletedRows(predict, rows, at_once=2).mean.tolist()
         [0.0, 2.0]

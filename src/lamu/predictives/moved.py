@@ -28,7 +28,8 @@ class Moved(Predictive):
         >>> import jax.numpy as jnp
         >>> from lamu.predictives import GaussianPredictive
         >>> from lamu.predictives.moved import Moved
-        >>> pred = Moved(GaussianPredictive(jnp.ones(1), jnp.ones((1, 1, 1)), jnp.ones(1)), jnp.ones(1), jnp.full(1, 2.0))
+        >>> base = GaussianPredictive(jnp.ones(1), jnp.ones((1, 1, 1)), jnp.ones(1))
+        >>> pred = Moved(base, jnp.ones(1), jnp.full(1, 2.0))
         >>> pred.mean.tolist(), pred.variance.tolist()
         ([3.0], [8.0])
     """
@@ -49,7 +50,7 @@ class Moved(Predictive):
 
     @property
     def mean(self) -> Array:
-        """a + b E[y*]."""
+        """A + b E[y*]."""
         return self.shift + self.scale * self.base.mean
 
     @property

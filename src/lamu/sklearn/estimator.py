@@ -76,9 +76,9 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
         """Learns from the rows of a table.
 
         Args:
-            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. NaN is a missing number, as for
-                `lamu fit --impute`. Columns of categories are encoded before, for instance by scikit-learn's
-                `OneHotEncoder` in a pipeline.
+            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. NaN is a missing number, drawn given
+                the rest of its row as by `lamu fit --impute`, here and in rows to predict. Columns of categories are
+                encoded before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
             y: targets `[rows]`.
             sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice. Weights
                 are therefore not normalised: their sum is the number of rows that the posterior has seen, and weights

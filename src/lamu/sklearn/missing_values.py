@@ -16,9 +16,7 @@ from lamu.data.inputs import completions, learn, transform
 __all__ = ["learn_encoding", "new_rows", "training_rows"]
 
 
-def learn_encoding(
-    x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: Any = None
-) -> Encoding:
+def learn_encoding(x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: Any = None) -> Encoding:
     """Returns what missing numbers become: draws given the rest of the row, of columns complete in training too.
 
     Args:
