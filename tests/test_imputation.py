@@ -152,7 +152,7 @@ def test_a_new_word_is_drawn_from_the_known_ones_alike_whatever_their_rows():
     word = random.choice(4, 2000, p=[0.9, 0.05, 0.03, 0.02]) + 1.0
     joint = learn_joint(np.column_stack([word]), (4,), word, classes=0)
     found = joint.draws(np.array([[np.nan]]), np.array([[True]]))[0, :, 0]
-    assert np.bincount(found.astype(int)).tolist() == [0, 25, 25, 25, 25]
+    assert np.bincount(found.astype(int)).tolist() == [0, *[DRAWS // 4] * 4]
     missing = joint.draws(np.array([[np.nan]]))[0, :, 0]
     assert np.mean(missing == 1) == pytest.approx(0.9, abs=0.02)
 
@@ -175,7 +175,7 @@ def test_many_columns_keep_the_relations_of_those_that_matter_most():
 
 def test_weights_are_rows():
     random = np.random.default_rng(0)
-    x = np.round(random.normal(size=(60, 2)), 1)
+    x = random.normal(size=(60, 2))
     count = random.integers(1, 4, 60)
     y = x[:, 0] + random.normal(size=60)
     once = learn_joint(x, (0, 0), y, 0, weight=count.astype(float))
@@ -205,9 +205,10 @@ def test_classes_and_words_say_something_of_a_number(classes):
     x = np.column_stack([2.0 * y + 3.0 * word + 0.1 * random.normal(size=2000), word])
     x[:500, 0] = np.nan
     joint = learn_joint(x, (0, 3), y, classes)
-    levels = [float(joint.central(np.array([[np.nan, code]]))[0, 0]) for code in (1.0, 2.0, 3.0)]
+    levels = joint.draws(np.array([[np.nan, code] for code in (1.0, 2.0, 3.0)]))[..., 0].mean(axis=1)
     assert np.diff(levels) == pytest.approx([3.0, 3.0], abs=1.0)
     given = joint.given_targets(np.array([[np.nan, 2.0]] * 200), np.repeat([0, 1], 100))[:, 0]
+    assert len(np.unique(given)) == 200  # rows that are alike, and lack different values
     assert given[100:].mean() - given[:100].mean() == pytest.approx(2.0, abs=1.0)
 
 
@@ -227,7 +228,7 @@ def test_a_column_that_nothing_predicts_has_its_own_distribution(tmp_path):
     x = with_holes(random.normal(size=(300, 3)))
     x[:, 2] = np.nan_to_num(x[:, 0]) + 0.1 * random.normal(size=300)
     read = written(tmp_path / "table.csv", x, random.normal(size=300))
-    assert "'x1' (83 by draws given the rest of their rows)" in read.notes[0]
+    assert f"'x1' ({np.isnan(x[:, 1]).sum()} by draws given the rest of their rows)" in read.notes[0]
     found = read.completions(slice(None))
     there = x[~np.isnan(x[:, 1]), 1]
     for row in np.flatnonzero(np.isnan(x[:, 1]))[:5]:
@@ -326,7 +327,7 @@ def test_completions_depend_on_their_row_alone_and_differ_between_rows(tmp_path)
         np.testing.assert_array_equal(joined[row], found.x[found.row == row])
     lacking = np.isnan(x[:, 0]) & ~np.isnan(x[:, 1])
     noise = imputation.uniforms(x[lacking], [0], DRAWS)[:, :, 0]
-    assert np.abs(np.corrcoef(noise) - np.eye(len(noise))).max() < 0.6  # sqrt(1 / 100) each, of a thousand pairs
+    assert len(np.unique(noise[:, 0])) == len(noise)
     np.testing.assert_allclose(np.sort(noise, axis=1), np.broadcast_to(np.arange(DRAWS) + 0.5, noise.shape) / DRAWS,
                                atol=0.5 / DRAWS)  # fmt: skip
     # What is matched later, as a saved encoding says, is completed in the same way.

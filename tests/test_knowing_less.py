@@ -22,8 +22,9 @@ from lamu.predictives import GaussianPredictive, InputMixture, MixturePredictive
 from lamu.predictives.input_mixture import CompletedRows
 from lamu.sklearn import BayesianClassifier, BayesianRegressor
 from lamu.tabular import stacked_fit
+from lamu.tabular.candidates import ADDITIVE, NETWORKS
 
-KNOWN, NEW, ROWS, NEW_ROWS = 15, 60, 300, 600
+KNOWN, NEW, ROWS, NEW_ROWS = 15, 60, 300, 200
 EFFECT, SLOPE, NOISE = 2.0, 1.5, 0.5
 WIDTH = 2 * 1.645
 
@@ -45,7 +46,9 @@ def tables(tmp_path_factory):
     known = rows(random, np.arange(KNOWN), effects, NEW_ROWS)
     new = rows(random, np.arange(KNOWN, KNOWN + NEW), effects, NEW_ROWS)
     with pytest.MonkeyPatch.context() as patched:
+        # A linear candidate and a network, few steps: what is asked here is asked of every mixture.
         patched.setattr(stacked_fit, "_steps_for", lambda count, folds: 300)
+        patched.setattr(stacked_fit, "candidates_for", lambda varying, kernels: (ADDITIVE[:1], NETWORKS[:1]))
         asked = ["fit", "table.csv", "--target", "y", "--out", "run", "--impute", "--folds", "2", "--no-report"]
         patched.chdir(folder)
         assert main(asked) == 0
@@ -93,8 +96,7 @@ def test_intervals_of_the_command_line_are_as_wide_as_what_is_not_known(tables, 
     frame[COLUMNS.get(name, [])] = None
     coverage, width, said = predicted(tables, name.replace(" ", "_").replace(",", ""), frame, capsys)
     exact = WIDTH * np.sqrt(EXACT[name])
-    # 600 rows have a standard error of .012; a model of 300 rows is itself not known.
-    assert 0.85 <= coverage <= 0.96
+    assert 0.85 <= coverage <= 0.96, (coverage, width / exact)  # 200 rows have a standard error of .02
     assert 0.85 * exact <= width <= 1.5 * exact
     if "new" in name:
         assert "each is predicted as a new draw from the 15 known values, with a wider interval" in said
@@ -173,7 +175,9 @@ def test_a_classifier_is_as_sure_as_it_is_right_where_a_number_is_missing():
         asked[:, columns] = np.nan
         p = classifier.predict_proba(asked)
         sure.append(p.max(axis=1).mean())
-        assert np.mean(p.argmax(axis=1) == y_new) == pytest.approx(sure[-1], abs=0.05)
+        right = y_new.mean() if len(columns) == 3 else np.mean(p.argmax(axis=1) == y_new)
+        expected = p[:, 1].mean() if len(columns) == 3 else sure[-1]  # of a row of which nothing is known
+        assert right == pytest.approx(expected, abs=0.05)
     assert sure == sorted(sure, reverse=True)
     assert sure[-1] < 0.6
 
@@ -194,7 +198,8 @@ def test_fewer_rows_and_rows_that_weigh_nearly_nothing_widen():
     new, _ = sample(random, 100)
     width = lambda *data: np.diff(linear(BayesianRegressor).fit(*data).predict_interval(new), axis=1).mean()
     many, few = width(x, y), width(x[:10], y[:10])
-    light = width(x, y, np.where(np.arange(200) < 10, 1.0, 1e-6))
+    with pytest.warns(UserWarning, match="sample_weight sums to 10 over 200 rows"):
+        light = width(x, y, np.where(np.arange(200) < 10, 1.0, 1e-6))
     assert few > many
     assert light == pytest.approx(few, rel=0.05)
 
@@ -203,7 +208,7 @@ def test_python_refuses_nan_in_one_sentence():
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     posterior = lamu.fit(model, (x, x[:, 0]), lamu.algorithms.laplace(), progress=False).posterior
-    with pytest.raises(ValueError, match=r"nan|not finite"):
+    with pytest.raises(ValueError, match="x holds NaN or infinity in float32; remove or fill those rows first"):
         posterior.predict(np.array([[np.nan, 1.0]], np.float32))
 
 
@@ -212,7 +217,7 @@ def test_python_refuses_nan_in_one_sentence():
 
 def gaussians(x, _):
     x = jnp.asarray(x)
-    return GaussianPredictive(x[:, 0], jnp.ones((len(x), 1, 1), x.dtype), jnp.full(len(x), 0.5, x.dtype))
+    return GaussianPredictive(x[:, 0], jnp.full((len(x), 1, 1), 1.5, x.dtype), jnp.full(len(x), 0.5, x.dtype))
 
 
 ROWS_OF_TWO = Completions(

@@ -21,14 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 __all__ = ["DRAWS", "Joint", "learn_joint", "uniforms"]
 
-DRAWS = 100  # completions of a row to predict: of so many the 5 % and 95 % quantiles hold 89 %
+DRAWS = 128  # completions of a row to predict: the 5 % and 95 % quantiles of so many hold 89 %
+_BITS = 30
 _CELLS = 64  # between the quantiles of a column
 _DISCRETE = 32  # different values up to which a draw is one of them
 _MOST = 20_000  # rows that are learned from
@@ -152,9 +153,10 @@ class Joint:
             y: the targets, `[rows]`: numbers, or the indices of classes.
         """
         found, y = x.copy(), np.asarray(y)
+        alike = _occurrences(np.column_stack([x, y]))
         for rows, columns in _patterns(x):
             if len(columns):
-                noise = uniforms(np.column_stack([x[rows], y[rows]]), columns, 1)
+                noise = uniforms(np.column_stack([x[rows], y[rows], alike[rows]]), columns, 1)
                 found[rows] = self._filled(x[rows], y[rows], columns, columns[:0], noise)[:, 0]
         return found
 
@@ -205,6 +207,7 @@ class Joint:
             place = np.concatenate([self._places[column] for column in wanted])
             weights, left = _regression(covariance, place, np.flatnonzero(seen))
             expected = (scores[..., seen] - mean[seen]) @ weights
+            left = left * self._unknown_weights(int(seen.sum()), left, covariance[np.ix_(place, place)], y is None)
             noise = np.stack([normal[column] for column in wanted], axis=-1) @ np.linalg.cholesky(left).T
             # In units of the score's own deviation, which ties make smaller than one: the marginals are the columns'.
             standard = (expected + noise) / np.sqrt(np.diag(covariance)[place])
@@ -213,6 +216,16 @@ class Joint:
             quantiles = np.asarray(self.quantiles[self.numbers.index(column)])
             found[..., column] = _value(standard, quantiles, self.rows)
         return found
+
+    def _unknown_weights(self, seen: int, left: np.ndarray, own: np.ndarray, new: bool) -> float:
+        """By how much the variance that a regression on so many scores leaves is larger than that of its residuals.
+
+        Residuals are too small by the weights that were fitted to them, and a new row has the errors of the weights,
+        too; together not more than what the column's own distribution has.
+        """
+        freedom = max(self.rows - seen - 1.0, 1.0)
+        factor = (self.rows + (seen + 1.0) * new) / freedom
+        return float(np.clip(factor, 1.0, max(1.0, float(np.min(np.diag(own) / np.diag(left))))))
 
     def _words_in_turn(
         self, lacking: Mapping[int, Any], unseen: np.ndarray
@@ -317,13 +330,13 @@ def learn_joint(
 def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
     """Returns uniform numbers for the draws of some columns of rows, one in each of equal parts of (0, 1).
 
-    Their shape is `[rows, draws, columns]`. They are a function of the row's values alone (a hash of their bits), of
-    the column and of the draw.
+    Their shape is `[rows, draws, columns]`. They are points of one Sobol sequence, shifted by a hash of the bits of the
+    row's values, so that they depend on nothing but the row.
 
     Args:
         x: rows, NaN where a value is missing.
         columns: the positions of the columns.
-        draws: how many.
+        draws: how many, a power of two up to `DRAWS`.
 
     Examples:
         >>> import numpy as np
@@ -334,16 +347,22 @@ def uniforms(x: np.ndarray, columns: Any, draws: int) -> np.ndarray:
         (True, False)
     """
     bits = np.ascontiguousarray(np.where(np.isnan(x), np.nan, x + 0.0), np.float64).view(np.uint64)
-    seed = np.zeros(len(x), np.uint64)
+    columns, seed = np.asarray(columns, np.uint64), np.zeros(len(x), np.uint64)
     with np.errstate(over="ignore"):
         for column in bits.T:
             seed = _mixed(seed ^ column)
-        place = (np.asarray(columns, np.uint64)[None] + np.uint64(1)) << np.uint64(32)
-        counter = place + np.arange(draws, dtype=np.uint64)[:, None]
-        random = _mixed(seed[:, None, None] ^ _mixed(counter)[None])
-        within = (_mixed(random) >> np.uint64(12)).astype(float) + 0.5
-    part = np.argsort(np.argsort(random, axis=1), axis=1)
-    return (part + within / 2.0**52) / draws
+        shift = _mixed(seed[:, None] ^ _mixed(columns + np.uint64(1))[None]) >> np.uint64(64 - _BITS)
+    points = _sobol(x.shape[1] + 1)[:draws, columns.astype(int)]
+    return ((points[None] ^ shift[:, None]).astype(float) + 0.5) / 2.0**_BITS
+
+
+@lru_cache(maxsize=8)
+def _sobol(columns: int) -> np.ndarray:
+    """Scrambled Sobol points, `[DRAWS, columns]`, as whole numbers."""
+    from scipy.stats.qmc import Sobol
+
+    points = Sobol(columns, scramble=True, bits=_BITS, rng=0).random(DRAWS)
+    return np.floor(points * 2.0**_BITS).astype(np.uint64)
 
 
 def _mixed(bits: np.ndarray) -> np.ndarray:
@@ -436,6 +455,14 @@ def _groups(marks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     ends = np.cumsum(np.bincount(which.ravel(), minlength=len(known)))
     for pattern, end, start in zip(known, ends, [0, *ends[:-1]], strict=True):
         yield order[start:end], pattern
+
+
+def _occurrences(rows: np.ndarray) -> np.ndarray:
+    """How many of the rows before each are the same: rows that are alike lack different values."""
+    found = np.zeros(len(rows))
+    for of, _ in _groups(np.where(np.isnan(rows), np.inf, rows)):
+        found[of] = np.arange(len(of))
+    return found
 
 
 def _quantiles(column: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
