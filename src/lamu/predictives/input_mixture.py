@@ -175,7 +175,7 @@ class InputMixture(Predictive):
         which, targets = jax.random.split(key)
         start = jnp.searchsorted(self.row, jnp.arange(self.count))
         sizes = jnp.round(1 / self.weights[start]).astype(start.dtype)
-        chosen = start[None] + jax.random.randint(which, (n, self.count), 0, sizes[None])
+        chosen = start[None] + jax.random.randint(which, (n, self.count), 0, sizes[None], start.dtype)
         at_once, parts = max(1, memory.budget() // (8 * self.base.mean.size)), []
         for here in range(0, n, at_once):  # what is held is little more than what is asked for
             index = chosen[here : here + at_once]
