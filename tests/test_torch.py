@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -269,3 +270,74 @@ def test_rows_of_another_width_are_named_with_the_layer(capfd):
 def test_a_module_without_an_adapter_is_told_which():
     with pytest.raises(TypeError, match=r"give one of lamu.networks, a module by lamu.networks.Torch\(module\), or"):
         lamu.Model(nn.Linear(4, 3), lamu.likelihoods.Categorical(3))
+
+
+class OfTwo(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        return self.layer(a) + self.layer(b)
+
+
+class OfNames(nn.Module):
+    def __init__(self, ask: Any) -> None:
+        super().__init__()
+        self.layer, self.ask = nn.Linear(3, 2), ask
+
+    def forward(self, batch: Any) -> Any:
+        return self.layer(self.ask(batch))
+
+
+def small() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def first(network: Any, x: Any) -> Any:
+    params, state = network.init(jax.random.key(0), jnp.asarray(x), 2)
+    return network.apply(params, state, jnp.asarray(x), None, False)[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel, lambda m: nn.DataParallel(torch.compile(m))])
+def test_what_is_wrapped_around_a_module_is_taken_off(wrap):
+    x = np.ones((4, 3), np.float32)
+    network = Torch(wrap(small()), head="2/*")
+    np.testing.assert_allclose(first(network, x), small()(torch.as_tensor(x)).detach().numpy(), atol=1e-6)
+
+
+def test_weights_of_sixteen_bits_are_computed_in_thirty_two():
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    module = small().bfloat16()
+    expected = copy.deepcopy(module).float()(torch.as_tensor(x)).detach().numpy()
+    network = Torch(module)
+    np.testing.assert_allclose(first(network, x), expected, atol=1e-6)
+    assert {each.dtype for each in network.state_dict(network.start["params"]).values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "words"),
+    [
+        (OfTwo, np.ones((4, 3)), r"OfTwo.forward takes 2 inputs \(a, b\), .*x\[:, :k\], x\[:, k:\]"),
+        (lambda: OfNames(lambda b: b["a"]), np.ones((4, 3)), "OfNames.forward takes a dictionary of tensors"),
+        (lambda: OfNames(lambda b: next(iter(b.values()))), np.ones((4, 3)), "takes a dictionary of tensors"),
+        (lambda: OfNames(lambda b: b.get("a")), np.ones((4, 3)), "takes a dictionary of tensors"),
+        (lambda: nn.Sequential(nn.Embedding(9, 2), nn.Flatten()), np.ones((4, 1)), r"lamu.networks.Tokens\("),
+    ],
+)
+def test_a_module_of_other_inputs_is_told_what_to_write(make, x, words):
+    with pytest.raises(TypeError, match=words):
+        first(Torch(make()), x.astype(np.float32))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_told_what_to_give():
+    with pytest.raises(TypeError, match=r"is TorchScript, .*module.load_state_dict\(scripted.state_dict\(\)\)"):
+        Torch(torch.jit.trace(small(), torch.zeros(2, 3)))
+
+
+def test_a_wrong_head_lists_the_paths():
+    with pytest.raises(ValueError, match=r"'fc/.*' matches no leaf; the leaves are 0/bias, 0/weight, 2/bias, 2/weight"):
+        Torch(small(), head="fc/*")

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["copied", "require_pure"]
+__all__ = ["copied", "require_one_input", "require_pure", "unwrapped"]
 
 _PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set")
 
@@ -33,6 +34,61 @@ def copied(module: Any) -> Any:
 
     held = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
     return copy.deepcopy(module, {id(value): value.detach().clone() for value in held if not value.is_leaf})
+
+
+def unwrapped(module: Any) -> Any:
+    """Returns the module inside what `torch.compile`, `DataParallel` and `DistributedDataParallel` make of it.
+
+    Args:
+        module: a `torch.nn.Module`, or something else, which comes back.
+
+    Raises:
+        TypeError: for TorchScript, which `torch.export` cannot read.
+
+    Examples:
+        >>> import torch
+        >>> from lamu.networks.torch.eager import unwrapped
+        >>> unwrapped(torch.nn.DataParallel(torch.nn.Linear(2, 1)))
+        Linear(in_features=2, out_features=1, bias=True)
+    """
+    import torch
+    from torch import nn
+
+    while isinstance(module, nn.Module):
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"the module {type(module).__name__} is TorchScript, which torch.export cannot read; give the module "
+                "that it was made from, with its weights: module.load_state_dict(scripted.state_dict())"
+            )
+        if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            module = module.module
+        elif "_orig_mod" in module._modules:
+            module = module._orig_mod
+        else:
+            break
+    return module
+
+
+def require_one_input(module: Any) -> None:
+    """Raises a TypeError for a module whose forward needs several inputs.
+
+    Args:
+        module: a `torch.nn.Module`.
+
+    Examples:
+        >>> import torch
+        >>> from lamu.networks.torch.eager import require_one_input
+        >>> require_one_input(torch.nn.Linear(2, 1))
+    """
+    taken = inspect.signature(module.forward).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [each.name for each in taken if each.default is inspect.Parameter.empty and each.kind not in variable]
+    if len(needed) > 1:
+        raise TypeError(
+            f"{type(module).__name__}.forward takes {len(needed)} inputs ({', '.join(needed)}), and a network takes "
+            "one array of rows; give a module that takes them side by side and splits them, with forward(self, x): "
+            "return self.net(x[:, :k], x[:, k:])"
+        )
 
 
 def require_pure(module: Any, example: Any) -> None:
@@ -96,6 +152,18 @@ def _outputs(module: Any, example: Any) -> Any:
             layer = str(module.get_submodule(path))
             layer = type(module.get_submodule(path)).__name__ if "\n" in layer else layer
             shape, reason = tuple(example.shape[1:]), (str(error).splitlines() or [""])[0]
+            if _reads_names(error):
+                raise TypeError(
+                    f"{type(module).__name__}.forward takes a dictionary of tensors, and a network takes one array of "
+                    "rows; give a module that takes them side by side and splits them, with forward(self, x): return "
+                    'self.net({"a": x[:, :k], "b": x[:, k:]})'
+                ) from error
+            if _looks_up(error) and example.is_floating_point():
+                raise TypeError(
+                    f"the module {type(module).__name__} looks its inputs up in a table, and rows came as floating "
+                    "numbers, as data do here; give lamu.networks.Tokens(lamu.networks.Torch(module)), which makes "
+                    "them whole numbers again"
+                ) from error
             raise ValueError(
                 f"the module {type(module).__name__} cannot compute rows of the shape {shape}: "
                 f"{f'its submodule {path!r}, {layer},' if path else layer} raised {type(error).__name__}: "
@@ -104,6 +172,20 @@ def _outputs(module: Any, example: Any) -> Any:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _reads_names(error: Exception) -> bool:
+    """Whether a forward asked a tensor for what a dictionary has."""
+    text = str(error)
+    asks = isinstance(error, AttributeError) and any(f"'{name}'" in text for name in ("items", "keys", "values", "get"))
+    by_name = isinstance(error, IndexError | TypeError | KeyError) and ("valid indices" in text or "new():" in text)
+    return asks or by_name or "values expected sparse tensor" in text  # what a tensor has under the name of one
+
+
+def _looks_up(error: Exception) -> bool:
+    """Whether an embedding was given numbers that are not whole."""
+    text = str(error)
+    return "indices" in text and ("Long" in text or "Int" in text) and "scalar type" in text
 
 
 def _enter(entered: list[str], path: str) -> Callable[..., None]:

@@ -13,6 +13,7 @@ from lamu import tree
 from lamu.networks.interface import Network
 from lamu.networks.making import apart
 from lamu.networks.multilayer import floating
+from lamu.networks.torch.eager import unwrapped
 from lamu.networks.torch.mode import Mode
 from lamu.networks.torch.program import Program, first_names, read
 from lamu.record import given, record, static
@@ -30,7 +31,8 @@ class Torch(Network):
     statistics, are the network's state. Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random
     layers draw in passes that are given a key, and batch statistics are computed in passes that train, whatever mode
     the module was left in. A parameter that has several names (tied weights) is one parameter under the first of
-    them, the name in `module.named_parameters()`; `state_dict` writes all.
+    them, the name in `module.named_parameters()`; `state_dict` writes all. What
+    `torch.compile` and `DataParallel` wrap around a module is taken off, and weights of 16 bits are computed in 32.
 
     It is code: a saved posterior has its name, and who loads it gives the network again,
     `lamu.load(path, network=...)`.
@@ -69,6 +71,7 @@ class Torch(Network):
     def __post_init__(self) -> None:
         from torch import nn
 
+        object.__setattr__(self, "module", unwrapped(self.module))
         if not isinstance(self.module, nn.Module) and not callable(self.module):
             raise TypeError(f"module={self.module!r} is no PyTorch module; give an instance of torch.nn.Module")
         made = _template(self.module).made
@@ -155,7 +158,7 @@ class _Template:
         from torch import nn
         from torch.nn.modules.batchnorm import _BatchNorm
 
-        made = module if isinstance(module, nn.Module) else _made(module, 0)
+        made = module if isinstance(module, nn.Module) else unwrapped(_made(module, 0))
         if not isinstance(made, nn.Module):
             raise TypeError(f"{module!r} made a {type(made).__name__}; give what makes a torch.nn.Module")
         self.made = made
@@ -198,10 +201,16 @@ def _values(module: Any) -> Params:
     """Returns the parameters and the buffers that are floating, under the module's names."""
 
     def values(named: Any) -> Params:
-        arrays = {name: each.detach().cpu().numpy().copy() for name, each in named if each.is_floating_point()}
+        arrays = {name: _array(each) for name, each in named if each.is_floating_point()}
         return tree.nested(arrays, ".")
 
     return {"params": values(module.named_parameters()), "buffers": values(module.named_buffers())}
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """Returns the values; those of 16 bits in 32, since NumPy has no bfloat16."""
+    held = tensor.detach().cpu()
+    return (held.float() if held.element_size() < 4 else held).numpy().copy()
 
 
 def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.networks.torch.eager import copied, require_pure
+from lamu.networks.torch.eager import copied, require_one_input, require_pure
 from lamu.networks.torch.mode import Mode
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
 from lamu.typing import Array
@@ -133,7 +133,10 @@ def read(module: Any, shape: tuple[int, ...], dtype: Any) -> Program:
     """
     import torch
 
+    require_one_input(module)
     module = copied(module).train()
+    if any(each.is_floating_point() and each.element_size() < 4 for each in module.parameters()):
+        module = module.float()
     first = first_names(module)
     floating = jnp.issubdtype(dtype, jnp.floating)
     kind = next((each.dtype for each in module.parameters()), torch.float32) if floating else torch.int64
