@@ -32,7 +32,7 @@ from lamu.scores.features import Mahalanobis, mahalanobis
 from lamu.scores.fidelities import Fidelity, Moments, fidelity, moments
 from lamu.scores.ood import energy, entropy, least_confidence, mutual_information
 from lamu.scores.proper_scores import crps, nll
-from lamu.scores.row_densities import RowLogProb, mean_bound, mean_log_prob, row_log_prob
+from lamu.scores.row_densities import RowLogProb, UnreliableWeights, mean_bound, mean_log_prob, row_log_prob
 from lamu.scores.sampling import difference, with_error
 from lamu.scores.selective_prediction import RiskCoverage, aurc, auroc, risk_coverage
 from lamu.scores.two_samples import Drift, drift, kernel_drift
@@ -46,6 +46,7 @@ __all__ = [
     "Reliability",
     "RiskCoverage",
     "RowLogProb",
+    "UnreliableWeights",
     "accuracy",
     "agreement",
     "amortisation_gap",

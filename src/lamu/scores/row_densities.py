@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,12 +13,17 @@ import numpy as np
 from lamu.posterior import Posterior
 from lamu.record import record
 from lamu.scores.estimate import Estimate
+from lamu.subkeys import subkey
 from lamu.typing import RandomKey
 
 if TYPE_CHECKING:
     from lamu.graphs.graph import Graph
 
-__all__ = ["RowLogProb", "mean_bound", "mean_log_prob", "row_log_prob"]
+__all__ = ["RowLogProb", "UnreliableWeights", "mean_bound", "mean_log_prob", "row_log_prob"]
+
+
+_LARGEST_SHAPE, _LARGEST_ERROR = 0.7, 0.5  # of weights whose mean has an error that they show
+_FEWEST_IN_TAIL = 20
 
 
 @record
@@ -26,7 +32,10 @@ class RowLogProb:
 
     Attributes:
         value: nats, `[N]`.
-        error: the standard error of each in nats, `[N]`, by the spread of its weights; zero where nothing is drawn.
+        error: the standard error of each in nats, `[N]`, by the spread of its weights; zero where nothing is drawn, and
+            infinite where the weights do not tell.
+        shape: k of the generalised Pareto distribution of the largest weights, `[N]`: above 0.7 their mean has no error
+            that samples of this size show. NaN where nothing is drawn.
 
     Examples:
         >>> import numpy as np
@@ -37,6 +46,11 @@ class RowLogProb:
 
     value: Any
     error: Any
+    shape: Any = None
+
+
+class UnreliableWeights(UserWarning):
+    """Rows whose importance weights leave their log density open: how many, and what to use."""
 
 
 def mean_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: RandomKey | None = None) -> Estimate:
@@ -81,8 +95,10 @@ def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rando
     \[ \log \hat p = \log \frac1S \sum_s w_s, \qquad
        \mathrm{se}^2 = \frac{1}{S (S - 1)} \sum_s \Big(\frac{w_s}{\bar w} - 1\Big)^2 \]
 
-    to first order in the spread of the weights: an error above a half says that few weights make the sum, and that the
-    estimate is low. `annealed_importance` is for such rows.
+    to first order in the spread of the weights, which is honest where the weights have a variance. Where they have none
+    that shows (a Pareto k above 0.7, or an error above a half), which is so of rows unlike those that the encoder has
+    learned from, the row gets a proposal of its own: a t distribution about the mode of \(\log p(y, z)\), with the
+    curvature there. Where that does not help either, the error is infinite, and a warning says of how many rows.
 
     Args:
         posterior: of a `lamu.Graph`.
@@ -94,7 +110,8 @@ def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rando
         TypeError: for a model that is no graph, or whose rows have no density.
         ValueError: for fewer than two samples.
 
-    Source: Owen (2013), Monte Carlo theory, methods and examples, section 9.2; Burda et al. (2016), section 5.
+    Source: Owen (2013), Monte Carlo theory, methods and examples, section 9.2; Burda et al. (2016), section 5; Vehtari,
+    Simpson, Gelman, Yao & Gabry (2024), section 3, for k.
 
     Examples:
         >>> import jax.numpy as jnp, lamu
@@ -104,17 +121,74 @@ def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rando
         (5,)
     """
     from lamu.graphs.queries import row_log_weights
+    from lamu.latent.row_proposals import can_propose, fitted_log_weights
 
     graph = _graph(posterior)
     if samples < 2:
         raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
     key = jax.random.clone(posterior.key) if key is None else key
-    log_weights = np.asarray(row_log_weights(graph, posterior.belief, graph.rows(rows).full(), samples, key), float)
+    read = graph.rows(rows).full()
+    found = _summed(np.asarray(row_log_weights(graph, posterior.belief, read, samples, jax.random.clone(key)), float))
+    open_rows = np.flatnonzero(_unreliable(found))
+    if open_rows.size and can_propose(graph, posterior.belief, read):
+        some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[open_rows], read)
+        again = _summed(fitted_log_weights(graph, posterior.belief, some, samples, subkey(jax.random.clone(key), 7)))
+        # Both are unbiased for p(y), so that a row of which neither tells is more likely too low than too high.
+        better = ~_unreliable(again) | (again.value > found.value[open_rows])
+        for ours, theirs in ((found.value, again.value), (found.error, again.error), (found.shape, again.shape)):
+            ours[open_rows[better]] = theirs[better]
+    left = np.flatnonzero(_unreliable(found))
+    if left.size:
+        found.error[left] = np.inf
+        warnings.warn(
+            f"the importance weights of {left.size} of {len(found.value)} rows leave their log density open (a Pareto "
+            f"k above {_LARGEST_SHAPE}, or an error above {_LARGEST_ERROR} nats, of {samples} samples): their values "
+            "are more likely too low, and their errors are given as infinite; ask for more samples, or use "
+            "lamu.scores.annealed_importance(*lamu.latent.row_joint(posterior, row), key) for these rows",
+            UnreliableWeights,
+            stacklevel=2,
+        )
+    return found
+
+
+def _summed(log_weights: np.ndarray) -> RowLogProb:
+    """Returns the log of the mean weight of every row of `[S, N]`, its error, and the shape of the largest weights."""
     most = log_weights.max(axis=0)
     weights = np.exp(log_weights - most)
     count, mean = len(weights), weights.mean(axis=0)
-    error = weights.std(axis=0, ddof=1) / mean / math.sqrt(count) if count > 1 else np.zeros(len(mean))
-    return RowLogProb(most + np.log(mean), error)
+    if count == 1:
+        return RowLogProb(most, np.zeros(len(mean)), np.full(len(mean), np.nan))
+    error = weights.std(axis=0, ddof=1) / mean / math.sqrt(count)
+    return RowLogProb(most + np.log(mean), error, np.array([_pareto_shape(each) for each in weights.T]))
+
+
+def _unreliable(found: RowLogProb) -> np.ndarray:
+    return (found.error > _LARGEST_ERROR) | (found.shape > _LARGEST_SHAPE) | ~np.isfinite(found.value)
+
+
+def _pareto_shape(weights: np.ndarray) -> float:
+    """Returns the shape k of the largest weights, by the estimator of Zhang & Stephens; −∞ of equal ones."""
+    count = len(weights)
+    tail = int(min(0.2 * count, 3 * math.sqrt(count)))
+    if tail < _FEWEST_IN_TAIL:
+        return math.nan  # too few for a shape; the error is all there is
+    ordered = np.sort(weights)
+    excess = ordered[-tail:] - ordered[-tail - 1]
+    if not excess[-1] > 1e-10 * ordered[-1]:
+        return -math.inf
+    excess = np.maximum(excess, 1e-300)
+    points = 30 + int(math.sqrt(tail))
+    quarter = excess[int(tail / 4 + 0.5) - 1]
+    b = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
+    b = b / (3 * quarter) + 1 / excess[-1]
+    with np.errstate(all="ignore"):
+        k = np.log1p(-b[:, None] * excess).mean(axis=1)
+        profile = tail * (np.log(-b / k) - k - 1)
+    profile = np.where(np.isfinite(profile), profile, -np.inf)
+    chance = np.exp(profile - profile.max())
+    slope = float(np.sum(b * chance) / np.sum(chance))
+    shape = float(np.log1p(-slope * excess).mean())
+    return (tail * shape + 10 * 0.5) / (tail + 10)  # a weak prior, as in Vehtari et al. (2024)
 
 
 def mean_bound(posterior: Posterior, rows: Any, samples: int = 16, key: RandomKey | None = None) -> Estimate:
