@@ -27,6 +27,7 @@ from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
+from lamu.running.input_scale import unscaled_inputs
 from lamu.running.interruption import Interruption
 from lamu.running.length import Length
 from lamu.running.pretrained import require_trained, say_probabilities, say_seen_rows
@@ -290,7 +291,8 @@ def fit(
     if interrupted and history.trace is None and algorithm.traits.length is not None:
         raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
     found = finish(state)
-    _warn_unconverged(found, chosen_earlier=best.state is not None and not best.chosen_last)
+    unscaled = "" if found.convergence is None or found.convergence.converged else unscaled_inputs(model, example)
+    _warn_unconverged(found, best.state is not None and not best.chosen_last, unscaled)
     return found
 
 
@@ -314,7 +316,7 @@ def _diverged(history: History, reason: str | None, finish: Callable[[], Fit]) -
     return Diverged(f"the loss is {history.last['loss']} at step {history.first_bad + 1}; {reason or advice}", last)
 
 
-def _warn_unconverged(found: Fit, chosen_earlier: bool) -> None:
+def _warn_unconverged(found: Fit, chosen_earlier: bool, unscaled: str = "") -> None:
     """Warns of a posterior that is not the fixed point of the rule."""
     measured = found.convergence
     if measured is None or measured.converged or found.interrupted:
@@ -324,10 +326,9 @@ def _warn_unconverged(found: Fit, chosen_earlier: bool) -> None:
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"
     else:
-        remedy = measured.remedy or (
-            "train longer (without epochs and steps, fit takes as many as it needs), with a rate that falls to zero, "
-            "for instance Annealed(1e-2)"
-        )
+        longer = "train longer (without epochs and steps, fit takes as many as it needs)"
+        general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
+        remedy = measured.remedy or unscaled or general
     warnings.warn(f"the posterior has not converged: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
 
 

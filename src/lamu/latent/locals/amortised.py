@@ -36,7 +36,8 @@ class Amortised(Local):
     \[ \log p(y) \ge E_q[\log p(y, z) - \log q(z \mid y)] \]
 
     or any other of the bounds. The network reads all that the row holds, and the latents in `given`, which other
-    locals draw before. Missing entries count as zero. Its weights stand at
+    locals draw before. Missing entries count as zero; counts c are read as
+    \(\log(1 + c)\). Its weights stand at
     `params["network"]["local"][name]` and have no prior; train them with an optimiser,
     `blocks({"local/*": adam(1e-3), ...})`, or everything with `adam`.
 

@@ -9,6 +9,9 @@ import jax.numpy as jnp
 from lamu.graphs.expressions import Constant, Environment, Expression, Variable
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import arguments
+from lamu.graphs.poisson import PoissonFactor
+from lamu.graphs.potential import Potential
+from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["encoded", "first_encoder"]
@@ -46,7 +49,7 @@ def first_encoder(network: Any, key: RandomKey, name: str, given: tuple[str, ...
 
 
 def encoded(network: Any, weights: Params, name: str, given: tuple[str, ...], row: Row, at: Environment) -> Array:
-    """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero.
+    """Returns what an encoder makes of a row, `[outputs]`. Missing entries count as zero, and counts c as log(1 + c).
 
     A network that can be applied to the data first (`Network.partially_applied`) is, once a row: `jax.vmap` over values
     or draws of the given latents then repeats what reads those alone.
@@ -75,9 +78,18 @@ def _data(given: tuple[str, ...], row: Row, dtype: Any) -> tuple[Expression, ...
         # A label that is there in some rows only is a latent, and one that is given comes below.
         if site.name in row.data and site.name not in row.evidence and site.name not in given:
             value = jnp.asarray(row.data[site.name], dtype)
+            if _counts(site.factor):  # of any size, and a network reads numbers of order one
+                value = jnp.log1p(jnp.maximum(value, 0))
             observed = row.observed.get(site.name)
             data.append(Constant(value if observed is None else jnp.where(observed, value, jnp.zeros_like(value))))
     return tuple(data)
+
+
+def _counts(factor: Any) -> bool:
+    """Whether what is observed are counts."""
+    if isinstance(factor, PoissonFactor):
+        return True
+    return isinstance(factor, Potential) and isinstance(factor.likelihood.support, Counts)
 
 
 def _latents(given: tuple[str, ...], row: Row) -> tuple[Expression, ...]:
