@@ -21,6 +21,7 @@ from lamu.latent import (
     InverseAutoregressive,
     Joint,
     Planar,
+    Radial,
     Renyi,
     RowJoint,
     WarmUp,
@@ -124,3 +125,58 @@ def test_annealing_finds_the_log_density() -> None:
 def test_annealing_says_what_it_needs() -> None:
     with pytest.raises(ValueError, match="chains=1 cannot anneal; give at least 2"):
         annealed_importance(Blind(), Gaussian(jnp.zeros(1), Scalar(1.0)), jax.random.key(0), chains=1)
+
+
+def by_hand(z: np.ndarray, mean: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """log w and ∂ log w/∂z of one coordinate: z ~ N(0, 1), y = 1.3 seen with sd 0.5, q = N(mean, scale²)."""
+    log_w = stats.norm(z, 0.5).logpdf(1.3) + stats.norm.logpdf(z) - stats.norm(mean, scale).logpdf(z)
+    return log_w, (1.3 - z) / 0.25 - z + (z - mean) / scale**2
+
+
+def one_coordinate(bound: Bound, mean: float, scale: float, key: jax.Array) -> jax.Array:
+    prior = Gaussian(jnp.zeros(1), Diagonal(jnp.ones(1)))
+    joint = RowJoint(prior, lambda z: -2.0 * jnp.sum((1.3 - z) ** 2) - jnp.log(0.5) - jnp.log(2 * jnp.pi) / 2)
+    return bound.of_row(
+        jax.random.clone(key), joint, Gaussian(jnp.reshape(mean, 1), Diagonal(jnp.reshape(1 / scale**2, 1)))
+    )
+
+
+def draws_of(bound: Bound, mean: float, scale: float, key: jax.Array, k: int) -> np.ndarray:
+    """The draws of a bound, by the function that it draws with."""
+    from lamu.latent.bounds.interface import over_samples
+
+    belief, key = Gaussian(jnp.full(1, mean), Diagonal(jnp.full(1, 1 / scale**2))), jax.random.clone(key)
+    if isinstance(bound, DoublyReparameterised):
+        return np.asarray(over_samples(jax.random.split(key)[0], k, belief.sample))[:, 0]
+    return np.asarray(over_samples(key, k, lambda key: belief.sample(jax.random.split(key)[0])))[:, 0]
+
+
+def test_a_doubly_reparameterised_gradient_squares_the_weights() -> None:
+    """Σ w̃² ∂log w/∂z ∂z/∂φ by hand, of the same draws: ∂z/∂m = 1 and ∂z/∂s = (z − m)/s."""
+    bound, mean, scale, key = DoublyReparameterised(6), 0.3, 0.8, jax.random.key(3)
+    value, found = jax.value_and_grad(lambda m, s: one_coordinate(bound, m, s, key), argnums=(0, 1))(mean, scale)
+    z = draws_of(bound, mean, scale, key, 6)
+    log_w, slope = by_hand(z, mean, scale)
+    shares = np.exp(log_w) / np.exp(log_w).sum()
+    np.testing.assert_allclose(value, np.log(np.exp(log_w).mean()), rtol=1e-6)
+    np.testing.assert_allclose(found[0], np.sum(shares**2 * slope), rtol=1e-5)
+    np.testing.assert_allclose(found[1], np.sum(shares**2 * slope * (z - mean) / scale), rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.5, 2.0])
+def test_renyis_bound_is_its_formula(alpha: float) -> None:
+    bound, mean, scale, key = Renyi(alpha, 6), 0.3, 0.8, jax.random.key(3)
+    log_w, _ = by_hand(draws_of(bound, mean, scale, key, 6), mean, scale)
+    expected = np.log(np.mean(np.exp((1 - alpha) * log_w))) / (1 - alpha)
+    np.testing.assert_allclose(one_coordinate(bound, mean, scale, key), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_a_radial_flows_determinant_is_that_of_its_jacobian(size: int) -> None:
+    flow = Radial()
+    params = jax.tree.map(lambda leaf: leaf + 0.7, flow.init(jax.random.key(0), size, 0, float))
+    z = jnp.linspace(-1.0, 2.0, size)
+    _, found = flow.forward(params, z, jnp.zeros(0))
+    jacobian = jax.jacobian(lambda z: flow.forward(params, z, jnp.zeros(0))[0])(z)
+    assert abs(float(found)) > 0.05
+    np.testing.assert_allclose(found, np.linalg.slogdet(np.asarray(jacobian))[1], rtol=1e-6)
