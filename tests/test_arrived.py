@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,41 @@ def test_a_slope_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
             model = lamu.Model(lamu.networks.Trained(_line, {"slope": slope}), GAUSSIAN)
             lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0)
         assert ("far from a minimum" in caplog.text) is warned
+
+
+def test_a_distance_from_the_mode_is_told_only_where_the_rows_see_it() -> None:
+    """δ = S⁻¹g moves the outputs by Xδ, of posterior variance XS⁻¹Xᵀ: a weight that no row reads has no part in it."""
+    x = np.concatenate([X[:, :2], np.zeros((len(X), 1))], axis=1)
+    H = x.T @ x / 0.09
+    S = H + np.eye(3)
+    mode = np.linalg.solve(S, x.T @ Y[:, None] / 0.09)
+    unseen = mode + np.array([[0.0], [0.0], [9.0]])
+    seen = mode + np.linalg.cholesky(np.linalg.inv(S)) @ np.array([[2.0], [1.0], [0.0]])
+    for start, told in ((unseen, False), (seen, True)):
+        model = lamu.Model(lamu.networks.Trained(_line, {"slope": start}), GAUSSIAN)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = lamu.fit(
+                model, (x, Y), lamu.algorithms.laplace(structure=lamu.operators.Dense), epochs=0
+            ).convergence
+        away = start - mode
+        gamma = 3 - np.trace(np.linalg.inv(S))
+        np.testing.assert_allclose(found.residual, np.sqrt(away.T @ S @ away).item(), rtol=1e-6)
+        np.testing.assert_allclose(found.shift, np.sqrt(away.T @ H @ away / gamma).item(), atol=1e-6)
+        assert found.converged is not told
+        texts = [str(each.message) for each in said if issubclass(each.category, lamu.Unconverged)]
+        assert bool(texts) is told
+        assert all("the outputs at the rows are" in text and "train them longer" in text for text in texts)
+
+
+def test_the_pull_of_a_prior_whose_scale_is_open_is_no_distance() -> None:
+    """`LearnedNormal` chooses a scale for the weights as they are: only the likelihood's slope is left to go."""
+    best = np.linalg.lstsq(X, Y, rcond=None)[0][:, None]
+    model = lamu.Model(lamu.networks.Trained(_line, {"slope": best}), GAUSSIAN, lamu.priors.LearnedNormal(0.01))
+    algorithm = lamu.algorithms.laplace(structure=lamu.operators.Dense)
+    found = lamu.fit(model, (X, Y), algorithm, epochs=0).convergence
+    assert found.shift < 1e-4
+    assert found.converged
 
 
 def test_a_function_is_given_again_when_its_posterior_is_loaded(tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
         batch: some rows, for shapes.
 
     Raises:
-        ValueError: where the network has a state, and the belief will be about more than one point.
+        ValueError: where the network has a state, and weights will be drawn: a linearised prediction needs the network
+            at the mean alone, whose statistics are its own (`Frozen`).
 
     Examples:
         >>> import lamu
@@ -144,6 +145,8 @@ def require_choice(algorithm: Any, objective: Any, batch: Any) -> None:
     def belief(key: RandomKey, state: Any) -> Any:
         return algorithm.posterior(key, state, objective, None, None).belief
 
+    if algorithm.traits.linearises:
+        return
     # What looks at the data again makes more of its state: a belief about more than a point.
     if algorithm.traits.looks_again or not _is_point(jax.eval_shape(belief, key, state)):
         raise ValueError(

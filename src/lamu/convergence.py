@@ -18,6 +18,7 @@ from lamu.record import measured, record, static
 __all__ = ["FARTHEST_MEAN", "LARGEST_R_HAT", "Convergence", "Unconverged"]
 
 FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over coordinates
+_FARTHEST_OUTPUTS = 0.5  # an interval of 90 % about a centre that is so far away covers 86.6 %
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
 LARGEST_R_HAT, _ESS = 1.1, 50.0
 
@@ -42,6 +43,9 @@ class Convergence:
         precision_error_90: its 90 % quantile.
         r_hat: the largest split R-hat of the chains.
         ess: the smallest effective sample size of what the R-hat is of.
+        shift: of weights that arrived trained and stay: how far the outputs at the rows are from those at the mode, in
+            their posterior standard deviations, root mean square. It stands for the residual, since the rows may say
+            nothing about most coordinates.
         remedy: what to do where it is not converged, as the end of a sentence; empty for the general advice.
 
     Examples:
@@ -59,6 +63,7 @@ class Convergence:
     precision_error_90: float | None = measured(default=None)
     r_hat: float | None = measured(default=None)
     ess: float | None = measured(default=None)
+    shift: float | None = measured(default=None)
     remedy: str = static(default="")
 
     @property
@@ -84,7 +89,13 @@ class Convergence:
     def complaints(self) -> tuple[str, ...]:
         """What is beyond its limit, each with its figure."""
         found = []
-        if _beyond(self._certain_offset, FARTHEST_MEAN):
+        if self.shift is not None:
+            if _beyond(self.shift, _FARTHEST_OUTPUTS):
+                found.append(
+                    f"the outputs at the rows are {self.shift:.2f} posterior standard deviations from those at the "
+                    f"mode (root mean square; {_FARTHEST_OUTPUTS} is the limit)"
+                )
+        elif _beyond(self._certain_offset, FARTHEST_MEAN):
             found.append(
                 f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
                 f"{FARTHEST_MEAN} is the limit)"
@@ -116,6 +127,7 @@ class Convergence:
         named = {
             "residual": self.residual,
             "offset": self.offset,
+            "shift": self.shift,
             "precision_error": self.precision_error,
             "precision_error_90": self.precision_error_90,
             "r_hat": self.r_hat,

@@ -69,6 +69,7 @@ class Traits:
         runs: how many runs go side by side (a sampler's chains, an ensemble's members). They are the leading axis of
             every leaf of the state but those in `shared`, and may be spread over devices.
         shared: the names of the state's parts that all runs have in common.
+        linearises: whether its predictions need the network at the mean alone, whose batch statistics are its own.
         looks_again: whether its posterior needs a pass over the data, which `preview` does without.
         messages: whether it takes exact messages of a target with conjugate parts (`lamu.conjugate_target`), so that in
             `blocks` it sees what the others believe.
@@ -89,6 +90,7 @@ class Traits:
     streams: int = static(default=1)
     runs: int = static(default=1)
     shared: tuple[str, ...] = static(default=())
+    linearises: bool = static(default=False)
     looks_again: bool = static(default=False)
     messages: bool = static(default=False)
     chooses_prior_scale: bool = static(default=False)

@@ -124,7 +124,7 @@ def judged(found: Polished, objective: Objective, key: RandomKey, kept: bool = F
         )
         return replace(_regular(posterior, dtype), evidence=None)
     if not found.found:
-        if convergence.converged:  # of what has not, `fit` warns, with the same remedy
+        if convergence.converged and not kept:  # of what has not, `fit` warns, with the same remedy
             warnings.warn(remedy, Unconverged, stacklevel=4)
         return replace(posterior, evidence=None)
     return posterior

@@ -34,7 +34,8 @@ from lamu.operators import (
 )
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
-from lamu.predictives import LinearisedMarginal, PredictiveRule, Probit
+from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit
+from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
@@ -89,7 +90,8 @@ class Laplace(Wrapper):
     @property
     def traits(self) -> Traits:
         """Those of what finds the mode; it chooses the scale of the prior by itself."""
-        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True)
+        linearises = self.rule is None or isinstance(self.rule, Linearised | LinearisedMarginal | Probit)
+        return replace(self.base.traits, chooses_prior_scale=True, looks_again=True, linearises=linearises)
 
     @property
     def choices(self) -> Choices:
@@ -129,7 +131,8 @@ class Laplace(Wrapper):
                 return polish(look, mode, under, data, rounds, determined)
             # A noise of another width has another gradient.
             same = mode.params is first.params
-            return residual_of(mode, under, gradient) if same else residual_at(mode, under, data)
+            given, of = (gradient, residual_of) if same else (data, residual_at)
+            return of(mode, under, given, isinstance(model.prior, LearnedNormal))
 
         def at_first() -> tuple[LaplaceFit, Any]:
             if not kept:

@@ -53,12 +53,15 @@ class Polished:
         residual: r, in nats, dispersions that moved included.
         dimension: how many coordinates it is a norm over.
         stalled: whether L-BFGS ended where the loss falls far less than its gradient promises, as at kinks.
+        shift: how far the outputs are from those at the mode, in posterior standard deviations; None where the weights
+            were free to move.
     """
 
     mode: LaplaceFit
     residual: float
     dimension: int
     stalled: bool = False
+    shift: float | None = None
 
     @property
     def found(self) -> bool:
@@ -72,6 +75,7 @@ class Polished:
             dimension=self.dimension,
             precision_error=0.0,
             precision_error_90=0.0,
+            shift=self.shift,
             remedy=remedy,
         )
 
@@ -131,51 +135,81 @@ def polish(
     return best
 
 
-def residual_at(mode: LaplaceFit, objective: Objective, data: Any) -> Polished:
+def residual_at(mode: LaplaceFit, objective: Objective, data: Any, prior_is_open: bool = False) -> Polished:
     """Returns a mode as it is, with its residual: one gradient over all rows.
 
     Args:
         mode: what was found there.
         objective: the loss.
         data: the rows.
+        prior_is_open: whether the prior's scale was chosen for these weights: then its pull is no distance that
+            training would have gone, and the shift leaves it out.
     """
     gradient = _Loss(evaluated(objective, mode.network_state), mode, data)(mode.params)[1]
-    slope = _pulled(_metric(mode, objective), gradient["network"])
-    return Polished(mode, float(np.linalg.norm(np.asarray(slope))), slope.size)
+    own = tree.add(gradient["network"], _prior_slope(mode, objective), -1.0) if prior_is_open else gradient["network"]
+    residual, shift = _distances(_metric(mode, objective), mode, objective, gradient["network"], own)
+    return Polished(mode, float(residual), tree.dimension(mode.params["network"]), shift=float(shift))
 
 
-def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params) -> Polished:
+def residual_of(mode: LaplaceFit, objective: Objective, gradient: Params, prior_is_open: bool = False) -> Polished:
     """Returns the same for a gradient that is known already.
 
     Args:
         mode: what was found there.
         objective: the loss.
         gradient: that of the negative log likelihood of all rows, in the weights.
+        prior_is_open: as above.
     """
-    residual, sound = _residual(mode, objective, gradient)
+    distances, sound = _by_precision(mode, objective, gradient, prior_is_open)
     if not bool(sound):
-        residual = _residual_by_diagonal(mode, objective, gradient)
-    return Polished(mode, float(residual), tree.dimension(mode.params["network"]))
+        distances = _by_diagonal(mode, objective, gradient, prior_is_open)
+    residual, shift = map(float, distances)
+    return Polished(mode, residual, tree.dimension(mode.params["network"]), shift=shift)
 
 
-@compiled_once()
-def _residual(mode: LaplaceFit, objective: Objective, gradient: Params) -> tuple[Array, Array]:
-    """Returns √(gᵀ S⁻¹ g), and whether S is positive."""
+@compiled_once(static_argnums=3)
+def _by_precision(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[Any, Array]:
+    """Returns the distances by S, and whether S is positive."""
     mean = mode.params["network"]
     metric = mode.precision(objective).preconditioner(mean)
-    return _length(metric, mode, objective, gradient), metric.is_positive(mean)
+    return _distances(metric, mode, objective, *_slopes(mode, objective, gradient, open_prior)), metric.is_positive(
+        mean
+    )
 
 
-@compiled_once()
-def _residual_by_diagonal(mode: LaplaceFit, objective: Objective, gradient: Params) -> Array:
-    return _length(_diagonal(mode, objective), mode, objective, gradient)
+@compiled_once(static_argnums=3)
+def _by_diagonal(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> Any:
+    return _distances(_diagonal(mode, objective), mode, objective, *_slopes(mode, objective, gradient, open_prior))
 
 
-def _length(metric: Any, mode: LaplaceFit, objective: Objective, gradient: Params) -> Array:
+def _slopes(mode: LaplaceFit, objective: Objective, gradient: Params, open_prior: bool) -> tuple[Params, Params]:
+    """Returns the gradient of ℓ/T in the weights, from that of the likelihood, and what of it the shift is due to."""
+    own = tree.scale(gradient, 1 / objective.temperature)
+    whole = tree.add(own, _prior_slope(mode, objective))
+    return whole, own if open_prior else whole
+
+
+def _prior_slope(mode: LaplaceFit, objective: Objective) -> Params:
+    log_prior = lambda mean: -objective.model.log_prior({**mode.params, "network": mean}) / objective.temperature
+    return jax.grad(log_prior)(mode.params["network"])
+
+
+@jax.jit
+def _distances(metric: Any, mode: LaplaceFit, objective: Objective, slope: Params, own: Params) -> tuple[Array, Array]:
+    r"""Returns \(\sqrt{g^\top S^{-1} g}\), and how far the outputs at the rows are from those at the mode.
+
+    A Newton step \(\delta = S^{-1} g\) moves the outputs of row i by \(J_i \delta\), and their posterior variance is
+    \(J_i S^{-1} J_i^\top\). Averaged over rows, each weighed by its information, the first squared over the second is
+    \(\delta^\top H \delta / \gamma\), with \(H = S - \Delta\) and γ the number of well-determined weights.
+    """
     mean = mode.params["network"]
-    prior = jax.grad(lambda mean: -objective.model.log_prior({**mode.params, "network": mean}))(mean)
-    slope = _pulled(metric, tree.scale(tree.add(gradient, prior), 1 / objective.temperature))
-    return jnp.sqrt(jnp.sum(slope**2))
+    residual = jnp.sqrt(jnp.sum(_pulled(metric, slope) ** 2))
+    pulled = _pulled(metric, own)
+    step = metric.inverse_root(tree.ravel(mean)[1](pulled.astype(tree.ravel(mean)[0].dtype)))
+    prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
+    by_rows = jnp.sum(pulled**2) - tree.dot(step, jax.tree.map(jnp.multiply, prior, step))
+    determined = jnp.maximum(well_determined(metric, objective, mean), 1.0)
+    return residual, jnp.sqrt(jnp.maximum(by_rows, 0.0) / determined)
 
 
 class _Loss:
