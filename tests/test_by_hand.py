@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -130,19 +131,49 @@ def test_blocks_of_unequal_sizes_meet_a_matrix_where_they_stand() -> None:
 
 
 def test_the_sequential_test_is_students_with_a_finite_population() -> None:
-    r"""It decides just where \(1 - F_{n-1}(|t|) < \epsilon\), for the mean of n of N differences."""
-    for n, N, log_prior, u in ((10, 100, 0.3, 0.4), (30, 40, -0.7, 0.9), (5, 1000, 0.0, 0.05)):
-        differences = 0.02 + 0.05 * rng.normal(size=n)
+    r"""It decides just where \(1 - F_{n-1}(|t|) < \epsilon / K\), for the mean of n of N, in K early looks."""
+    for n, N, blocks, looks, log_prior, u in (
+        (10, 100, 1, 9, 0.3, 0.4),
+        (30, 40, 3, 3, -0.7, 0.9),
+        (5, 15, 1, 2, 0.0, 0.05),
+    ):
+        differences = 0.06 + 0.05 * rng.normal(size=n)
         level = (np.log(u) - log_prior) / N
         error = differences.std(ddof=1) / np.sqrt(n) * np.sqrt(1 - (n - 1) / (N - 1))
-        doubt = stats.t.sf(abs(differences.mean() - level) / error, n - 1)
+        doubt = looks * stats.t.sf(abs(differences.mean() - level) / error, n - 1)
         zero = jnp.zeros(())
         sums = jnp.sum(differences), jnp.sum(differences**2)
-        now = _Tally(jnp.ones((), int), jnp.asarray(float(n)), *sums, zero, zero, jnp.array(False), jnp.array(False))
+        now = _Tally(jnp.asarray(blocks), jnp.asarray(float(n)), *sums, zero, zero, jnp.array(False), jnp.array(False))
         for factor, sure in ((1.001, True), (0.999, False)):
-            test = SequentialTest(min(factor * doubt, 0.499))
+            assert doubt < 0.49
+            test = SequentialTest(factor * doubt)
             seen = test.look(
                 jax.random.key(0), now, zero, jnp.asarray(log_prior), jnp.asarray(float(N)), jnp.asarray(u)
             )
             assert bool(seen.decided) == sure, (n, N, factor)
             assert bool(seen.accepted) == (differences.mean() > level)
+
+
+def test_all_looks_of_a_sequential_test_err_by_its_error_together() -> None:
+    """Against what all rows say, of 4,000 decisions that are as close as Metropolis's; an error a look made 14 %."""
+    differences = jnp.asarray(np.random.default_rng(2).normal(size=(4000, 200)))
+    one, zero, no = jnp.ones(()), jnp.zeros(()), jnp.array(False)
+
+    def decide(row: jax.Array) -> jax.Array:
+        begun = _Tally(jnp.zeros((), int), zero, zero, zero, zero, zero, no, no)
+
+        def look(now: _Tally, block: jax.Array) -> tuple[_Tally, None]:
+            seen = replace(
+                now,
+                block=now.block + 1,
+                rows=now.rows + 20.0,
+                total=now.total + jnp.sum(block),
+                squares=now.squares + jnp.sum(block**2),
+            )
+            after = SequentialTest(0.05).look(jax.random.key(0), seen, zero, zero, jnp.asarray(200.0), one)
+            return jax.tree.map(lambda old, new: jnp.where(now.decided, old, new), now, after), None
+
+        return jax.lax.scan(look, begun, row.reshape(10, 20))[0].accepted
+
+    wrong = np.mean(np.asarray(jax.jit(jax.vmap(decide))(differences)) != np.asarray(differences.mean(axis=1) > 0))
+    assert 0.005 < wrong < 0.05 + 4 * (0.05 / 4000) ** 0.5

@@ -30,6 +30,7 @@ from lamu.mcmc import (
     sgnht,
 )
 from lamu.mcmc.collect import posterior_from_draws
+from lamu.mcmc.convergence_warnings import in_one_place
 from lamu.mcmc.dynamics import Dynamics
 from lamu.mcmc.gradients import Minibatch, mean_loss
 from lamu.mcmc.momenta import Friction
@@ -400,3 +401,16 @@ def test_modes_of_a_grid_that_fifty_thousand_gradients_visit(sampler: Dynamics, 
     near = away.argmin(axis=1)[away.min(axis=1) < 4 * np.sqrt(0.03)]
     visited = int(np.sum(np.bincount(near, minlength=25) >= 0.01 * len(draws)))
     assert least <= visited <= most, visited
+
+
+def test_cycles_that_never_leave_one_mode_of_a_shared_start_are_said_to_show_one() -> None:
+    """Modes at -2 and 2 with a start at 2: the same in both chains, where R-hat is one."""
+    density = lamu.LogDensity(lambda t: jnp.logaddexp(-0.5 * (t - 2) ** 2 / 0.03, -0.5 * (t + 2) ** 2 / 0.03), 2.0)
+    run = lambda cycles: lamu.fit(density, None, sghmc(cycles, chains=2, warmup=0, draws=80, thinning=5), seed=1)
+    with pytest.warns(UnreliableChains, match=r"all 4 cycles .* ended in one place.*exploration_temp"):
+        stuck = run(Cyclical(0.02, cycles=4))
+    assert np.all(np.asarray(jax.tree.leaves(stuck.posterior.samples)[0]) > 1.0)
+    values = np.random.default_rng(0).normal(size=(2, 80))
+    assert in_one_place(values, 4)
+    assert not in_one_place(values + 20 * (np.arange(80) >= 60), 4)
+    assert not in_one_place(values + np.array([[0.0], [20.0]]), 4)

@@ -11,10 +11,11 @@ from lamu import tree
 from lamu.convergence import LARGEST_R_HAT, Convergence
 from lamu.density import Density
 
-__all__ = ["UnreliableChains", "complaints", "mixing", "split_r_hat"]
+__all__ = ["UnreliableChains", "complaints", "in_one_place", "mixing", "split_r_hat"]
 
 _FEWEST = 100  # draws a chain; fewer say little of how a chain moves
 _REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
+_FEWEST_OF_A_CYCLE = 5  # draws; fewer do not show the spread within a mode
 _MOST = 10_000  # coordinates looked at
 _MOST_MIXED = 256  # of them for an effective sample size
 _LONGER = "take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
@@ -113,6 +114,31 @@ def split_r_hat(values: Any) -> np.ndarray:
 
     ratio = split_gelman_rubin(np.asarray(values, np.float64))
     return np.where(np.isnan(ratio), 1.0, ratio)
+
+
+def in_one_place(samples: Any, cycles: int) -> bool:
+    """Returns whether the draws of all cycles of all chains lie around one place.
+
+    They do where the means of the cycles differ by no more than a few times the spread within a cycle: in every
+    coordinate the variance between is below nine times that within.
+
+    Args:
+        samples: draws, leaves `[chains, draws, ...]`.
+        cycles: how many cycles of equal length they come in.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lamu.mcmc.convergence_warnings import in_one_place
+        >>> around = np.random.default_rng(0).normal(size=(2, 40))
+        >>> in_one_place({"t": around}, 4), in_one_place({"t": around + 9 * (np.arange(40) >= 20)}, 4)
+        (True, False)
+    """
+    values = _coordinates(jax.tree.leaves(samples))
+    apart = values.reshape(values.shape[0] * cycles, -1, values.shape[2])
+    if cycles < 2 or apart.shape[1] < _FEWEST_OF_A_CYCLE:
+        return False
+    within = np.mean(apart.var(axis=1), axis=0)
+    return bool(np.all(apart.mean(axis=1).var(axis=0) <= 9 * within))
 
 
 def _coordinates(leaves: list[Any]) -> np.ndarray:

@@ -37,9 +37,10 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.families import Draws
+from lamu.density import Density
+from lamu.families import Draws, Point
 from lamu.mcmc.collect import posterior_from_draws
-from lamu.mcmc.convergence_warnings import UnreliableChains
+from lamu.mcmc.convergence_warnings import UnreliableChains, in_one_place
 from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
 from lamu.mcmc.init import started
@@ -205,12 +206,29 @@ class Dynamics(Runnable):
                 UnreliableChains,
                 stacklevel=4,
             )
+        if ended and isinstance(self.step_size, Cyclical) and self._shares_start(objective):
+            samples = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), trace)
+            if in_one_place(samples, self.step_size.cycles):
+                warnings.warn(
+                    f"all {self.step_size.cycles} cycles of all chains ended in one place, and all chains started at "
+                    "one point, so that these draws do not show whether there are other modes, nor can R-hat; give "
+                    "the chains starts of their own (start= a posterior), Cyclical a larger peak, or an "
+                    "exploration_temperature of 10 or more",
+                    UnreliableChains,
+                    stacklevel=4,
+                )
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
             return Posterior(
                 objective.model, Draws(samples), state.network_state, Sampled(), key, temperature=objective.temperature
             )
         return posterior_from_draws(key, objective, state.network_state, trace)
+
+    def _shares_start(self, objective: Objective) -> bool:
+        """Whether all chains start at one point: at given parameters, or at those of a density."""
+        if self.start is None:
+            return isinstance(objective.model, Density) and objective.model.draw is None
+        return not hasattr(self.start, "belief") or isinstance(self.start.belief, Point)
 
     def complaint(self, state: DynamicsState) -> str:
         """Returns what to do where the loss is not finite.
