@@ -16,6 +16,7 @@ from lamu.objective.curvature import Damped, RootScaledGradient, SquaredGradient
 from lamu.update_rules import PlainAverage
 from lamu.verification import problems
 from lamu.verification.fixed_points import bernoulli, bound, gaussian_fixed_point, product_of_signs
+from lamu.verification.references import linear_regression
 from lamu.verification.vectors import flat
 
 pytestmark = pytest.mark.measured
@@ -119,3 +120,20 @@ def test_bayesbinn_equals_the_mean_field_of_all_corners(rows: int, seed: int) ->
     assert np.any(np.abs(mean) < 0.8)
     assert np.any(np.abs(mean) > 0.9)
     np.testing.assert_allclose(flat(found), mean, atol=0.04)
+
+
+def test_a_variational_head_equals_regression_in_closed_form() -> None:
+    """At a rate that stayed, deviations and means jittered about it."""
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(200, 4)) * [1.0, 2.0, 0.5, 1.0]).astype(np.float32)
+    y = (x @ [1.0, -1.0, 0.5, 0.0] + 0.7 * rng.normal(size=200)).astype(np.float32)
+    design = np.column_stack([np.ones(200), x]).astype(np.float64)
+    mean, precision, evidence = linear_regression(design, y.astype(np.float64), 0.7, 1.0)
+    sd = np.sqrt(np.diagonal(np.linalg.inv(precision)))
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7), lamu.priors.Normal(1.0))
+    posterior = lamu.fit(model, (x, y), A.variational_head()).posterior
+    belief = posterior.belief.factors["network"]
+    covariance = np.linalg.inv(np.asarray(belief.precision.dense(belief.mean), np.float64))
+    np.testing.assert_allclose((flat(belief.mean) - mean) / sd, 0.0, atol=0.1)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)) / sd, 1.0, atol=0.05)
+    assert abs(float(posterior.evidence) - evidence) < 0.2

@@ -775,7 +775,7 @@ COLD = ("T forgotten", "T inverted", "T twice", "root of T")
 NO_PRIOR = ("prior forgotten in the belief", "prior twice in the belief")
 # Where the prior is learned, it is where a run starts.
 LEARNED = tuple(name for name in TOLD if "prior" in name and name != "the prior's mean forgotten")
-head = variational_head(optax.adam(optax.polynomial_schedule(0.03, 0.0, 1.0, STEPS)))
+head = variational_head(optax.adam(optax.polynomial_schedule(0.03, 0.0, 1.0, STEPS)), factor=1.0)
 by_backprop = bayes_by_backprop(optax.adam(0.03))
 noisy = sgd(Annealed(0.1), momentum=0.5)
 chain: dict[str, Any] = {"chains": 1, "warmup": 400, "draws": 1, "thinning": 1}

@@ -22,6 +22,7 @@ from lamu.predictives import Linearised
 from lamu.predictives.head import head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.rate import Annealed, Rate, rate
 from lamu.record import record, static
 from lamu.typing import Array, Number, Params, RandomKey
 
@@ -35,15 +36,17 @@ class HeadState:
     """What the next step needs.
 
     Attributes:
+        count: steps taken.
         params: "features" (the weights below the head), "mean" and "raw" (the belief about the head) and "likelihood".
         optimizer: the optax state.
 
     Examples:
         >>> from lamu.algorithms.variational.variational_head import HeadState
-        >>> HeadState(params={}, optimizer=()).params
+        >>> HeadState(count=0, params={}, optimizer=()).params
         {}
     """
 
+    count: Any
     params: Params
     optimizer: Any
 
@@ -56,6 +59,7 @@ class VariationalHead(Runnable):
         optimizer: an optax gradient transformation.
         covariance: of the belief about the head.
         init_scale: the standard deviation of every weight of the head to begin with.
+        factor: what every update is multiplied with.
 
     Examples:
         >>> import lamu
@@ -66,6 +70,7 @@ class VariationalHead(Runnable):
     optimizer: Any = static()
     covariance: HeadCovariance = DenseHead()
     init_scale: Number = 0.1
+    factor: Rate = Annealed(1.0)
 
     @property
     def traits(self) -> Traits:
@@ -96,7 +101,7 @@ class VariationalHead(Runnable):
         require_head(head, model.likelihood.outputs(batch.y), "variational_head()")
         raw = self.covariance.init(head, self.init_scale)
         moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
-        return HeadState(moved, self.optimizer.init(moved))
+        return HeadState(jnp.zeros((), jnp.int32), moved, self.optimizer.init(moved))
 
     def step(self, key: RandomKey, state: HeadState, batch: Batch, objective: Objective) -> tuple[HeadState, Info]:
         """Returns the state after one step down the bound."""
@@ -107,9 +112,11 @@ class VariationalHead(Runnable):
             return -data / count.astype(data.dtype) + self._rest(params, objective) / objective.data_size
 
         value, gradient = jax.value_and_grad(loss)(state.params)
-        params, optimizer = optax_step(self.optimizer, gradient, state.optimizer, state.params, value, loss)
+        params, optimizer = optax_step(
+            self.optimizer, gradient, state.optimizer, state.params, value, loss, self.factor(state.count)
+        )
         norm = jnp.sqrt(tree.dot(gradient, gradient))
-        return HeadState(params, optimizer), Info(value, norm)
+        return HeadState(state.count + 1, params, optimizer), Info(value, norm)
 
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the Gaussian about the head above frozen features; with data its evidence is the bound."""
@@ -222,7 +229,10 @@ def _above(model: Model, features: Params) -> Model:
 
 
 def variational_head(
-    optimizer: Any = None, covariance: HeadCovariance | None = None, init_scale: Number = 0.1
+    optimizer: Any = None,
+    covariance: HeadCovariance | None = None,
+    init_scale: Number = 0.1,
+    factor: Any = Annealed(1.0),
 ) -> VariationalHead:
     r"""Variational Bayesian last layers: a Gaussian about the head, and features that know of it; nothing is sampled.
 
@@ -247,6 +257,8 @@ def variational_head(
         optimizer: an optax gradient transformation; `optax.adam(0.01)` where none is given.
         covariance: `DenseHead()` where none is given, or `DiagonalHead()`.
         init_scale: the standard deviation of the head's weights to begin with.
+        factor: what every update is multiplied with: a number, a schedule of steps, or `Annealed`, which falls to zero
+            over the run; at a rate that stays, means and deviations jitter.
 
     Returns:
         The algorithm. Its posterior's model has every weight frozen but the head's.
@@ -272,4 +284,9 @@ def variational_head(
         raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
     if isinstance(init_scale, int | float) and not init_scale > 0:
         raise ValueError(f"init_scale={init_scale!r} is no deviation of a belief; give a positive number")
-    return VariationalHead(optimizer, covariance, init_scale if not isinstance(init_scale, int) else float(init_scale))
+    return VariationalHead(
+        optimizer,
+        covariance,
+        init_scale if not isinstance(init_scale, int) else float(init_scale),
+        rate(factor, "factor"),
+    )
