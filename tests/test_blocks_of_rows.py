@@ -13,6 +13,7 @@ import pytest
 import lamu
 from lamu import calibration, graphs, memory, predictives
 from lamu.cli import images
+from lamu.data.completions import Completions
 from lamu.families import Beta
 from lamu.graphs import completions
 from lamu.graphs.completions import DrawnEntries
@@ -23,6 +24,8 @@ from lamu.predictives.chunking import row_keys
 from lamu.predictives.conjugate import ConjugatePredictive
 from lamu.predictives.drawn_rows import DrawnRows, DrawnVariable, drawn_rows
 from lamu.predictives.graph import Completed
+from lamu.predictives.input_mixture import CompletedRows, InputMixture
+from lamu.predictives.moved import Moved
 from lamu.predictives.student import StudentPredictive
 from lamu.predictives.trials import OfTrials
 from lamu.priors import Hierarchical, Scale
@@ -64,9 +67,11 @@ MADE: dict[type, Any] = {
     DrawnRows: lambda rows: drawn_rows({"y": entries(rows), "z": entries(rows)}),
     calibration.TemperedClasses: lambda rows: calibration.TemperedClasses(of_rows(Categorical(9), rows, 9), 1.5),
     calibration.Widened: lambda rows: calibration.Widened(of_rows(Gaussian(1.0), rows), 1.5),
+    Moved: lambda rows: Moved(of_rows(Gaussian(1.0), rows), jnp.ones(rows), jnp.full(rows, 2.0)),
     ConjugatePredictive: lambda rows: ConjugatePredictive(lamu.observations.Bernoulli(), Beta(50.0, 50.0), rows),
 }
 NONE = {Completed}  # which says that it cannot be drawn from
+OF_COMPLETIONS = {InputMixture, CompletedRows}  # whose blocks have keys by where they start
 
 
 def subclasses(kind: type) -> set[type]:
@@ -75,7 +80,7 @@ def subclasses(kind: type) -> set[type]:
 
 def test_every_prediction_that_draws_is_here() -> None:
     own = {each for each in subclasses(Predictive) if "sample" in vars(each) and not inspect.isabstract(each)}
-    assert {each for each in own if each.__module__.startswith("lamu.")} == set(MADE) | NONE
+    assert {each for each in own if each.__module__.startswith("lamu.")} == set(MADE) | NONE | OF_COMPLETIONS
 
 
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
@@ -89,6 +94,15 @@ def test_a_block_draws_what_its_rows_draw_among_all(kind: type) -> None:
         assert not np.array_equal(each[0], each[1])  # nor a draw another
         if each.shape[2] > 1:
             assert not np.array_equal(each[..., 0], each[..., 1])  # nor an entry of a row its neighbour
+
+
+def test_blocks_of_completed_rows_are_drawn_apart() -> None:
+    rows = Completions(np.zeros((2 * N, 1)), np.repeat(np.arange(N), 2), np.zeros(2 * N))
+    predict = lambda x, row: of_rows(Gaussian(1.0), len(x))
+    for pred in (InputMixture.of(predict, rows), CompletedRows(predict, rows, at_once=4)):
+        drawn = np.asarray(pred.sample(jax.random.key(0), DRAWS))
+        assert drawn.shape == (DRAWS, N)
+        assert len(np.unique(drawn)) == drawn.size
 
 
 def test_parts_of_a_prediction_are_drawn_apart() -> None:
