@@ -292,7 +292,13 @@ def require_whole(posterior: Posterior) -> None:
     if isinstance(posterior.model, Model):
         _require_network(posterior.model, draw, posterior.network_state)
         leaves = jax.tree_util.tree_flatten_with_path(posterior.belief)[0]
-        kinds = {str(leaf.dtype) for path, leaf in leaves if ".statistics" not in jax.tree_util.keystr(path)}
+        named = [(jax.tree_util.keystr(path), leaf.dtype) for path, leaf in leaves]
+        # A precision may hold the rows, and draws their statistics, of any dtype.
+        kinds = {
+            str(dtype)
+            for where, dtype in named
+            if ".statistics" not in where and (".mean" in where or jnp.issubdtype(dtype, np.floating))
+        }
         if len(kinds) > 1 and _is_dense(posterior.model.network):
             raise ValueError(f"the numbers of its belief are {' and '.join(sorted(kinds))}")
 
