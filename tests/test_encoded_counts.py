@@ -29,7 +29,7 @@ def read(likelihood):
 
 @pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0), Binomial(10**6)])
 def test_an_encoder_reads_the_logarithm_of_counts(likelihood):
-    """A count of 10⁵ as it is gave log scales of which the bound was −472,731 nats a row."""
+    """A count of 10⁵ as it is would give log scales of that size."""
     np.testing.assert_allclose(read(likelihood), np.log1p(COUNTS), rtol=1e-6)
 
 

@@ -43,7 +43,7 @@ def rows() -> np.ndarray:
 
 
 def test_a_row_far_from_the_encoders_belief_has_its_density():
-    """Under N(0, I) of an encoder that learned nothing, weights say −2,000 of rows whose log density is −70."""
+    """The last two rows lie 10 prior deviations out, where the belief N(0, I) of the encoder has no draw."""
     y = rows()
     found = lamu.scores.row_log_prob(autoencoder(), {"y": jnp.asarray(y)}, samples=500)
     away = np.abs(found.value - exact(y))
