@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.record import record, static
+from lamu.record import measured, record, static
 from lamu.typing import Array
 
 __all__ = ["Columns", "EncodedColumns"]
@@ -60,7 +60,7 @@ class Columns:
 
     shift: Any
     scale: Any
-    limit: Any
+    limit: Any = measured()
     lower: Any
     width: Any
     centre: Any
