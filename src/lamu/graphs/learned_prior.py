@@ -14,6 +14,7 @@ from lamu.graphs.network import NetworkSite
 from lamu.graphs.statistics import Numbers
 from lamu.networks.interface import Network
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["LearnedPrior", "PriorWeights"]
@@ -22,6 +23,7 @@ P = TypeVar("P", bound="LearnedPrior")
 
 
 @record
+@sized
 class LearnedPrior(Factor):
     """A density of a vector z of D numbers, which is affine in nothing: its latent leaves a row by draws.
 

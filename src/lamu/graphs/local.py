@@ -26,6 +26,7 @@ from lamu.graphs.joint import Row, log_joint
 from lamu.graphs.network import applications
 from lamu.graphs.proposals import Independent, Proposal
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Coordinate", "Eliminated", "ExactElimination", "Local", "Rest"]
@@ -142,6 +143,7 @@ class ExactElimination(Local):
 
 
 @record
+@sized
 class Coordinate(Local):
     r"""Latents that meet take turns, each at its best for the others, until they no longer move.
 

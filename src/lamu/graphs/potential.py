@@ -21,6 +21,7 @@ from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Statistics
 from lamu.likelihoods import Likelihood, MultivariateGaussian, PerPosition
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.supports import TwoClasses
 from lamu.typing import Array, Params, RandomKey
 
@@ -82,6 +83,7 @@ class AtMean:
 
 
 @record
+@sized
 class Quadrature:
     r"""\(\sum_k w_k \log p(y \mid m + \sqrt{2v}\, x_k)\), Gauss–Hermite in each entry of f, which is Gaussian under q.
 

@@ -12,12 +12,14 @@ from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import MLP, floating, require_normaliser, require_widths
 from lamu.networks.patches import convolve
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["ConvNet"]
 
 
 @record
+@sized
 class ConvNet(Network):
     r"""A convolutional network: blocks of a convolution, an activation and a pooling, then dense layers.
 

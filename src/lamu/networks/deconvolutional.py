@@ -13,12 +13,14 @@ from lamu.networks.interface import Network
 from lamu.networks.multilayer import MLP, floating, require_widths
 from lamu.networks.patches import convolve
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["DeconvNet"]
 
 
 @record
+@sized
 class DeconvNet(Network):
     r"""A decoder of images: dense layers make a small image, and transposed convolutions of stride two enlarge it.
 

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 
 from lamu.networks.interface import Normaliser
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params
 
 __all__ = ["GroupNorm"]
 
 
 @record
+@sized
 class GroupNorm(Normaliser):
     r"""Group normalisation: groups of a row's features with their own mean and variance, then scaled and shifted.
 

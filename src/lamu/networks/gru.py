@@ -10,12 +10,14 @@ import jax.numpy as jnp
 from lamu.networks.readouts import LastStep, Readout
 from lamu.networks.recurrent import Recurrent
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params
 
 __all__ = ["GRU"]
 
 
 @record
+@sized
 class GRU(Recurrent):
     r"""A network of gated recurrent units: sequence in, a prediction at the last step or at every step out.
 

@@ -12,12 +12,14 @@ from lamu import fast_random, tree
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["LowRankAdapter"]
 
 
 @record
+@sized
 class LowRankAdapter(NetworkWrapper):
     r"""A trained network whose weights stay frozen, with a low-rank correction of each as the parameters.
 

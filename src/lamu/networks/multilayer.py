@@ -13,12 +13,14 @@ from lamu.networks.activations import ACTIVATIONS, initial_weights, require_acti
 from lamu.networks.dropout import require_noise
 from lamu.networks.interface import Network, Normaliser
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["MLP", "Linear", "floating", "require_normaliser", "require_widths"]
 
 
 @record
+@sized
 class MLP(Network):
     r"""A multilayer perceptron, \(f(x) = W_L\, a(\dots a(W_1 x + b_1) \dots) + b_L\).
 

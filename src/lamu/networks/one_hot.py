@@ -10,12 +10,14 @@ from lamu.networks.interface import Network, outputs
 from lamu.networks.multilayer import floating
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["OneHot"]
 
 
 @record
+@sized
 class OneHot(NetworkWrapper):
     r"""The network \(x \mapsto f(e_x)\): every code 0 to K − 1 becomes a vector of zeros with a one at its place.
 

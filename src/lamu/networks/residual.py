@@ -13,12 +13,14 @@ from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import floating, require_normaliser, require_widths
 from lamu.networks.patches import channels_of, convolve
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["ResNet"]
 
 
 @record
+@sized
 class ResNet(Network):
     r"""A residual network for images of some thirty pixels: three stages of blocks, then a mean over positions.
 

@@ -14,6 +14,7 @@ from lamu.networks.interface import Network
 from lamu.networks.kernel_features import KernelFeatures
 from lamu.networks.multilayer import floating, require_widths
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["TableNetwork"]
@@ -22,6 +23,7 @@ _ROWS_AT_ONCE = 1024  # whose similarities to all landmarks are in memory
 
 
 @record
+@sized
 class TableNetwork(Network):
     r"""The sum of a linear path, an additive path, kernel features and a perceptron on the columns of a table.
 

@@ -12,6 +12,7 @@ from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating, require_widths
 from lamu.networks.readouts import MeanOfSteps, Readout, read_out, require_readout, steps_of
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Transformer"]
@@ -21,6 +22,7 @@ _EPS = 1e-6
 
 
 @record
+@sized
 class Transformer(Network):
     r"""A small transformer: blocks of attention and of a dense layer at each step, each beside the identity.
 

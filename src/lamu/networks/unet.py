@@ -13,12 +13,14 @@ from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import floating, require_normaliser, require_widths
 from lamu.networks.patches import channels_of, convolve
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["UNet"]
 
 
 @record
+@sized
 class UNet(Network):
     r"""A U-Net for dense prediction: what is seen at a coarse scale is brought back to every pixel.
 

@@ -13,6 +13,7 @@ from lamu.networks.interface import Network, Normaliser
 from lamu.networks.multilayer import floating, require_normaliser, require_widths
 from lamu.networks.patches import channels_of, convolve
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["WideResNet"]
@@ -21,6 +22,7 @@ _STEM = 16  # features before the first block, in the paper's networks of any wi
 
 
 @record
+@sized
 class WideResNet(Network):
     r"""A wide residual network for images of some thirty pixels: few layers, many features, activations first.
 

@@ -31,6 +31,7 @@ from lamu.data.row_weights import warn_of_scale
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
+from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model
 from lamu.networks import Columns, KernelFeatures, TableNetwork
 from lamu.posterior import Posterior
@@ -160,6 +161,10 @@ def fit_table(
         >>> lamu.scores.nll(found.posterior.predict(x), y) < 5.6
         True
     """
+    if not isinstance(likelihood, Likelihood):
+        made = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
+        way = f"write lamu.likelihoods.{made}" if made else "give one of lamu.likelihoods, for instance Gaussian()"
+        raise TypeError(f"the likelihood is {likelihood!r}; {way}")
     rows = Arrays.of((x, y) if weight is None else {"x": x, "y": y, "weight": weight})
     warn_of_scale(rows.weight)
     counted = np.flatnonzero(np.asarray(rows.weight))

@@ -8,10 +8,12 @@ from lamu.families import Beta, Dirichlet
 from lamu.graphs.circuit import Circuit, levels
 from lamu.graphs.graph import Graph
 from lamu.graphs.program import Program
+from lamu.sizes import sized
 
 __all__ = ["SumProduct"]
 
 
+@sized
 def SumProduct(components: int, dimension: int) -> Graph:
     r"""Returns a small sum-product circuit of zeros and ones, K components in every region.
 

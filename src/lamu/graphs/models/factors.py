@@ -12,10 +12,12 @@ from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
 from lamu.graphs.rotation import Rotation
+from lamu.sizes import sized
 
 __all__ = ["ExponentialPCA", "FactorAnalysis", "MatrixFactorisation"]
 
 
+@sized
 def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Graph:
     r"""Returns factor analysis of centred rows, \(z \sim N(0, I)\), \(y \mid z \sim N(Wz, \mathrm{diag}(1/\tau))\).
 
@@ -49,6 +51,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
     return Graph(program, expansion=Rotation("W", "z"))
 
 
+@sized
 def ExponentialPCA(factors: int, dimension: int) -> Graph:
     r"""Returns principal components of zeros and ones, \(y_d \sim \mathrm{Bernoulli}(\sigma(w_d^\top z + b_d))\).
 
@@ -79,6 +82,7 @@ def ExponentialPCA(factors: int, dimension: int) -> Graph:
     return Graph(program, expansion=Rotation("W", "z"))
 
 
+@sized
 def MatrixFactorisation(rows: int, columns: int, factors: int) -> Graph:
     r"""Returns the factorisation of a matrix of which some entries are known, \(y_{ij} \sim N(u_i^\top v_j, 1/\tau)\).
 

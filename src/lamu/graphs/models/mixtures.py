@@ -17,10 +17,12 @@ from lamu.graphs.graph import Graph
 from lamu.graphs.multivariate_normal import MultivariateNormal
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
+from lamu.sizes import sized
 
 __all__ = ["BernoulliMixture", "GaussianMixture", "LatentClass", "NaiveBayes"]
 
 
+@sized
 def GaussianMixture(
     components: int,
     dimension: int,
@@ -84,6 +86,7 @@ def GaussianMixture(
     return Graph(program)
 
 
+@sized
 def BernoulliMixture(components: int, dimension: int, concentration: float = 1.0) -> Graph:
     r"""Returns a mixture of independent zeros and ones, \(y_d \mid z \sim \mathrm{Bernoulli}(p_{zd})\).
 
@@ -112,6 +115,7 @@ def BernoulliMixture(components: int, dimension: int, concentration: float = 1.0
     return Graph(program)
 
 
+@sized
 def LatentClass(components: int, levels: tuple[int, ...], concentration: float = 1.0) -> Graph:
     r"""Returns a mixture of independent categories, \(y_d \mid z \sim \mathrm{Cat}(p_{zd})\), one variable a column.
 
@@ -141,6 +145,7 @@ def LatentClass(components: int, levels: tuple[int, ...], concentration: float =
     return Graph(program)
 
 
+@sized
 def NaiveBayes(classes: int, dimension: int) -> Graph:
     r"""Returns Gaussian naive Bayes, \(c \sim \mathrm{Cat}(\pi)\), \(x_d \mid c \sim N(m_{cd}, 1/\tau_{cd})\).
 

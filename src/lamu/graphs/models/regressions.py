@@ -8,10 +8,12 @@ from lamu.families import Gamma
 from lamu.graphs.graph import Graph
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
+from lamu.sizes import sized
 
 __all__ = ["HierarchicalRegression", "LinearRegression"]
 
 
+@sized
 def LinearRegression(inputs: int) -> Graph:
     r"""Returns linear regression with automatic relevance determination, \(w_p \sim N(0, 1/\alpha_p)\).
 
@@ -38,6 +40,7 @@ def LinearRegression(inputs: int) -> Graph:
     return Graph(program)
 
 
+@sized
 def HierarchicalRegression(groups: int, inputs: int) -> Graph:
     r"""Returns a regression whose coefficients vary by group, \(y \sim N(x^\top (w + b_g), 1/\tau)\).
 

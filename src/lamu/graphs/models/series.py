@@ -10,10 +10,12 @@ from lamu.graphs.graph import Graph
 from lamu.graphs.markov import Markov
 from lamu.graphs.normal import Normal
 from lamu.graphs.program import Program
+from lamu.sizes import sized
 
 __all__ = ["HiddenMarkov", "StateSpace"]
 
 
+@sized
 def HiddenMarkov(states: int, steps: int) -> Graph:
     r"""Returns a hidden Markov model with Gaussian emissions, \(y_t \mid z_t \sim N(m_{z_t}, 1/\tau_{z_t})\).
 
@@ -42,6 +44,7 @@ def HiddenMarkov(states: int, steps: int) -> Graph:
     return Graph(program)
 
 
+@sized
 def StateSpace(steps: int) -> Graph:
     r"""Returns the local level model, \(x_{t+1} \sim N(x_t, 1/q)\), \(y_t \sim N(x_t, 1/r)\).
 

@@ -10,10 +10,12 @@ from lamu.graphs.graph import Graph
 from lamu.graphs.local import Coordinate
 from lamu.graphs.program import Program
 from lamu.graphs.words import Words
+from lamu.sizes import sized
 
 __all__ = ["Topics"]
 
 
+@sized
 def Topics(topics: int, vocabulary: int, share: float = 0.1, word: float = 0.05, sweeps: int = 20) -> Graph:
     r"""Returns latent Dirichlet allocation, every word of a document of a topic of its own.
 

@@ -10,12 +10,14 @@ from lamu.networks.activations import require_activation
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating, require_widths
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["MADE"]
 
 
 @record
+@sized
 class MADE(Network):
     r"""A masked network: output d is a function of \(x_1, \dots, x_{d-1}\) alone.
 

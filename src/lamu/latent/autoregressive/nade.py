@@ -12,12 +12,14 @@ from lamu.latent.autoregressive.made import require_multiple
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import floating, require_widths
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["NADE"]
 
 
 @record
+@sized
 class NADE(Network):
     r"""The neural autoregressive distribution estimator.
 

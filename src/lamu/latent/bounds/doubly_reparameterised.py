@@ -11,12 +11,14 @@ from lamu.latent.bounds.importance import log_mean
 from lamu.latent.bounds.interface import Bound, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["DoublyReparameterised"]
 
 
 @record
+@sized
 class DoublyReparameterised(Bound):
     r"""The importance-weighted bound of k draws with a gradient in q of lower variance.
 

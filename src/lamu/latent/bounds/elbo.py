@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from lamu.latent.bounds.interface import Bound, expected_log_likelihood, log_weight, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["ELBO"]
 
 
 @record
+@sized
 class ELBO(Bound):
     r"""The evidence lower bound, with reparameterised draws.
 

@@ -10,12 +10,14 @@ import jax
 from lamu.latent.bounds.interface import Bound, log_weight, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["Importance", "log_mean"]
 
 
 @record
+@sized
 class Importance(Bound):
     r"""The importance-weighted bound of k draws.
 

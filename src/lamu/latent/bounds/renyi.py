@@ -8,12 +8,14 @@ from lamu.latent.bounds.importance import log_mean
 from lamu.latent.bounds.interface import Bound, log_weight, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["Renyi"]
 
 
 @record
+@sized
 class Renyi(Bound):
     r"""The variational Rényi bound of order α and k draws.
 

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 from lamu.latent.bounds.interface import Bound, over_samples, require_samples
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["StickingTheLanding"]
 
 
 @record
+@sized
 class StickingTheLanding(Bound):
     r"""The evidence lower bound without the score of q in its gradient.
 

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from lamu.latent.bounds.interface import Bound
 from lamu.latent.bounds.joint import Joint
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Number, RandomKey
 
 __all__ = ["WarmUp"]
 
 
 @record
+@sized
 class WarmUp(Bound):
     r"""A bound whose weight β on the divergence rises from zero to one in the first training steps.
 

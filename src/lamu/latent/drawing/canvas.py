@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lamu.latent.drawing.glimpses import Glimpse, Whole
 from lamu.networks import LSTM, Network
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Drawing", "advanced"]
@@ -18,6 +19,7 @@ _WHOLE = Whole()
 
 
 @record
+@sized
 class Drawing(Network):
     r"""A recurrent network of latents \(z_1, \dots, z_T\) that adds to a canvas at every step.
 

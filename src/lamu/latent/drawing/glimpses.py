@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array
 
 __all__ = ["Attention", "Glimpse", "Whole"]
@@ -79,6 +80,7 @@ class Whole(Glimpse):
 
 
 @record
+@sized
 class Attention(Glimpse):
     r"""A patch of N × N Gaussian filters, whose centre, stride, width and intensity the controls give.
 

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from lamu.latent.flows.interface import Flow
 from lamu.networks import MLP
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Coupling"]
 
 
 @record
+@sized
 class Coupling(Flow):
     r"""A flow that shifts and scales one half of the coordinates by a network of the other half.
 

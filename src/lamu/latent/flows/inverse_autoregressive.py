@@ -12,12 +12,14 @@ from lamu.latent.flows.conditioned import conditioned, init_conditioned
 from lamu.latent.flows.interface import Flow
 from lamu.networks.multilayer import require_widths
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["InverseAutoregressive"]
 
 
 @record
+@sized
 class InverseAutoregressive(Flow):
     r"""A flow whose every coordinate is gated by a masked network of those before it.
 

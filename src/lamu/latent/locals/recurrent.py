@@ -20,12 +20,14 @@ from lamu.latent.log_scale import soft_clipped
 from lamu.networks import LSTM
 from lamu.operators import Diagonal
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Recurrent"]
 
 
 @record
+@sized
 class Recurrent(Local):
     r"""Latents of T steps, of which each step's belief sees what the decoder has drawn before it.
 

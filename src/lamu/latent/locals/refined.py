@@ -17,12 +17,14 @@ from lamu.latent.locals.families import MeanField
 from lamu.latent.locals.row_of_graph import RowOfGraph
 from lamu.operators import Diagonal
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Refined"]
 
 
 @record
+@sized
 class Refined(Local):
     r"""An encoder's belief after natural-gradient steps on the row's own bound.
 

@@ -17,6 +17,7 @@ from lamu.networks import GRU, MLP
 from lamu.networks.adapted import adapted
 from lamu.networks.readouts import EveryStep
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Smoother"]
@@ -25,6 +26,7 @@ _BACKWARD, _COMBINER = GRU((50,), EveryStep()), MLP((50,))
 
 
 @record
+@sized
 class Smoother(Local):
     r"""A series of latents \(z_1, \dots, z_T\) with the belief that the posterior of a Markov chain has.
 

@@ -14,12 +14,14 @@ from lamu.latent.bounds import ELBO, Bound
 from lamu.latent.locals import Amortised, BeliefFamily, Corruption, Delta, Denoising, Masking, MeanField
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP
+from lamu.sizes import sized
 
 __all__ = ["VAE", "AutoEncoder", "DenoisingAutoEncoder"]
 
 _NETWORK, _PIXELS, _GAUSSIAN, _BOUND, _HIDDEN = MLP((400,)), Bernoulli(), MeanField(), ELBO(), Masking()
 
 
+@sized
 def VAE(
     latents: int,
     outputs: int,
@@ -66,6 +68,7 @@ def VAE(
     return Graph(program, local={"z": Amortised(encoder, family, bound=bound)})
 
 
+@sized
 def AutoEncoder(
     latents: int,
     outputs: int,
@@ -94,6 +97,7 @@ def AutoEncoder(
     return _coded(latents, outputs, decoder, likelihood, Delta(encoder))
 
 
+@sized
 def DenoisingAutoEncoder(
     latents: int,
     outputs: int,

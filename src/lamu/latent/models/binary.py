@@ -14,12 +14,14 @@ from lamu.latent.locals import AmortisedBernoulli
 from lamu.latent.priors import AutoregressiveBernoulli
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP, Linear
+from lamu.sizes import sized
 
 __all__ = ["DARN", "SigmoidBelief"]
 
 _PIXELS, _SCORES = Bernoulli(), ScoreFunction(4, LeaveOneOut())
 
 
+@sized
 def SigmoidBelief(
     latents: tuple[int, ...],
     outputs: int,
@@ -68,6 +70,7 @@ def SigmoidBelief(
     return Graph(program, local=_upwards(depth, hidden, estimator))
 
 
+@sized
 def DARN(
     latents: tuple[int, ...],
     outputs: int,

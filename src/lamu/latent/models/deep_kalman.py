@@ -13,12 +13,14 @@ from lamu.latent.each_step import EachStep
 from lamu.latent.locals import Conjugate
 from lamu.likelihoods import Likelihood
 from lamu.networks import MLP
+from lamu.sizes import sized
 
 __all__ = ["DeepKalman"]
 
 _NETWORK = MLP((50,))
 
 
+@sized
 def DeepKalman(
     steps: int,
     transition: Any,

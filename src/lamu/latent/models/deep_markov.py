@@ -11,12 +11,14 @@ from lamu.latent.locals import Smoother
 from lamu.latent.priors import TransitionPrior
 from lamu.likelihoods import Likelihood
 from lamu.networks import MLP
+from lamu.sizes import sized
 
 __all__ = ["DeepMarkov"]
 
 _NETWORK, _SMOOTHER = MLP((50,)), Smoother()
 
 
+@sized
 def DeepMarkov(
     steps: int,
     latents: int,

@@ -10,12 +10,14 @@ from lamu.graphs.program import Program
 from lamu.latent.drawing import Drawing, Glimpse, Whole
 from lamu.latent.locals import Recurrent
 from lamu.likelihoods import Bernoulli, Likelihood
+from lamu.sizes import sized
 
 __all__ = ["DRAW"]
 
 _PIXELS, _WHOLE = Bernoulli(), Whole()
 
 
+@sized
 def DRAW(
     steps: int,
     latents: int,

@@ -13,12 +13,14 @@ from lamu.graphs.program import Program
 from lamu.latent.locals import Amortised, Ladder
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP
+from lamu.sizes import sized
 
 __all__ = ["DeepLatentGaussian", "LadderVAE"]
 
 _PIXELS = Bernoulli()
 
 
+@sized
 def DeepLatentGaussian(
     latents: tuple[int, ...],
     outputs: int,
@@ -65,6 +67,7 @@ def DeepLatentGaussian(
     return Graph(program, local={f"z{n}": Amortised(MLP(hidden)) for n in range(depth, 0, -1)})
 
 
+@sized
 def LadderVAE(
     latents: tuple[int, ...],
     outputs: int,

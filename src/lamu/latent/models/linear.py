@@ -13,12 +13,14 @@ from lamu.graphs.program import Program
 from lamu.latent.locals import Amortised
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import Linear
+from lamu.sizes import sized
 
 __all__ = ["ExponentialPCA", "FactorAnalysis"]
 
 _LINEAR, _BITS = Linear(), Bernoulli()
 
 
+@sized
 def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False, encoder: Any = _LINEAR) -> Graph:
     r"""Returns factor analysis with an encoder, \(z \sim N(0, I)\), \(y \mid z \sim N(W z + b, \mathrm{diag}(\psi))\).
 
@@ -53,6 +55,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False, encode
     return Graph(program, local={"z": Amortised(encoder)})
 
 
+@sized
 def ExponentialPCA(factors: int, dimension: int, likelihood: Likelihood = _BITS, encoder: Any = _LINEAR) -> Graph:
     r"""Returns principal components of any likelihood, \(z \sim N(0, I)\), \(y_d \sim p(y_d \mid w_d^\top z + b_d)\).
 

@@ -12,12 +12,14 @@ from lamu.graphs.program import Program
 from lamu.latent.locals import Amortised, Enumerated
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP
+from lamu.sizes import sized
 
 __all__ = ["SemiSupervised", "StackedSemiSupervised"]
 
 _PIXELS = Bernoulli()
 
 
+@sized
 def SemiSupervised(
     classes: int,
     latents: int,
@@ -82,6 +84,7 @@ def SemiSupervised(
     return Graph(program, local=local)
 
 
+@sized
 def StackedSemiSupervised(
     classes: int,
     latents: int,

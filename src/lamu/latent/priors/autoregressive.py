@@ -13,12 +13,14 @@ from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.learned_prior import LearnedPrior
 from lamu.graphs.statistics import Bits
 from lamu.record import record
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["AutoregressiveBernoulli"]
 
 
 @record
+@sized
 class AutoregressiveBernoulli(LearnedPrior):
     r"""\(p(b) = \prod_j \mathrm{Ber}\big(b_j;\, \sigma(f_j + c_j + \sum_{k<j} W_{jk}\, b_k)\big)\), W and c learned.
 

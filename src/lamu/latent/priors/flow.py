@@ -13,12 +13,14 @@ from lamu.graphs.learned_prior import LearnedPrior
 from lamu.latent.flows import Flow
 from lamu.operators import Diagonal
 from lamu.record import record
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["FlowPrior"]
 
 
 @record
+@sized
 class FlowPrior(LearnedPrior):
     r"""The density of a z that flows take to noise, \(g_K \circ \dots \circ g_1(z) \sim N(0, I)\).
 

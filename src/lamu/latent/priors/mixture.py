@@ -12,12 +12,14 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.learned_prior import LearnedPrior
 from lamu.operators import Diagonal
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["MixturePrior"]
 
 
 @record
+@sized
 class MixturePrior(LearnedPrior):
     r"""\(p(z) = \sum_k \pi_k\, N(z; m_k, \mathrm{diag}(s_k^2))\) with learned weights, means and scales.
 

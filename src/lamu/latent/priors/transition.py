@@ -15,6 +15,7 @@ from lamu.networks import MLP
 from lamu.networks.adapted import adapted
 from lamu.operators import Diagonal
 from lamu.record import record, static
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["TransitionPrior"]
@@ -23,6 +24,7 @@ _NETWORK = MLP((50,))
 
 
 @record
+@sized
 class TransitionPrior(LearnedPrior):
     r"""A series of latents, each around what a network makes of the one before.
 

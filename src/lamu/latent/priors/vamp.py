@@ -13,12 +13,14 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.learned_prior import LearnedPrior
 from lamu.latent.locals import Amortised, Refined
 from lamu.record import record
+from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["VampPrior"]
 
 
 @record
+@sized
 class VampPrior(LearnedPrior):
     r"""\(p(z) = \frac1K \sum_k q(z \mid u_k)\), the encoder's own beliefs at pseudo-inputs \(u_k\) that are learned.
 

@@ -1,0 +1,91 @@
+"""Sizes that a constructor is given: whole numbers from one, and one sentence for everything else."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, TypeVar
+
+import numpy as np
+
+__all__ = ["sized"]
+
+_Of = TypeVar("_Of", bound=Any)
+_SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
+
+
+def sized(of: _Of) -> _Of:
+    """Refuses arguments that are annotated as whole numbers and are none, or less than one.
+
+    Args:
+        of: a function, or a class that becomes a record, whose annotations `int`, `tuple[int, ...]` and
+            `tuple[int, int]` are sizes. Of a class the number is checked after its own `__post_init__`, the type
+            before.
+
+    Examples:
+        >>> from lamu.sizes import sized
+        >>> @sized
+        ... def net(layers: "int"):
+        ...     return layers
+        >>> net(-1)
+        Traceback (most recent call last):
+            ...
+        ValueError: net has layers=-1; give a whole number from 1
+    """
+    return _class(of) if isinstance(of, type) else _function(of)
+
+
+def _function(of: Any) -> Any:
+    signature = inspect.signature(of)
+    names = {name: str(each.annotation) for name, each in signature.parameters.items() if _is_size(each.annotation)}
+
+    @functools.wraps(of)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # whose own message names the argument
+            return of(*args, **kwargs)
+        for name, annotation in names.items():
+            if name in given:
+                _require(of.__name__, name, given[name], annotation)
+        return of(*args, **kwargs)
+
+    return checked
+
+
+def _class(of: Any) -> Any:
+    annotations: dict[str, Any] = {}
+    for base in reversed(of.__mro__):
+        annotations |= inspect.get_annotations(base)
+    names = {name: str(each) for name, each in annotations.items() if _is_size(each)}
+    before = getattr(of, "__post_init__", None)
+
+    def __post_init__(self: Any) -> None:  # noqa: N807
+        for name, annotation in names.items():
+            _require(type(self).__name__, name, getattr(self, name), annotation, least=None)
+        if before is not None:
+            before(self)
+        for name, annotation in names.items():
+            _require(type(self).__name__, name, getattr(self, name), annotation)
+
+    of.__post_init__ = __post_init__
+    return of
+
+
+def _is_size(annotation: Any) -> bool:
+    return str(annotation) == "int" or annotation is int or str(annotation) in _SEVERAL
+
+
+def _require(owner: str, name: str, value: Any, annotation: str, least: int | None = 1) -> None:
+    if annotation in _SEVERAL:
+        several = isinstance(value, tuple | list) and (annotation == _SEVERAL[0] or len(value) == 2)
+        if not several or not all(_is_whole(each, least) for each in value):
+            example = "(64,)" if annotation == _SEVERAL[0] else "(28, 28)"
+            raise ValueError(f"{owner} has {name}={value!r}; give whole numbers from 1, for instance {example}")
+    elif not _is_whole(value, least):
+        raise ValueError(f"{owner} has {name}={value!r}; give a whole number from 1")
+
+
+def _is_whole(value: Any, least: int | None) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+    return whole and (least is None or value >= least)
