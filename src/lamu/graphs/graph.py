@@ -37,7 +37,6 @@ from lamu.graphs.queries import completed, expected_statistics, local_beliefs, r
 from lamu.graphs.reading import read, require_observed
 from lamu.graphs.units import IDLE_BELOW, idle_units
 from lamu.priors import Normal
-from lamu.priors.interface import require_prior, shortened
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey
 
@@ -120,11 +119,9 @@ class Graph(GraphMessages):
                 self.expansion.require(program.sites)
         elif not isinstance(self.sites, tuple) or not all(isinstance(site, Site) for site in self.sites):
             raise TypeError(
-                f"the program is {shortened(self.sites)}, which is no function; give one that takes a model m and "
+                f"the program is {self.sites!r}, which is no function; give one that takes a model m and "
                 "declares its variables with m.sample"
             )
-        if not isinstance(self.prior, GraphPrior):
-            require_prior(self.prior)
         if self.constraints is None:
             object.__setattr__(self, "constraints", Constraints(supports(self.shared)))
         weights = self.prior.weights if isinstance(self.prior, GraphPrior) else self.prior
