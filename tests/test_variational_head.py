@@ -89,7 +89,9 @@ def test_with_frozen_features_the_optimum_is_exact_regression(temperature: float
     np.testing.assert_allclose(found.evidence, expected, rtol=1e-9)
     assert isinstance(found.belief.factors["network"].precision, OutputBlocks)  # pyright: ignore[reportAttributeAccessIssue]
     falling = optax.adam(optax.cosine_decay_schedule(0.05, 1000))
-    learned = fit(model, (X, Y), variational_head(falling), steps=1000, batch_size=40, temperature=temperature)
+    learned = fit(
+        model, (X, Y), variational_head(falling, factor=1.0), steps=1000, batch_size=40, temperature=temperature
+    )
     assert expected - 0.3 < float(learned.posterior.evidence) <= expected + 1e-9
     assert params["likelihood"] == {}
 
