@@ -383,20 +383,16 @@ class Recorder(Likelihood):
         if not callable(inspect.getattr_static(Likelihood, name)):
             asked.append((name, None))
             return object.__getattribute__(self, name)
-        return lambda *args: (
+        nothing, numbers = ("check", "check_training", "marginal", "distribution"), jnp.zeros(2)
+        answers: dict[str, Any] = dict.fromkeys(nothing) | {"outputs": 1, "output_scales": ("means",)}
+        answers |= {key: {} for key in ("init", "sample_prior", "dispersion_information", "widened")}
+        answers["log_tails"] = (numbers, numbers)
+
+        def answer(*args: Any) -> Any:
             asked.append((name, args))
-            or (
-                {}
-                if name in ("init", "sample_prior", "dispersion_information", "widened")
-                else (jnp.zeros(2),) * 2
-                if name == "log_tails"
-                else None
-                if name in ("check", "check_training", "marginal", "distribution")
-                else 1
-                if name == "outputs"
-                else jnp.zeros(2)
-            )
-        )
+            return answers.get(name, numbers)
+
+        return answer
 
 
 FORWARDED = sorted(members(Likelihood) - {"support", "name", "of_position"})

@@ -24,6 +24,7 @@ __all__ = [
     "Classes",
     "Counts",
     "Interval",
+    "OpenRange",
     "OrderedClasses",
     "PositiveReal",
     "Rankings",
@@ -551,6 +552,49 @@ class Rankings(Support):
         y = np.asarray(y)
         whole = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
         return np.broadcast_to(whole, y.shape)
+
+
+class OpenRange:
+    """Numbers between two ends, neither of which is one, on a line without ends: their logarithm, or their log odds.
+
+    Args:
+        lower: the lower end; −∞ for none.
+        upper: the upper end; ∞ for none.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.supports import OpenRange
+        >>> OpenRange(0.0, 1.0).of(jnp.array(0.5)).tolist(), OpenRange(0.0, jnp.inf).value(jnp.array(0.0)).tolist()
+        (0.0, 1.0)
+    """
+
+    def __init__(self, lower: float, upper: float) -> None:
+        self.lower, self.upper = lower, upper
+        self.ends = math.isfinite(lower), math.isfinite(upper)
+
+    def of(self, y: Array) -> Array:
+        """Returns the place of numbers on the line."""
+        tiny = jnp.finfo(y.dtype).tiny
+        above = jnp.maximum(y - self.lower, tiny) if self.ends[0] else y
+        below = jnp.maximum(self.upper - y, tiny) if self.ends[1] else y
+        if all(self.ends):
+            return jnp.log(above) - jnp.log(below)
+        return jnp.log(above) if self.ends[0] else -jnp.log(below) if self.ends[1] else y
+
+    def value(self, z: Array) -> Array:
+        """Returns the numbers at places; beyond the least and the largest one of the dtype it is these."""
+        dtype = jnp.finfo(z.dtype)
+        if all(self.ends):
+            share = jnp.clip(jax.nn.sigmoid(z), dtype.tiny, 1.0 - dtype.eps)
+            return self.lower + (self.upper - self.lower) * share
+        away = jnp.exp(jnp.clip(z if self.ends[0] else -z, math.log(dtype.tiny), math.log(dtype.max) - 1.0))
+        return self.lower + away if self.ends[0] else self.upper - away if self.ends[1] else z
+
+    def log_slope(self, z: Array) -> Array:
+        """Returns the logarithm of the slope of `value`."""
+        if all(self.ends):
+            return math.log(self.upper - self.lower) - jax.nn.softplus(z) - jax.nn.softplus(-z)
+        return z if self.ends[0] else -z if self.ends[1] else jnp.zeros_like(z)
 
 
 def value_of(y: Any) -> Any:

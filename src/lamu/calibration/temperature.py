@@ -1,6 +1,8 @@
 r"""Temperature scaling: one number, fitted on held-out rows, that says how sure a model may be.
 
 \[ \tilde p_k \propto \bar p_k^{1/T} \quad\text{(classes)}, \qquad \tilde y = m + c\,(y - m) \quad\text{(regression)} \]
+
+Counts, shares, angles, and numbers with an end would leave their support by the second, and are refused.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ def temperature_scaling(pred: Any, y: Any) -> Temperature:
     its derivative is found to 1e-10. It acts on the averaged probabilities; of a point estimate that is the usual
     scaling of the logits. The most probable class stays the same. For regression c minimises the negative log density
     of the stretched prediction, by golden section and parabolas, at some 40 evaluations of the density.
+    Counts, shares, angles, and numbers with an end are refused: stretched ones would leave their support.
 
     The rows must be unseen by training (`require_unseen` looks): on its own rows a network is right too often.
 
@@ -79,7 +82,8 @@ def temperature_scaling(pred: Any, y: Any) -> Temperature:
 
     Raises:
         ValueError: where no temperature is best (every row is right, or the model is no better than chance), a density
-            is not finite, or the shapes differ.
+            is not finite, the shapes differ, or targets that are stretched would leave their
+            support.
 
     Source: Guo, Pleiss, Sun & Weinberger (2017); for regression Levi et al. (2022), with the exact density in the place
     of a normal one.

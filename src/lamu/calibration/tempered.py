@@ -17,12 +17,28 @@ from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey
 
-__all__ = ["TemperedClasses", "Widened", "parts_of"]
+__all__ = ["TemperedClasses", "Widened", "parts_of", "stretches"]
 
 
 def parts_of(pred: Any) -> Iterator[tuple[slice, Any]]:
     """Yields a prediction's rows as they fit in memory, with the slice that they are: chunks, or all at once."""
     return pred.chunks() if isinstance(pred, Predictive) else iter([(slice(0, len(pred.mean)), pred)])
+
+
+def stretches(support: Support) -> bool:
+    """Returns whether targets may be any real number, so that stretched ones are.
+
+    Args:
+        support: of the targets.
+
+    Examples:
+        >>> from lamu.calibration.tempered import stretches
+        >>> from lamu.supports import Counts, Real
+        >>> stretches(Real()), stretches(Counts())
+        (True, False)
+    """
+    ends = math.isfinite(support.lower), math.isfinite(support.upper)
+    return support.ordered and not (support.has_classes or support.discrete or any(ends))
 
 
 @record
@@ -135,13 +151,17 @@ class TemperedClasses(Predictive):
 
 @record
 class Widened(Predictive):
-    r"""A regression's prediction stretched about its mean, \(\tilde y = m + c\,(y - m)\).
+    r"""A prediction of real numbers stretched about its mean, \(\tilde y = m + c\,(y - m)\).
 
-    Both kinds of uncertainty are multiplied by c².
+    Both kinds of uncertainty are multiplied by c². Counts, angles, and numbers with an end would leave their
+    support, and are refused.
 
     Attributes:
         base: the prediction.
         factor: c; above one is less sure.
+
+    Raises:
+        ValueError: for targets that are not all real numbers.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -154,6 +174,14 @@ class Widened(Predictive):
 
     base: Any
     factor: Number
+
+    def __post_init__(self) -> None:
+        if not stretches(self.base.support):
+            raise ValueError(
+                "a temperature stretches predictions of real numbers, and targets that are "
+                f"{self.base.support.values} would leave their support; use conformal(pred, y) for intervals, or a "
+                "likelihood whose dispersion is learned"
+            )
 
     @property
     def support(self) -> Support:

@@ -14,7 +14,7 @@ from lamu.dtype_policy import lenient
 from lamu.likelihoods.given import LikelihoodOf
 from lamu.likelihoods.incomplete import cdf_of_count
 from lamu.likelihoods.tails import log_between, log_tails_of_density, log_tails_of_masses
-from lamu.supports import Classes, Support, value_of
+from lamu.supports import Classes, OpenRange, Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Likelihood"]
@@ -413,7 +413,7 @@ class Likelihood:
             inner = jnp.clip(jnp.floor(y), lower, upper - 1.0)
             mass = lambda k: jnp.where(k > upper, -jnp.inf, self.log_prob(params, f, jnp.minimum(k, upper)))
             return log_tails_of_masses(mass, inner, inner > mean)
-        place = _Place(lower, upper)
+        place = OpenRange(lower, upper)
         density = lambda z: self.log_prob(params, f, place.value(z)) + place.log_slope(z)
         z, centre = place.of(y), place.of(mean)
         spread = jax.lax.stop_gradient(jnp.sqrt(self.variance(params, f))) * jnp.exp(-place.log_slope(centre))
@@ -438,37 +438,6 @@ class Likelihood:
         keys = jax.random.split(jax.random.key(0), (_DRAWS // _AT_ONCE, _AT_ONCE))
         shape = jax.eval_shape(of_draw, jax.random.key(0))
         return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), keys)[0] / _DRAWS
-
-
-class _Place:
-    """Numbers between two ends, on a line without ends: as they are, their logarithm, or their log odds."""
-
-    def __init__(self, lower: float, upper: float) -> None:
-        self.lower, self.upper = lower, upper
-        self.ends = math.isfinite(lower), math.isfinite(upper)
-
-    def of(self, y: Array) -> Array:
-        eps = jnp.finfo(y.dtype)
-        above = jnp.maximum(y - self.lower, eps.tiny) if self.ends[0] else y
-        below = jnp.maximum(self.upper - y, eps.tiny) if self.ends[1] else y
-        if all(self.ends):
-            return jnp.log(above) - jnp.log(below)
-        return jnp.log(above) if self.ends[0] else -jnp.log(below) if self.ends[1] else y
-
-    def value(self, z: Array) -> Array:
-        eps = jnp.finfo(z.dtype)
-        if all(self.ends):
-            width = self.upper - self.lower
-            return self.lower + width * jnp.clip(jax.nn.sigmoid(z), eps.tiny, 1.0 - eps.eps)
-        # Between the least and the largest number, of whose density nothing is left beyond.
-        away = jnp.exp(jnp.clip(z if self.ends[0] else -z, math.log(eps.tiny), math.log(eps.max) - 1.0))
-        return self.lower + away if self.ends[0] else self.upper - away if self.ends[1] else z
-
-    def log_slope(self, z: Array) -> Array:
-        """Of `value`."""
-        if all(self.ends):
-            return math.log(self.upper - self.lower) - jax.nn.softplus(z) - jax.nn.softplus(-z)
-        return z if self.ends[0] else -z if self.ends[1] else jnp.zeros_like(z)
 
 
 def _cdf(distribution: Any, y: Array) -> Array:
