@@ -14,14 +14,16 @@ import pytest
 from scipy import stats
 
 import lamu
+from lamu.calibration import LeftOut
 from lamu.convergence import Convergence
 from lamu.divergences import Renyi, renyi_divergence
-from lamu.families import Gaussian
-from lamu.likelihoods import Binomial, NegativeBinomial, ZeroInflated
+from lamu.families import Gaussian as Normal
+from lamu.likelihoods import Beta, Binomial, Gamma, Gaussian, NegativeBinomial, Poisson, StudentT, Weibull, ZeroInflated
 from lamu.mcmc.warm_up import Adaptation
 from lamu.operators import Diagonal
 from lamu.priors import ScaleMixture, SpikeAndSlab
 from lamu.running.fixed_point import _squared_norm
+from lamu.supports import Real
 
 rng = np.random.default_rng(11)
 X = rng.normal(size=(30, 3))
@@ -32,7 +34,7 @@ LINEAR = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.4), lamu
 @pytest.mark.parametrize("alpha", [0.3, 0.7, 2.0])
 def test_renyis_divergence_is_the_integral_in_this_order(alpha: float) -> None:
     """Of N(0.4, 0.6²) from N(−0.5, 1.1²): by a trapezoidal sum, not symmetric in the two nor in α and 1 − α."""
-    q, p = (Gaussian(jnp.array([m]), Diagonal(jnp.array([s**-2]))) for m, s in ((0.4, 0.6), (-0.5, 1.1)))
+    q, p = (Normal(jnp.array([m]), Diagonal(jnp.array([s**-2]))) for m, s in ((0.4, 0.6), (-0.5, 1.1)))
     z = np.linspace(-20, 20, 40_001)
     density = np.exp(alpha * stats.norm.logpdf(z, 0.4, 0.6) + (1 - alpha) * stats.norm.logpdf(z, -0.5, 1.1))
     expected = np.log(np.trapezoid(density, z)) / (alpha - 1)
@@ -86,6 +88,42 @@ def test_zero_inflation_has_the_moments_of_its_masses(base: Any) -> None:
     entropy = -(masses * np.log(np.maximum(masses, 1e-300))).sum(axis=0)
     np.testing.assert_allclose(likelihood.entropy({}, f), entropy, rtol=1e-5)
     np.testing.assert_allclose(likelihood.cdf({}, f, jnp.array([2.0, 2.0])), masses[:3].sum(axis=0), rtol=1e-5)
+
+
+LAWS: dict[str, tuple[Any, Any]] = {
+    "gaussian": (Gaussian(0.7), lambda f: stats.norm(f, 0.7)),
+    "student": (StudentT(4.0, 0.7), lambda f: stats.t(4, f, 0.7)),
+    "gamma": (Gamma(3.0), lambda f: stats.gamma(3, scale=np.exp(f) / 3)),
+    "weibull": (Weibull(1.7), lambda f: stats.weibull_min(1.7, scale=np.exp(f))),
+    "beta": (Beta(6.0), lambda f: stats.beta(6 / (1 + np.exp(-f)), 6 / (1 + np.exp(f)))),
+    "poisson": (Poisson(), lambda f: stats.poisson(np.exp(f))),
+    "negative binomial": (NegativeBinomial(2.5), lambda f: stats.nbinom(2.5, 2.5 / (2.5 + np.exp(f)))),
+    "binomial": (Binomial(12), lambda f: stats.binom(12, 1 / (1 + np.exp(-f)))),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_moments_entropy_and_distribution_function_are_scipys(name: str) -> None:
+    likelihood, law_of = LAWS[name]
+    law = law_of(0.4)
+    f, y = jnp.array([[0.4]]), np.array([0.6 if name == "beta" else 2.0])
+    np.testing.assert_allclose(likelihood.mean({}, f), law.mean(), rtol=1e-6)
+    np.testing.assert_allclose(likelihood.variance({}, f), law.var(), rtol=1e-6)
+    np.testing.assert_allclose(likelihood.entropy({}, f), law.entropy(), rtol=1e-5)
+    np.testing.assert_allclose(likelihood.cdf({}, f, jnp.asarray(y)), law.cdf(y), rtol=1e-6)
+
+
+def test_intervals_of_members_leave_out_as_much_on_either_side() -> None:
+    """Of nine rows at .8 the second smallest lower end and the second largest upper one, of its own member each."""
+    member, distances = np.array([0, 1] * 4 + [0]), np.array([0.1, 2.0, 0.7, 0.3, 1.1, 0.9, 0.2, 1.7, 0.5])
+    posteriors = tuple(
+        SimpleNamespace(predict=lambda x, samples, c=c, s=s: SimpleNamespace(mean=np.full(2, c), std=np.full(2, s)))
+        for c, s in ((0.0, 1.0), (0.5, 2.0))
+    )
+    found = LeftOut(posteriors, member, distances, Real(), 4).interval(np.zeros((2, 1)), 0.8)
+    centre, scale = np.array([0.0, 0.5])[member], np.array([1.0, 2.0])[member]
+    np.testing.assert_allclose(found[0], np.sort(centre - distances * scale)[1])
+    np.testing.assert_allclose(found[1], np.sort(centre + distances * scale)[-2])
 
 
 @pytest.mark.parametrize("temperature", [0.5])
