@@ -31,6 +31,7 @@ from lamu.networks.adapted import adapted
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
+from lamu.priors.interface import require_prior
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
@@ -79,6 +80,7 @@ class Model(Target):
                 f"the likelihood is {self.likelihood!r}; give one of lamu.likelihoods, or a class that inherits from "
                 "lamu.likelihoods.Likelihood"
             )
+        require_prior(self.prior)
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, Any]:
         """Returns initial free parameters and the network's state: fresh ones, or copies of `start`.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from abc import abstractmethod
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from lamu import tree
 from lamu.families import ExponentialFamily, Gaussian
@@ -12,6 +13,22 @@ from lamu.record import record
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["ConditionalPrior", "IndependentLeaves", "Prior"]
+
+
+def require_prior(prior: Any) -> None:
+    """Raises a TypeError for something that is no prior of weights, with what to write."""
+    if isinstance(prior, Prior) and not isinstance(prior, type):
+        return
+    way = "give one of lamu.priors, for instance Normal(1.0)"
+    if isinstance(prior, type) and issubclass(prior, Prior):
+        way = f"give an object of the class, for instance {prior.__name__}(), in the place of the class"
+    elif type(prior).__name__ == "FanIn":
+        way = f"a scale alone has no shape; write Normal({prior!r})"
+    elif isinstance(prior, int | float) and not isinstance(prior, bool):
+        way = f"write Normal({prior!r}) for a normal of that standard deviation"
+    elif type(prior).__module__.startswith("numpyro."):
+        way = f"a distribution of NumPyro is of a site of lamu.from_numpyro; {way}"
+    raise TypeError(f"the prior is {textwrap.shorten(repr(prior), 100, placeholder='…')}; {way}")
 
 
 @runtime_checkable
