@@ -220,8 +220,9 @@ def test_a_read_only_or_full_folder_is_found_before_the_fit(lamu, tmp_path, monk
         *(pytest.param(name, marks=pytest.mark.stress) for name in ("metrics.json", "config.json", "predictions.csv")),
     ],
 )
-def test_a_disk_that_fills_up_leaves_nothing(lamu, tmp_path, monkeypatch, fit_once, file):
-    """Every file of a run in turn is the first for which there is no room."""
+@pytest.mark.filterwarnings("ignore::lamu.running.Unsaved")  # of the copy, which has no room either
+def test_a_disk_that_fills_up_costs_no_training(lamu, tmp_path, monkeypatch, fit_once, file):
+    """Every file of a run in turn is the first for which there is no room: no part of it stays but what was learned."""
     fill = lambda *a, **k: (_ for _ in ()).throw(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def full(opener):
@@ -241,10 +242,12 @@ def test_a_disk_that_fills_up_leaves_nothing(lamu, tmp_path, monkeypatch, fit_on
     assert ran.code == 2, ran.out
     assert ran.err.count("\n") == 1
     assert "'run' could not be written (no space left on device; free some space or choose another --out)" in ran.err
-    assert list(tmp_path.iterdir()) == []
+    assert "is kept in 'run.unfinished', and the same command with --resume goes on" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]
+    assert (tmp_path / "run.unfinished" / "posterior").is_dir() == (file != "posterior")
 
 
-def test_a_file_that_may_not_grow_leaves_nothing(lamu, tmp_path, monkeypatch, fit_once):
+def test_a_file_that_may_not_grow_costs_no_training(lamu, tmp_path, monkeypatch, fit_once):
     """The operating system itself refuses, by a limit on the size of files."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -260,8 +263,11 @@ def test_a_file_that_may_not_grow_leaves_nothing(lamu, tmp_path, monkeypatch, fi
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ran.code == 2, ran.out
-    assert ran.err == "lamu: 'run' could not be written (file too large) and nothing is left of it\n"
-    assert list(tmp_path.iterdir()) == []
+    assert ran.err == (
+        "lamu: 'run' could not be written (file too large), and no part of it was; what was learned, the posterior in "
+        "'run.unfinished/posterior', is kept in 'run.unfinished', and the same command with --resume goes on\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]
 
 
 def test_the_names_that_have_none_are_refused(tmp_path, monkeypatch):

@@ -297,7 +297,7 @@ def draft(out: Path, force: bool = False) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None:  # a sentence already
             raise
-        raise OSError(f"{str(out)!r} could not be written ({_reason(error)}) and nothing is left of it") from error
+        raise OSError(f"{str(out)!r} could not be written ({_reason(error)}), and no part of it was") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 
