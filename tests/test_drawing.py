@@ -94,7 +94,7 @@ def test_each_step_sees_the_canvas_before_it() -> None:
 
 
 def test_what_draws_nothing() -> None:
-    with pytest.raises(ValueError, match="steps=0 and latents=2 draw nothing"):
+    with pytest.raises(ValueError, match="DRAW has steps=0; give a whole number from 1"):
         DRAW(0, 2, 4)
     with pytest.raises(ValueError, match="filters=1 make no patch"):
         Attention(1, (4, 4))

@@ -17,6 +17,7 @@ from lamu.supports import (
     Circle,
     Classes,
     Counts,
+    OpenRange,
     OrderedClasses,
     PositiveReal,
     Rankings,
@@ -230,3 +231,13 @@ def test_intervals_hold_the_targets_at_a_limit() -> None:
     inside = (lower <= draws) & (draws <= upper)
     assert inside[draws == 0.0].all()
     assert (np.mean(inside, axis=0) > 0.9 - 4 * np.sqrt(0.09 / 4000)).all()
+
+
+@pytest.mark.parametrize(
+    ("ends", "at"), [((0.0, 1.0), 0.3), ((-2.0, np.inf), 3.5), ((-np.inf, 2.0), -1.5), ((-np.inf, np.inf), 0.7)]
+)
+def test_an_open_range_is_a_line_without_ends(ends: tuple[float, float], at: float) -> None:
+    place = OpenRange(*ends)
+    z = place.of(jnp.asarray(at))
+    np.testing.assert_allclose(place.value(z), at, rtol=1e-6)
+    np.testing.assert_allclose(place.log_slope(z), jnp.log(jnp.abs(jax.grad(place.value)(z))), rtol=1e-5, atol=1e-6)

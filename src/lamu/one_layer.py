@@ -175,10 +175,10 @@ def _say_constant(y: np.ndarray) -> None:
     constant = np.ptp(y.reshape(len(y), -1), axis=0) == 0
     if constant.any():
         values = y.reshape(len(y), -1)[0][constant]
-        rows = "1 row is" if len(y) == 1 else f"all {len(y)} rows are"
+        targets = "the only target is" if len(y) == 1 else f"all {len(y)} targets are"
         warnings.warn(
-            f"the targets of {rows} {values[0]:g}, which tells nothing of their noise: intervals are those of a noise "
-            f"of about one unit of y; give more rows, or the noise, lamu.likelihoods.Gaussian(scale)",
+            f"{targets} {values[0]:g}, which tells nothing of their noise: intervals are those of a noise of about one "
+            "unit of y; give more rows, or the noise, lamu.likelihoods.Gaussian(scale)",
             UserWarning,
             stacklevel=3,
         )

@@ -52,8 +52,6 @@ def DRAW(
         >>> sorted(lamu.latent.models.DRAW(4, 2, 64, read=glimpse, write=glimpse).local)
         ['z']
     """
-    if min(steps, latents) < 1:
-        raise ValueError(f"steps={steps!r} and latents={latents!r} draw nothing; give whole numbers from 1")
 
     def program(m: Program) -> None:
         draw = m.network("decode", Drawing(hidden, write, read), outputs=outputs)
