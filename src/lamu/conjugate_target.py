@@ -106,6 +106,11 @@ class MessageTarget(ConjugateTarget):
     def blocks(self) -> tuple[tuple[str, ...], ...]:
         """The variables in groups that no factor brings together, in the order of their updates."""
 
+    @property
+    def rows_add_up(self) -> bool:
+        """Whether λ is a sum over rows whatever is believed: no factor brings two variables together."""
+        return len(self.blocks) == 1
+
     @abstractmethod
     def require_messages(self, asked: str, exact: bool = True) -> None:
         """Raises a TypeError for a variable to which no message comes.

@@ -155,6 +155,13 @@ class GraphMessages(MessageTarget):
         return tuple(group for group in groups if group)
 
     @property
+    def rows_add_up(self) -> bool:
+        """Whether λ is a sum over rows whatever is believed: variables and latents of a row do not meet."""
+        above = {name for site in self.in_rows for name in site.factor.names}
+        met = any(site.name in above for site in self.in_rows) or bool(likelihoods_of(self.in_rows))
+        return super().rows_add_up and not met
+
+    @property
     def kinds(self) -> dict[str, Any]:
         """The statistics of the shared variables by name, of those that are not held."""
         return {site.name: site.kind for site in self.learned}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lamu.conjugacy import ConjugateModel
+from lamu.conjugate_target import MessageTarget
 from lamu.rate import PolynomialAverage, PolynomialDecay, Rate
 from lamu.record import record
 from lamu.typing import Number
@@ -17,9 +18,9 @@ _BATCHES = 2.0  # further batches that the start counts for: a first step of one
 
 @record
 class FallingRate:
-    r"""\(\rho_t = 1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for several that see each other.
+    r"""\(\rho_t = 1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for parts that see each other.
 
-    A conjugate belief of one part is the average of what the batches say, to which every batch counts alike. The parts
+    A conjugate belief whose parts do not meet is the average of what the batches say, each counting alike. The parts
     of a graph see each other's last beliefs: what a batch said while the others were far off must be forgotten, and
     under \(1/t\) the share of the start falls only as \(t^{-a}\), with \(a < 1\) the slowest contraction of coordinate
     ascent. Here it falls as \(t^{-4a}\). On a Poisson regression of 1,500 rows in two parts (intercept, and
@@ -45,7 +46,7 @@ class FallingRate:
         Args:
             model: the target.
         """
-        if isinstance(model, ConjugateModel):
+        if isinstance(model, ConjugateModel) or (isinstance(model, MessageTarget) and model.rows_add_up):
             return PolynomialDecay(1.0, self.delay)
         return PolynomialAverage(_POWER, _BATCHES + self.delay)
 

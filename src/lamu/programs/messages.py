@@ -180,6 +180,11 @@ class SiteMessages(MessageTarget):
             for factor, _ in self.distributions
         }
 
+    @property
+    def rows_add_up(self) -> bool:
+        """Whether λ is a sum over rows whatever is believed: no sites meet, and no category is summed out."""
+        return super().rows_add_up and not self.joint.categories
+
     def require_messages(self, asked: str, exact: bool = True) -> None:
         """Raises a TypeError for a site whose messages have no closed form, and for sites that are held."""
         del exact

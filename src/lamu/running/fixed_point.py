@@ -23,6 +23,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.conjugacy import ConjugateModel
+from lamu.conjugate_target import MessageTarget
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -155,7 +156,8 @@ def _remedy(algorithm: Any, found: Convergence) -> str:
 def _faster_forgetting(algorithm: NaturalRule, model: Any) -> str:
     """Returns what to do where a rate falls so fast that a longer run would hardly move."""
     rate = algorithm.learning_rate
-    if not isinstance(rate, PolynomialDecay) or isinstance(model, ConjugateModel):
+    adds_up = isinstance(model, ConjugateModel) or (isinstance(model, MessageTarget) and model.rows_add_up)
+    if not isinstance(rate, PolynomialDecay) or adds_up:
         return ""
     if float(rate.power) <= _SLOWEST or float(rate.scale) > 1:
         return ""

@@ -19,9 +19,10 @@ def svi(learning_rate: Any = None, kappa: float | None = None, delay: float = 1.
        + \rho_t \Big( \lambda_0 + \frac{N}{B} \sum_{i \in B} w_i t(y_i) \Big) \]
 
     (at T = 1): the rule, its expectation exact for a minibatch that stands for all N rows. With \(\rho_t = 1/(1 + t)\),
-    the default for a `lamu.ConjugateModel`, λ is the average of what the batches say, and after every epoch of equal
-    batches the posterior itself. Elsewhere the default is \(\rho_t = 4/(t + 7)\), which forgets the steps in which the
-    parts of the belief were far from each other (`lamu.natural_rule.FallingRate`).
+    the default for a `lamu.ConjugateModel` and for variables that do not meet, λ is the average of what the batches
+    say, and after every epoch of equal batches the posterior itself. Elsewhere the default is \(\rho_t = 4/(t + 7)\),
+    which forgets the steps in which the parts of the belief were far from each other
+    (`lamu.natural_rule.FallingRate`).
 
     On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
     \nabla_\mu E_q[\log p]\), with the latents of the batch's rows at their best, ρ = 1. One gradient in μ a step.
