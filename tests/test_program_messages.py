@@ -16,6 +16,7 @@ import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Gamma, InverseGamma, MultivariateNormal, Wishart
 from lamu.programs import AFFINE, AffineDecomposition, SiteBeliefs, SiteMessages, expectation
+from lamu.programs.families import CANDIDATES
 
 random = np.random.default_rng(0)
 sample, plate = numpyro.sample, numpyro.plate
@@ -270,3 +271,27 @@ def test_a_site_without_a_message_is_named_with_its_child(program: Any, said: st
     target = lamu.from_numpyro(program, {"y": y.astype(np.float32)}, rows="rows")
     with pytest.raises(TypeError, match=said):
         lamu.fit(target, None, lamu.algorithms.vmp(), steps=1)
+
+
+SHARES = (jnp.array([0.2, 0.3, 0.5]), jnp.array([0.6, 0.3, 0.1]))
+MATRICES = (jnp.array([[2.0, 0.4], [0.4, 1.0]]), jnp.array([[1.0, -0.3], [-0.3, 3.0]]))
+
+
+@pytest.mark.parametrize(
+    ("name", "natural", "points"),
+    [
+        ("Gamma", [1.5, -2.0], (0.7, 2.5)),
+        ("InverseGamma", [-3.5, -2.0], (0.7, 2.5)),
+        ("Beta", [1.5, 0.5], (0.2, 0.7)),
+        ("Dirichlet", [1.0, 2.0, 0.5], SHARES),
+        ("Wishart", [1.5, -2.0, 0.6, -1.0], MATRICES),
+    ],
+)
+def test_the_message_of_a_family_is_its_density(name: str, natural: Any, points: Any) -> None:
+    """What `cvi` builds of λ has the log density ⟨λ, T(θ)⟩, up to a constant."""
+    kind = CANDIDATES[name]
+    natural = jnp.asarray(natural)
+    belief: Any = kind.family.from_natural(kind.build(natural), ())
+    first, second = (jnp.asarray(point) for point in points)
+    found = belief.log_prob(first) - belief.log_prob(second)
+    np.testing.assert_allclose(found, natural @ (kind.statistic(first) - kind.statistic(second)), rtol=1e-5)
