@@ -88,4 +88,4 @@ def _require(owner: str, name: str, value: Any, annotation: str, least: int | No
 
 def _is_whole(value: Any, least: int | None) -> bool:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
-    return whole and (least is None or value >= least)
+    return whole and (least is None or int(value) >= least)

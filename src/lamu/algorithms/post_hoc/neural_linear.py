@@ -100,7 +100,7 @@ class NeuralLinear(Wrapper):
             key,
             temperature=objective.temperature,
         )
-        belief = prior_belief.after(*sums, head)
+        belief = prior_belief.after(*sums, around=head)
         width, outputs = head_size(head)
         constant = (1 - 1 / objective.temperature) * outputs * width / 2 * math.log(2 * math.pi)
         evidence = belief.log_normaliser() - prior.log_normaliser() / objective.temperature + rest + constant
