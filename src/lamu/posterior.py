@@ -329,7 +329,8 @@ def _require_network(model: Model, draw: Any, network_state: Any) -> None:
     kernels = layers[min(layers)]["kernel"], layers[max(layers)]["kernel"]
     if not jnp.issubdtype(kernels[0].dtype, np.floating):
         raise ValueError(f"its weights are {kernels[0].dtype}")
-    x, f = (jax.ShapeDtypeStruct((1, size), kernels[0].dtype) for size in (kernels[0].shape[0], kernels[1].shape[1]))
+    shapes = _row_shape(model.network, kernels[0].shape[0]), kernels[1].shape[1:]
+    x, f = (jax.ShapeDtypeStruct((1, *shape), kernels[0].dtype) for shape in shapes)
     key = jax.eval_shape(lambda: jax.random.key(0))
     fresh, state = jax.eval_shape(lambda key, x: model.network.init(key, x, f.shape[1]), key, x)
     expected, found = tree.by_path(fresh), tree.by_path(draw["network"])
@@ -350,6 +351,16 @@ def _require_network(model: Model, draw: Any, network_state: Any) -> None:
         raise ValueError(
             f"its network has {f.shape[-1]} outputs, and its likelihood {model.likelihood!r} takes {classes}"
         )
+
+
+def _row_shape(network: Any, width: int) -> tuple[int, ...]:
+    """Returns the shape of a row, which an image has where it is standardised; else the width of the first layer."""
+    if not isinstance(network, Standardised):
+        return (width,)
+    shape = np.shape(network.shift)
+    if math.prod(shape) != width:
+        raise ValueError(f"its network takes {width} inputs, and is standardised for {shape}")
+    return shape
 
 
 def _is_dense(network: Any) -> bool:
