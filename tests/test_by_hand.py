@@ -155,7 +155,7 @@ def test_the_sequential_test_is_students_with_a_finite_population() -> None:
 
 
 def test_all_looks_of_a_sequential_test_err_by_its_error_together() -> None:
-    """Against what all rows say, of 4,000 decisions that are as close as Metropolis's; an error a look made 14 %."""
+    """Against what all rows say, of 4,000 decisions that are as close as Metropolis's."""
     differences = jnp.asarray(np.random.default_rng(2).normal(size=(4000, 200)))
     one, zero, no = jnp.ones(()), jnp.zeros(()), jnp.array(False)
 

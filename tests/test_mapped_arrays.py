@@ -129,7 +129,7 @@ print(most_held() - before)
 
 
 def test_reading_takes_the_room_of_the_result_and_a_block(tmp_path: Path) -> None:
-    """160 MB of float64 in a file are 80 MB in memory; read at once they took 400 MB."""
+    """160 MB of float64 in a file are 80 MB in memory, and blocks of the file are read one after the other."""
     n = 400_000
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float64, (n, 50))
     x[:] = np.arange(n)[:, None] % 1000
