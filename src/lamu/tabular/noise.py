@@ -15,8 +15,8 @@ averaging; but the other members have learned row i, which makes g larger than i
 Few rows choose all at once: where a member stops, the weights of candidates, and \(\tau_0\). That makes \(\tau_0\)
 too small, and uncertain. \(c_N\) is therefore the 95 % quantile of Student's t of \(\tfrac15 (N + 2)(1 + N/200)\)
 degrees of freedom over that of the normal distribution: 2.4 for five rows, 1.08 for fifty and 1.003 for 500. That
-many degrees of freedom bring 90 % intervals of linear tables of 2 to 50 rows near their level. N is \((\sum n)^2 /
-\sum n^2\) where rows count differently. And of g a share counts that rises from none at 20 rows to all at 200.
+many degrees of freedom bring 90 % intervals of linear tables of 2 to 50 rows near their level. A row that counts twice
+is two rows here as elsewhere. And of g a share counts that rises from none at 20 rows to all at 200.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def noise_factor(
     best: Any = minimize_scalar(nll, bounds=bounds, method="bounded")
     own = float(np.exp(2 * best.x))
     squares = np.mean(((held - means.mean(axis=1)) / deviation) ** 2, axis=2)
-    effective = float(counts.sum() ** 2 / (counts @ counts))
-    share = min(max((effective - _NO_GAIN) / (_ALL_GAIN - _NO_GAIN), 0.0), 1.0)
+    count = float(counts.sum())
+    share = min(max((count - _NO_GAIN) / (_ALL_GAIN - _NO_GAIN), 0.0), 1.0)
     gain = share * (np.average(squares, axis=1, weights=counts) @ weights)
-    return few_rows_factor(effective) * float(np.sqrt(max(own - gain, _LEAST * own)))
+    return few_rows_factor(count) * float(np.sqrt(max(own - gain, _LEAST * own)))
 
 
 def few_rows_factor(rows: float) -> float:
