@@ -74,7 +74,7 @@ def test_a_file_that_pytorch_wrote_starts_a_run(tmp_path):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    module, other = (torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()) for _ in range(2))
+    module, other = (torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(4, 3)) for _ in range(2))
     save_file(module.state_dict(), tmp_path / "module.safetensors")
     weights = read_safetensors(tmp_path / "module.safetensors")
     model = lamu.Model(lamu.networks.Torch(other), lamu.likelihoods.Categorical(3))

@@ -81,7 +81,7 @@ def test_shards_merged_equal_all_data_and_deletion_equals_refitting(way: str, te
 
 
 def test_a_temperature_is_carried_read_and_may_be_overruled(tmp_path: Any) -> None:
-    """From a fit through merges, removals, files and ensembles; what was saved before it was kept is read as T = 1."""
+    """From a fit through merges, removals, files and ensembles; a file that lacks it is refused."""
     half, third = (regression(LINEAR, np.arange(12), temperature=t) for t in (0.5, 0.3))
     rest = regression(LINEAR, np.arange(12, 24), temperature=0.5)
     whole = regression(LINEAR, np.arange(24), temperature=0.5)
@@ -93,9 +93,10 @@ def test_a_temperature_is_carried_read_and_may_be_overruled(tmp_path: Any) -> No
     assert lamu.load(whole.save(tmp_path / "posterior")).temperature == 0.5
     arrays: dict[str, Any] = {}
     content = encode(whole, arrays, "posterior")
-    del content["fields"]["temperature"], content["fields"]["convergence"]
-    old = decode(content, arrays)
-    assert old.temperature == 1.0
+    del content["fields"]["temperature"]
+    with pytest.raises(ValueError, match="lacks its field 'temperature'"):
+        decode(content, arrays)
+    old = replace(whole, temperature=1.0)
     said = remove(old, (X[:12], Y[:12]), temperature=0.5)
     assert_equal(said, rest)
     assert said.temperature == 0.5
