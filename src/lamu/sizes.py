@@ -25,7 +25,7 @@ def sized(of: _Of) -> _Of:
     Examples:
         >>> from lamu.sizes import sized
         >>> @sized
-        ... def net(layers: "int"):
+        ... def net(layers: int):
         ...     return layers
         >>> net(-1)
         Traceback (most recent call last):

@@ -92,7 +92,7 @@ def log1mexp(x: Array) -> Array:
         >>> import jax.numpy as jnp
         >>> from lamu.likelihoods.normal_tails import log1mexp
         >>> f"{log1mexp(jnp.array(-0.5)):.4f}"
-        '-0.9327'
+        '-0.9328'
     """
     x = jnp.minimum(x, -(jnp.finfo(x.dtype).eps ** 2))
     small = x > -math.log(2)

@@ -34,7 +34,7 @@ class FallingRate:
         >>> import lamu
         >>> from lamu.natural_rule import FallingRate
         >>> coin = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
-        >>> float(FallingRate().of(coin)(1)), FallingRate().of(None)(1)
+        >>> float(FallingRate().of(coin)(1)), float(FallingRate().of(None)(1))
         (0.5, 0.5)
     """
 

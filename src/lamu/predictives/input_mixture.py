@@ -45,7 +45,7 @@ class InputMixture(Predictive):
         >>> rows = Completions(np.array([[0.0], [1.0], [3.0]]), np.array([0, 1, 1]), np.zeros(3))
         >>> pred = InputMixture.of(predict, rows)
         >>> pred.mean.tolist(), pred.epistemic.tolist()
-        ([0.0, 2.0], [1.0, 2.0])
+        ([0.0, 2.0], [0.0, 1.0])
     """
 
     base: Any

@@ -31,7 +31,7 @@ class Moved(Predictive):
         >>> base = GaussianPredictive(jnp.ones(1), jnp.ones((1, 1, 1)), jnp.ones(1))
         >>> pred = Moved(base, jnp.ones(1), jnp.full(1, 2.0))
         >>> pred.mean.tolist(), pred.variance.tolist()
-        ([3.0], [8.0])
+        ([3.0], [4.0])
     """
 
     base: Any

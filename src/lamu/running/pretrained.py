@@ -13,6 +13,7 @@ import numpy as np
 from lamu.data.batch import Batch
 from lamu.model import Model
 from lamu.target import Target
+from lamu.typing import Array, Params
 
 __all__ = ["require_trained", "say_probabilities", "say_seen_rows"]
 
@@ -74,8 +75,8 @@ def say_probabilities(model: Target, rows: Batch) -> None:
     if count < _FEWEST or scales not in ({"logits"}, {"log odds"}) or jnp.ndim(rows.y) != 1:
         return
     some = jax.tree.map(lambda leaf: leaf[:count], rows)
-    params, state = jax.jit(model.init)(jax.random.key(0), some)
-    f = np.asarray(jax.jit(lambda params, state, x: model.outputs(params, state, x)[0])(params, state, some.x), float)
+    params, outputs = _outputs(model, some)
+    f = np.asarray(outputs, float)
     probabilities = np.concatenate([1 - f, f], axis=1) if scales == {"log odds"} else f
     if f.min() < 0 or f.max() > 1 or not np.allclose(probabilities.sum(axis=1), 1, atol=1e-3):
         return
@@ -92,3 +93,10 @@ def say_probabilities(model: Target, rows: Batch) -> None:
         UserWarning,
         stacklevel=3,
     )
+
+
+@jax.jit
+def _outputs(model: Model, rows: Batch) -> tuple[Params, Array]:
+    """Returns the parameters that a network brings, and its outputs at rows; one program for all models of a kind."""
+    params, state = model.init(jax.random.key(0), rows)
+    return params, model.outputs(params, state, rows.x)[0]

@@ -87,7 +87,7 @@ def few_rows_factor(rows: float) -> float:
 
     Examples:
         >>> from lamu.tabular.noise import few_rows_factor
-        >>> [round(few_rows_factor(rows), 2) for rows in (5, 50, 500)]
+        >>> [round(few_rows_factor(rows), 2) for rows in (5.0, 50.0, 500.0)]
         [2.36, 1.08, 1.0]
     """
     from scipy.special import ndtri, stdtrit
