@@ -156,7 +156,7 @@ def completions(features: Features, encoding: Encoding) -> Completions:
         >>> from lamu.data.features import Features
         >>> from lamu.data.inputs import completions
         >>> encoding = Encoding("y", "regression", (), ("a", "b"), ((), ("ox", "cow")))
-        >>> features = Features(("a", "b"), np.array([[2.0, 1.0], [2.0, 0.0]]), ((), ("cow", "hen")))
+        >>> features = Features(("a", "b"), np.array([[2.0, 0.0], [2.0, 1.0]]), ((), ("cow", "hen")))
         >>> found = completions(features, encoding)  # no hen was seen in training: half of its draws are cows
         >>> found.x[found.row == 0].tolist(), found.x[found.row == 1, 1].mean().item()
         ([[2.0, 2.0]], 1.5)

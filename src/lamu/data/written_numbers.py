@@ -62,7 +62,7 @@ class Written:
         >>> from lamu.data.written_numbers import written
         >>> found = written("(1,200 kg)")
         >>> found.point, found.comma, found.unit, found.signs
-        (-1200.0, -1.2, 'kg', ('kg', '( )'))
+        (-1200.0, -1.2, 'kg', ('kg', ',', '( )'))
     """
 
     point: float
