@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 
 import lamu
+from tests.for_each import for_each
 
 ROOT = Path(__file__).parent.parent
 SOURCE, TESTS = ROOT / "src" / "lamu", ROOT / "tests"
@@ -41,7 +42,7 @@ def imported(tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("path", "name"), list(zip(FILES, NAMES, strict=True)), ids=NAMES)
+@for_each("path, name", zip(FILES, NAMES, strict=True))
 def test_a_file_imports_from_lower_floors_only(path: Path, name: str) -> None:
     if name == "__init__.py":
         return
@@ -172,7 +173,7 @@ def files_named(text: str) -> set[str]:
     return {name for name in quoted if re.fullmatch(r"[\w.-]+(/[\w.-]+)*(\.(py|md|toml|yml)|/)", name)}
 
 
-@pytest.mark.parametrize("path", [PAGE, PICTURE], ids=lambda path: path.name)
+@for_each("path", [PAGE, PICTURE])
 def test_the_page_of_the_architecture_names_files_that_exist(path: Path) -> None:
     named = files_named(path.read_text(encoding="utf-8"))
     assert {"loop.py", "rule.py", "posterior.py", "running/conclusion.py"} <= named

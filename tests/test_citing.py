@@ -6,12 +6,13 @@ import pytest
 
 import lamu
 from lamu.cli.citing import cite, entries_of
+from tests.for_each import for_each
 
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
 WITHOUT_A_PAPER = {"map_estimate"}
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_each("name", RECIPES)
 def test_each_algorithm_names_papers_that_have_an_entry(name):
     source = RECIPES[name].source
     entries = entries_of(source)

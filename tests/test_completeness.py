@@ -10,10 +10,9 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 import lamu
 from lamu.verification import checks, shipped_rows
+from tests.for_each import for_each
 from tests.laws import mcmc, posteriors, protocol, stochastic  # noqa: F401  (they register their rows)
 from tests.laws.harness import ROWS
 from tests.test_documented import WITHOUT_INPUTS
@@ -71,7 +70,7 @@ def places(name: str) -> dict[str, bool]:
     }
 
 
-@pytest.mark.parametrize("name", sorted({*RECIPES, *WRITTEN}))
+@for_each("name", sorted({*RECIPES, *WRITTEN}))
 def test_an_algorithm_is_in_every_place_that_it_touches(name: str) -> None:
     missing = [place for place, there in places(name).items() if not there]
     assert not missing, "\n  ".join([f"{name} is missing in", *missing])

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 import lamu
+from tests.for_each import for_each
 
 LAWS = Path(__file__).parent / "laws"
 PACKAGES = [value for name in lamu.__all__ if isinstance(value := getattr(lamu, name), ModuleType)]
@@ -84,7 +83,7 @@ def needs_no_example(value: Any) -> bool:
     return protocol or inspect.isabstract(value) or (inspect.isclass(value) and issubclass(value, BaseException))
 
 
-@pytest.mark.parametrize("package", [lamu, *PACKAGES], ids=lambda package: package.__name__)
+@for_each("package", [lamu, *PACKAGES])
 def test_packages_say_what_they_are_and_list_what_they_hold(package: ModuleType) -> None:
     assert package.__doc__
     assert len(package.__all__) == len(set(package.__all__))
@@ -92,7 +91,7 @@ def test_packages_say_what_they_are_and_list_what_they_hold(package: ModuleType)
         assert hasattr(package, name), f"{package.__name__}.__all__ lists {name!r}, which is not there"
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each("name", PUBLIC)
 def test_public_names_are_documented_with_an_example(name: str) -> None:
     value, text = PUBLIC[name], inspect.getdoc(PUBLIC[name]) or ""
     assert text.split("\n")[0].strip(), f"{name} has no summary"
@@ -106,7 +105,7 @@ def test_public_names_are_documented_with_an_example(name: str) -> None:
         assert ">>>" in text
 
 
-@pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if inspect.isfunction(value)])
+@for_each("name", [name for name, value in PUBLIC.items() if inspect.isfunction(value)])
 def test_functions_name_their_arguments(name: str) -> None:
     """A function of two arguments or more has an Args section, which names each of them."""
     text, arguments = inspect.getdoc(PUBLIC[name]) or "", list(inspect.signature(PUBLIC[name]).parameters)
@@ -116,7 +115,7 @@ def test_functions_name_their_arguments(name: str) -> None:
             assert f"{argument}:" in text, f"{name} does not say what {argument} is"
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_each("name", RECIPES)
 def test_recipes_state_rule_departures_cost_and_source(name: str) -> None:
     text = inspect.getdoc(RECIPES[name].factory) or ""
     assert "\\[" in text or "\\(" in text, "no equation"
@@ -133,7 +132,7 @@ def test_recipes_state_rule_departures_cost_and_source(name: str) -> None:
     assert RECIPES[name].source
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_each("name", RECIPES)
 def test_recipes_are_in_the_laws(name: str) -> None:
     from tests.laws import mcmc, posteriors, protocol  # noqa: F401  (they register their rows)
     from tests.laws.harness import ROWS

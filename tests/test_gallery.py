@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.for_each import for_each
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted((ROOT / "docs" / "gallery").glob("*.py"))
 
@@ -20,7 +22,7 @@ def gallery():
     return module
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@for_each("path", SCRIPTS)
 def test_a_script_has_a_title_a_caption_and_a_picture(gallery, path) -> None:
     title, caption, code = gallery.described(path)
     assert title[0].isupper()
