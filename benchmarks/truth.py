@@ -21,8 +21,9 @@ one, for rows that are complete, lack a number, lack all, have a new word, or ar
 evidence: `laplace()` beside the exact evidence of linear regression on diabetes, and on 60 rows of a line beside two
 networks.
 
-small: 90 % intervals of `lamu.regression` on data sets of 2 to 50 rows and 0 to 1,000 columns, 40 of each size and 20
-new rows in each; slopes from N(0, 1), noise 1. And of `lamu.fit_table` on 8 data sets of 5, 20 and 50 rows, 3 columns.
+small: 90 % intervals of `lamu.regression` on data sets of 2 to 50 rows and 0 to 1,000 columns, 40 of each size (10 of
+1,000 columns) and 20 new rows in each; slopes from N(0, 1), noise 1. And with 3 columns of `lamu.fit_table` (16 data
+sets) and of the estimator with `laplace()` and a linear network (30).
 
     python -m benchmarks.truth                      everything, two parts at a time
     python -m benchmarks.truth linear evidence      some: linear, logistic, digits, starts, evidence, breast_cancer,
@@ -340,22 +341,35 @@ def is_converged(fit: lamu.Fit) -> bool:
 
 
 def small(report: Report) -> None:
-    """Prints the coverage of 90 % intervals on few rows."""
-    print("small      regression: rows down, columns across")
-    widths = (0, 1, 3, 30, 1000)
-    print(f"{'':14}" + "".join(f"{columns:8}" for columns in widths))
+    """Prints the coverage of 90 % intervals on few rows, with its standard error over data sets."""
+    from lamu.sklearn import BayesianRegressor
+
+    widths = {0: 40, 1: 40, 3: 40, 30: 40, 1000: 10}
+    print(f"small      regression: rows down; columns across, {list(widths.values())} data sets each")
+    print(f"{'':14}" + "".join(f"{columns:16}" for columns in widths))
     for rows in (2, 3, 5, 10, 20, 50):
-        found = [few_rows(rows, columns, 40, lambda x, y: lamu.regression(x, y)) for columns in widths]
-        print(f"{rows:14}" + "".join(f"{inside:8.3f}" for inside in found), flush=True)
-        report.gate(f"small, regression, {rows} rows: coverage, all columns", float(np.mean(found)), 0.85, 0.96)
+        found = [few_rows(rows, columns, sets, lambda x, y: lamu.regression(x, y)) for columns, sets in widths.items()]
+        print(f"{rows:14}" + "".join(f"{inside:9.3f} ± {error:.3f}" for inside, error in found), flush=True)
+        for columns, (inside, error) in zip(widths, found, strict=True):
+            covered(report, f"small, regression, {rows} x {columns}", inside, error)
     table = lambda x, y: lamu.fit_table(x, y, Gaussian(), progress=False).posterior
-    for rows in (5, 20, 50):
-        inside = few_rows(rows, 3, 8, table)
-        report.gate(f"small, fit_table, {rows} rows, 3 columns: coverage", inside, 0.8, 0.97)
+    named = lambda x, y: BayesianRegressor(network=Linear(), algorithm=A.laplace()).fit(x, y).posterior_
+    for name, make, sizes, sets in (("fit_table", table, (5, 20, 50), 16), ("laplace", named, (2, 3, 5, 10, 20), 30)):
+        for rows in sizes:
+            inside, error = few_rows(rows, 3, sets, make)
+            print(f"small      {name}, {rows} x 3, {sets} data sets: {inside:.3f} ± {error:.3f}", flush=True)
+            covered(report, f"small, {name}, {rows} x 3", inside, error)
 
 
-def few_rows(rows: int, columns: int, sets: int, make: Callable[[np.ndarray, np.ndarray], lamu.Posterior]) -> float:
-    """Returns the coverage of 90 % intervals at 20 new rows of each of some data sets."""
+def covered(report: Report, name: str, inside: float, error: float) -> None:
+    """Prints whether a coverage of 90 % intervals lies from .85 to .95, two standard errors aside."""
+    report.gate(f"{name}: coverage of 90 % intervals", inside, 0.85 - 2 * error, 0.95 + 2 * error)
+
+
+def few_rows(
+    rows: int, columns: int, sets: int, make: Callable[[np.ndarray, np.ndarray], lamu.Posterior]
+) -> tuple[float, float]:
+    """Returns the coverage of 90 % intervals at 20 new rows of each of some data sets, and its standard error."""
     inside = []
     for seed in range(sets):
         random = np.random.default_rng([38, rows, columns, seed])
@@ -364,8 +378,8 @@ def few_rows(rows: int, columns: int, sets: int, make: Callable[[np.ndarray, np.
         # Of two rows and 1,000 columns one may vary less than is kept of 64 bits, which a fit refuses.
         x, y = x.astype(np.float32), y.astype(np.float32)
         low, high = map(np.asarray, make(x[:rows], y[:rows]).predict(x[rows:]).interval(0.9))
-        inside.append((low <= y[rows:]) & (y[rows:] <= high))
-    return float(np.mean(inside))
+        inside.append(np.mean((low <= y[rows:]) & (y[rows:] <= high)))
+    return float(np.mean(inside)), float(np.std(inside) / sets**0.5)
 
 
 PARTS = {
