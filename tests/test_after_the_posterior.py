@@ -181,6 +181,29 @@ def test_jackknife_plus_is_its_definition() -> None:
         found.prediction_set(new)
 
 
+def test_jackknife_plus_predicts_with_the_offsets_of_the_rows() -> None:
+    """A member whose mean is the offset: each row has its own, and new rows theirs."""
+    y, offset = RANDOM.normal(size=6), np.array([2.0, -1.0, 0.5, 7.0, 3.0, -4.0])
+    predict = lambda x, samples, offset: SimpleNamespace(support=Real(), mean=offset, std=np.ones(len(x)))
+    held = [np.array([4, 1, 0]), np.array([2, 5, 3])]
+    found = jackknife_plus([SimpleNamespace(predict=predict)] * 2, np.zeros((6, 1)), y, held, offset=offset)
+    for member, rows in enumerate(held):
+        np.testing.assert_allclose(np.sort(found.distances[found.member == member]), np.sort(abs(y - offset)[rows]))
+    lower, upper = found.interval(np.zeros((2, 1)), 0.5, offset=np.array([10.0, 20.0]))
+    np.testing.assert_allclose((lower + upper) / 2, [10.0, 20.0])
+    classes = lambda x, samples, offset: SimpleNamespace(
+        support=TwoClasses(), mean=offset, probabilities=np.stack([1 - offset, offset], axis=1)
+    )
+    share, k = np.array([0.1, 0.8, 0.3, 0.6, 0.9, 0.2]), np.array([0, 1, 1, 1, 0, 0])
+    found = jackknife_plus([SimpleNamespace(predict=classes)] * 2, np.zeros((6, 1)), k, held, offset=share)
+    # Distances .1 .1 .2 .2 .4 .7 .9: four of six are closer than a set of 0.5 may hold.
+    np.testing.assert_array_equal(
+        found.prediction_set(np.zeros((2, 1)), 0.5, offset=np.array([0.95, 0.05])), [[False, True], [True, False]]
+    )
+    with pytest.raises(ValueError, match="give one number for each of the 6 rows"):
+        jackknife_plus([SimpleNamespace(predict=predict)] * 2, np.zeros((6, 1)), y, held, offset=offset[:3])
+
+
 def test_cv_plus_holds_as_often_as_it_says() -> None:
     """Skewed data, a model that ignores x: 1,000 trials at 0.9; proved is 0.8 − √(2/20), found about 0.9."""
     generator, hits = np.random.default_rng(0), []

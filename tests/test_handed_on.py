@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -432,6 +433,26 @@ def test_priors_are_compared_by_fits_that_differ_in_them_alone(monkeypatch: Any)
         assert call.model.likelihood == MODEL.likelihood
     assert list(found.fits) == ["a", "b", "c"]
     assert list(found.distances) == ["b", "c"]
+
+
+def test_predictions_under_several_priors_have_the_offsets_of_their_rows(monkeypatch: Any) -> None:
+    """Those of the data where no x is given, whole rows of a mapping; else those that come with x."""
+    asked: list[Any] = []
+    pred = SimpleNamespace(mean=np.zeros(3), std=np.ones(3))
+    predict = lambda self, x, offset=None: asked.append((x, offset)) or pred
+    monkeypatch.setattr(prior_comparison, "fit", Recorder(lambda call: made(POSTERIOR, model=call.model)))
+    monkeypatch.setattr(type(POSTERIOR), "predict", predict)
+    rows, offset, other = {"x": X, "y": Y, "offset": np.arange(len(X)) / 7}, np.arange(len(X)) / 7, np.arange(3.0)
+    two = {"one": Normal(1.0), "two": Normal(2.0)}
+    lamu.prior_sensitivity(MODEL, rows, two, algorithm=IVON)
+    lamu.prior_sensitivity(MODEL, rows, two, x=X[:3], offset=other, algorithm=IVON)
+    for x, given in asked[:2]:
+        np.testing.assert_array_equal(x, X)
+        np.testing.assert_array_equal(given, offset)
+    for x, given in asked[2:]:
+        np.testing.assert_array_equal(x, X[:3])
+        np.testing.assert_array_equal(given, other)
+    assert len(asked) == 4
 
 
 def test_regression_hands_on_prior_likelihood_algorithm_and_seed(monkeypatch: Any) -> None:

@@ -68,8 +68,11 @@ def test_what_leaves_nothing_to_compare_is_one_sentence() -> None:
     model = lamu.Model(Linear(), Gaussian(0.3))
     with pytest.raises(ValueError, match="leave nothing to compare; give two or more"):
         lamu.prior_sensitivity(model, (X, Y), {"one": Normal(1.0)})
-    with pytest.raises(ValueError, match="the data are no such pair; give x"):
-        lamu.prior_sensitivity(model, {"x": X, "y": Y}, {"one": Normal(1.0), "two": Normal(2.0)})
+    two = {"one": Normal(1.0), "two": Normal(2.0)}
+    with pytest.raises(ValueError, match=r"neither \(x, y\) nor a mapping; give x"):
+        lamu.prior_sensitivity(model, iter([{"x": X, "y": Y}]), two)
+    with pytest.raises(ValueError, match="an offset is given and x is not"):
+        lamu.prior_sensitivity(model, (X, Y), two, offset=Y)
 
 
 def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:

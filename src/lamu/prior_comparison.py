@@ -56,6 +56,7 @@ def prior_sensitivity(
     x: Any = None,
     algorithm: Algorithm | None = None,
     seed: int = 0,
+    offset: Any = None,
     **options: Any,
 ) -> PriorSensitivity:
     r"""Fits a model under several priors and says which predictions move.
@@ -68,12 +69,14 @@ def prior_sensitivity(
 
     Args:
         model: network and likelihood; its own prior is not used.
-        data: `(x, y)`, as `lamu.fit` takes it.
+        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight` and `offset`, as `lamu.fit` takes it.
         priors: priors by name, the reference first.
-        x: inputs at which predictions are compared; those of the data, where they are `(x, y)`, if None.
+        x: inputs at which predictions are compared; those of the data, with their offsets, if None.
         algorithm: what is run; where None `ivon()`, and `conjugate_scales(ivon())` under a prior with scales of its
             own, such as `ARD` or `Horseshoe`.
         seed: of every run.
+        offset: a known part of the linear predictor at `x`, as for `Posterior.predict`; that of the data where `x` is
+            None.
         **options: further options of `lamu.fit`, for instance `epochs`.
 
     Returns:
@@ -95,14 +98,19 @@ def prior_sensitivity(
     if len(priors) < 2:
         raise ValueError(f"priors={priors!r} leave nothing to compare; give two or more by name, the reference first")
     if x is None:
-        if not isinstance(data, tuple):
-            raise ValueError("x=None means the inputs of (x, y), and the data are no such pair; give x")
-        x = data[0]
+        if offset is not None:
+            raise ValueError("an offset is given and x is not; give both, or neither for the rows of the data")
+        if isinstance(data, Mapping) and "x" in data:
+            x, offset = data["x"], data.get("offset")
+        elif isinstance(data, tuple):
+            x = data[0]
+        else:
+            raise ValueError("x=None means the inputs of the data, and these are neither (x, y) nor a mapping; give x")
     fits = {
         name: fit(replace(model, prior=prior), data, algorithm or _default(prior), seed=seed, **options)
         for name, prior in priors.items()
     }
-    predictions = [each.posterior.predict(x) for each in fits.values()]
+    predictions = [each.posterior.predict(x, offset=offset) for each in fits.values()]
     classes = model.support.has_classes
     distances = {
         name: _distance(predictions[0], prediction, classes)

@@ -70,12 +70,13 @@ class LeftOut:
             raise ValueError(f"{n} rows cannot promise {level:g}; calibrate on at least {least}, or ask for less")
         return place
 
-    def interval(self, x: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, x: Any, level: float = 0.9, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ends of the interval at new inputs, each `[N]`, in the target's units.
 
         Args:
             x: new inputs `[N, ...]`.
             level: 1 − α. In practice it is held; what is proved is 1 − 2α, less at most the root of 2/n for few folds.
+            offset: a known part of the linear predictor of these rows, as for `Posterior.predict`.
 
         Raises:
             TypeError: for classes, which have sets.
@@ -86,7 +87,7 @@ class LeftOut:
         place, n = self.rank(level), len(self.distances)
         both = []
         for posterior in self.posteriors:  # one prediction is held at a time, of each its moments alone
-            pred = posterior.predict(x, samples=self.samples)
+            pred = _predicted(posterior, x, self.samples, offset)
             both.append((np.asarray(pred.mean, float), np.asarray(pred.std, float)))
         mean, std = (np.stack(each) for each in zip(*both, strict=True))
         lower, upper = np.empty(mean.shape[1]), np.empty(mean.shape[1])
@@ -96,7 +97,7 @@ class LeftOut:
             upper[rows] = np.partition(centre + room, place - 1, axis=0)[place - 1]
         return lower, upper
 
-    def prediction_set(self, x: Any, level: float = 0.9) -> np.ndarray:
+    def prediction_set(self, x: Any, level: float = 0.9, offset: Any = None) -> np.ndarray:
         r"""Returns the classes that are not further away than too many rows were, `[N, K]` of booleans.
 
         A class k is in the set unless \((1 - \alpha)(n + 1)\) rows or more have \(s_i < 1 - p_{-k(i)}(k \mid x)\).
@@ -104,6 +105,7 @@ class LeftOut:
         Args:
             x: new inputs `[N, ...]`.
             level: 1 − α, as for `interval`.
+            offset: likewise.
 
         Raises:
             TypeError: for a regression, which has intervals.
@@ -114,13 +116,15 @@ class LeftOut:
         place = self.rank(level)
         closer: Any = 0
         for k, posterior in enumerate(self.posteriors):
-            away = 1 - np.asarray(posterior.predict(x, samples=self.samples).probabilities, float)
+            away = 1 - np.asarray(_predicted(posterior, x, self.samples, offset).probabilities, float)
             ordered = np.sort(self.distances[self.member == k])
             closer = closer + np.searchsorted(ordered, away, side="left")  # how many of its rows are closer
         return closer < place
 
 
-def jackknife_plus(found: Any, x: Any, y: Any, held: Sequence[Any] | None = None, samples: int = 32) -> LeftOut:
+def jackknife_plus(
+    found: Any, x: Any, y: Any, held: Sequence[Any] | None = None, samples: int = 32, offset: Any = None
+) -> LeftOut:
     r"""Returns intervals, or sets of classes, calibrated on every row by the member that has not seen it.
 
     With K folds this is CV+, with a fold a row jackknife+. No row is lost to calibration, and the variation from fit to
@@ -137,6 +141,7 @@ def jackknife_plus(found: Any, x: Any, y: Any, held: Sequence[Any] | None = None
             keeps (`found.held`); else for instance `lamu.folds.folds_of(y, folds, seed, stratify)`, as `fit_folds`
             calls it.
         samples: draws a prediction, where the members need draws.
+        offset: a known part of the linear predictor of the rows, `[n]` or `[n, outputs]`, as in the data of the fit.
 
     Returns:
         What makes intervals and sets at new inputs. Every interval costs a prediction of each member.
@@ -162,7 +167,9 @@ def jackknife_plus(found: Any, x: Any, y: Any, held: Sequence[Any] | None = None
     held = getattr(found, "held", None) if held is None else held
     if held is None:
         raise ValueError("it is not known which rows each member has not seen; give held=folds_of(y, folds, seed, ...)")
-    x, y = np.asarray(x), np.asarray(y)
+    x, y, offset = np.asarray(x), np.asarray(y), None if offset is None else np.asarray(offset)
+    if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(y)):
+        raise ValueError(f"the offset has the shape {offset.shape}; give one number for each of the {len(y)} rows")
     if y.ndim != 1 or len(x) != len(y):
         raise ValueError(f"x has the shape {x.shape} and y {y.shape}; give one target for each row")
     numbers = [np.asarray(rows, int) for rows in held]
@@ -170,11 +177,15 @@ def jackknife_plus(found: Any, x: Any, y: Any, held: Sequence[Any] | None = None
     member, distances = np.empty(len(y), int), np.empty(len(y))
     support: Support = Real()
     for k, (posterior, rows) in enumerate(zip(members, numbers, strict=True)):
-        pred = posterior.predict(x[rows], samples=samples)
+        pred = _predicted(posterior, x[rows], samples, None if offset is None else offset[rows])
         ranked = conformal(pred, target("jackknife_plus", pred, y[rows])).distances
         # `conformal` gives them sorted; which row a distance is of does not matter, only of which member.
         member[rows], distances[rows], support = k, ranked, pred.support
     return LeftOut(members, member, distances, support, samples)
+
+
+def _predicted(posterior: Any, x: Any, samples: int, offset: Any) -> Any:
+    return posterior.predict(x, samples=samples, **({} if offset is None else {"offset": offset}))
 
 
 def _require_once(held: Sequence[np.ndarray], members: int, count: int) -> None:
