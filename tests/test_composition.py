@@ -19,7 +19,7 @@ from lamu.composition import Composition
 from lamu.composition.composed import stacking_weights
 from lamu.data import Batch
 from lamu.families import Point
-from lamu.likelihoods import Categorical, Gaussian, LogNormalDispersion
+from lamu.likelihoods import Categorical, Gamma, Gaussian, LogNormalDispersion, Ordinal, Poisson
 from lamu.posterior import Posterior
 from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled, Weighted
 
@@ -74,6 +74,24 @@ def test_parts_of_different_kinds_mix() -> None:
     np.testing.assert_allclose(pred.cdf(upper) - pred.cdf(lower), 0.8, atol=1e-9)
     drawn = pred.sample(jax.random.key(1), 4000)
     assert (jnp.abs(drawn.mean(0) - pred.mean) < 5 * pred.std / 4000**0.5).all()
+
+
+def test_parts_of_different_supports_do_not_mix() -> None:
+    """A density of real numbers and a probability of counts have no average; neither have two ranges."""
+    shape = jnp.zeros((1, 3, 1))
+    counts, positive, ordinal, classes = (
+        MixturePredictive.equal(likelihood, params, f)
+        for likelihood, params, f in (
+            (Poisson(), {}, shape),
+            (Gamma(2.0), {}, shape),
+            (Ordinal(3, cuts=(-1.0, 1.0)), {}, shape),
+            (Categorical(3), {}, jnp.zeros((1, 3, 3))),
+        )
+    )
+    for first, second in ((normal(np.zeros(3), np.ones(3)), counts), (positive, normal(np.zeros(3), np.ones(3)))):
+        with pytest.raises(ValueError, match=r"one part predicts .* whose densities do not average"):
+            Weighted.equal((first, second))
+    assert Weighted.equal((ordinal, classes)).mean.shape == (3, 3)
 
 
 def test_deferred_parts_are_asked_in_chunks() -> None:

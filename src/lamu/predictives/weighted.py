@@ -23,14 +23,14 @@ __all__ = ["Weighted"]
 
 @record
 class Weighted(Predictive):
-    r"""\(p(y^*) = \sum_k w_k\, p_k(y^*)\), over predictions of the same rows, of any kinds and of one task.
+    r"""\(p(y^*) = \sum_k w_k\, p_k(y^*)\), over predictions of the same rows, of any kinds and of one support.
 
     Attributes:
         parts: the predictions.
         log_weights: log w, `[parts]`, normalised.
 
     Raises:
-        ValueError: for parts of different tasks or shapes, or as many weights as there are not parts.
+        ValueError: for parts of different tasks, shapes or supports, or as many weights as there are not parts.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -49,6 +49,13 @@ class Weighted(Predictive):
             raise ValueError(
                 f"the parts are {sorted(kinds)}, task and shape; only predictions of one task and the same rows mix"
             )
+        first = self.parts[0].support
+        for part in () if first.has_classes else self.parts:  # of classes their number, in the shape of the mean, tells
+            if part.support != first:
+                raise ValueError(
+                    f"one part predicts {first.values}, and another {part.support.values}, whose densities do not "
+                    "average; mix models whose likelihoods have one support"
+                )
         if jnp.shape(self.log_weights) != (len(self.parts),):
             raise ValueError(
                 f"{len(self.parts)} parts have weights of shape {jnp.shape(self.log_weights)}; give one each"
