@@ -180,3 +180,20 @@ def test_inputs_to_predict_that_are_infinite_in_float32_are_refused():
     fit = library.fit(linear().standardised(x[:, None], z), (x[:, None], z), library.algorithms.adam(), epochs=1)
     with pytest.raises(ValueError, match="infinity in float32"):
         fit.posterior.predict(np.full((1, 1), 1e300))
+
+
+def test_two_rows_that_are_near_each_other_are_no_crowd():
+    """Three ten-thousandths apart float32 tells them, and rounding moves neither by a thousandth of that."""
+    x = np.array([[1.0, 1.2345], [5.0, 1.2348], [2.0, 1.2347]])
+    kept = Arrays.to_fit((x, np.arange(3.0))).x
+    np.testing.assert_array_equal(np.argsort(kept, axis=0), np.argsort(x, axis=0))
+    np.testing.assert_allclose(np.ptp(kept, axis=0), np.ptp(x, axis=0), rtol=1e-3)
+    model = linear()
+    np.testing.assert_allclose(model.standardised(x, x[:, 0]).network.scale, x.std(axis=0), rtol=1e-3)
+    with pytest.raises(ValueError, match=r"subtract 1\.2345 from it first"):  # targets come back in their units
+        model.standardised(x, x[:, 1])
+    seconds = UNIX + np.arange(0.0, 86_400.0, 30.0)  # 128 s are one in float32
+    with pytest.raises(ValueError, match="subtract 1700000000 from it first"):
+        Arrays.to_fit((seconds[:, None], np.arange(len(seconds)) * 1.0))
+    with pytest.raises(ValueError, match="subtract 1700000000 from it first"):  # told apart, by five steps
+        Arrays.to_fit((UNIX + np.array([[0.0], [640.0], [300.0]]), np.arange(3.0)))

@@ -20,6 +20,7 @@ from lamu.data.wording import quoted
 __all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost"]
 
 LEVELS = 4096  # numbers that a dtype must tell apart within the range of a column
+_FEWEST = 64  # with which each of a column's own numbers must be another
 _NOISE = 64  # units of rounding in which a column still is a constant
 
 
@@ -94,7 +95,7 @@ def refuse_lost(name: str, values: Any, target: bool = False) -> None:
         where = name if values.ndim == 1 else f"{name} in column {index}"
         runs = f"{where} runs from {_shown(low)} to {_shown(high)}"
         crowded = wide and _crowded(low, high, spread, kept)
-        if crowded and (target or not _exact(columns[:, index], dtype)):
+        if crowded and (target or not _told_apart(columns[:, index], float(spread), dtype)):
             raise ValueError(
                 f"{runs}, too far from zero for {dtype}, which keeps {kept.precision + 1} digits; subtract "
                 f"{_shown(low)} from it first"
@@ -150,9 +151,17 @@ def _outside(spread: Any, kept: Any) -> bool:
     return not least < float(spread) < most
 
 
-def _exact(column: np.ndarray, dtype: Any) -> bool:
-    """Whether a column is the same in a narrower dtype, as whole numbers below 2**24 are in float32."""
-    return bool(np.array_equal(column.astype(dtype).astype(np.float64), column.astype(np.float64)))
+def _told_apart(column: np.ndarray, spread: float, dtype: Any) -> bool:
+    """Whether a narrower dtype tells all numbers of a column apart, and moves none by more than a part of the range.
+
+    Whole numbers below 2**24 are the same in float32; and of few rows two may be near each other that are not crowded.
+    """
+    column = np.asarray(column)
+    kept = column.astype(dtype).astype(np.float64)
+    if np.array_equal(kept, column.astype(np.float64)):
+        return True
+    step = float(np.finfo(dtype).eps) * float(np.abs(column).max())
+    return spread >= _FEWEST * step and len(np.unique(kept)) == len(np.unique(column))
 
 
 def _shown(value: Any) -> str:
