@@ -17,8 +17,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import lamu
-from lamu.sklearn import BayesianClassifier, BayesianRegressor, load
+from lamu.sklearn import BayesianClassifier, BayesianRegressor, GaussianMixture, load
 from lamu.sklearn.repeated_rows import distinct
+from lamu.sklearn.text_codes import refuse_codes
 from lamu.store import StoreError
 
 
@@ -184,3 +185,20 @@ def test_a_class_alone_is_refused_in_words():
     x, _ = table(10)
     with pytest.raises(ValueError, match="all rows are of the class 'a'"):
         BayesianClassifier().fit(x, ["a"] * 10)
+
+
+@pytest.mark.parametrize("form", ["text", "category", "numbers of pandas", "array", "list"])
+def test_codes_with_leading_zeros_are_not_read_as_numbers(form):
+    """scikit-learn makes 2139 of "02139", which a model takes for a size; other numbers in texts are numbers."""
+    codes, plain = np.array(["02139", "10001", "94110"] * 4), np.array(["0.5", "3", "0"] * 4)
+    frame = pd.DataFrame({"a": np.arange(12.0), "zip": pd.Series(codes, dtype=object)})
+    if form == "category":
+        frame["zip"] = frame["zip"].astype("category")
+    X = {"array": frame.to_numpy(), "list": frame.to_numpy().tolist()}.get(form, frame)
+    if form == "numbers of pandas":
+        X = frame.set_axis([0, 1], axis=1)
+    for estimator in (BayesianClassifier(), BayesianRegressor(), GaussianMixture()):
+        with pytest.raises(ValueError, match=r"holds codes such as '02139', which would be read as the number 2139"):
+            estimator.fit(X, np.arange(12) % 2)
+    refuse_codes(frame.assign(zip=plain))
+    refuse_codes(frame["a"].to_numpy()[:, None])

@@ -29,6 +29,7 @@ from lamu.sklearn.missing_values import learn_encoding, new_rows, training_rows
 from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.repeated_rows import distinct
 from lamu.sklearn.saved import Saved
+from lamu.sklearn.text_codes import refuse_codes
 from lamu.tabular import fit_table
 
 __all__ = ["BayesianEstimator"]
@@ -92,6 +93,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
             ValueError: for inputs that cannot be used: infinity, a column without a value, another number of rows
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
+        refuse_codes(X)
         X, y = validate_data(self, X, y, dtype=_PRECISIONS, ensure_min_samples=2, ensure_all_finite="allow-nan")
         weight = _check_sample_weight(
             sample_weight, X, dtype=X.dtype, ensure_non_negative=True, allow_all_zero_weights=False
@@ -152,6 +154,7 @@ class BayesianEstimator(Pickled, Saved, BaseEstimator):
     def _predict(self, X: Any, ask: Callable[[Predictive], Any]) -> Any:
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
         check_is_fitted(self)
+        refuse_codes(X)
         X = validate_data(self, X, dtype=_PRECISIONS, reset=False, ensure_all_finite="allow-nan")
         rows = new_rows(Encoding.of(self.encoding_), np.asarray(X, self.dtype_))
         with jax.enable_x64(self.dtype_ == np.float64):

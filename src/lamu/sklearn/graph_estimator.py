@@ -17,6 +17,7 @@ from lamu.graphs import Graph
 from lamu.loop import fit
 from lamu.sklearn.pickled import Pickled
 from lamu.sklearn.saved import Saved
+from lamu.sklearn.text_codes import refuse_codes
 
 __all__ = ["GraphEstimator", "StandardisedEstimator"]
 
@@ -111,6 +112,7 @@ class StandardisedEstimator(GraphEstimator):
 
     def _first(self, X: Any) -> np.ndarray:
         """Returns the rows to learn from, standardised, and keeps how."""
+        refuse_codes(X)
         X = validate_data(self, X, dtype=_PRECISIONS, ensure_min_samples=2, ensure_all_finite=self._finite)
         empty = np.isnan(X).all(axis=0)
         if empty.any():
@@ -122,6 +124,7 @@ class StandardisedEstimator(GraphEstimator):
     def _checked(self, X: Any) -> np.ndarray:
         """Returns the rows of a question, in the precision of the estimator."""
         check_is_fitted(self)
+        refuse_codes(X)
         X = validate_data(self, X, dtype=_PRECISIONS, reset=False, ensure_all_finite=self._finite)
         return np.asarray(X, self.dtype_)
 

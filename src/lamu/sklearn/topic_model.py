@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 
 from lamu.graphs import Graph, models
 from lamu.sklearn.graph_estimator import GraphEstimator
+from lamu.sklearn.text_codes import refuse_codes
 
 __all__ = ["TopicModel"]
 
@@ -141,6 +142,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimat
 
     def _counts(self, X: Any, reset: bool) -> Any:
         """Returns the counts as a sparse matrix of rows."""
+        refuse_codes(X)
         X = validate_data(self, X, dtype=_PRECISIONS, accept_sparse="csr", reset=reset)
         check_non_negative(X, f"{type(self).__name__}, whose columns are counts of words")
         return sparse.csr_matrix(X)
