@@ -14,7 +14,8 @@ from scipy.stats import genpareto, multivariate_normal
 import lamu
 from lamu.families import Point
 from lamu.networks import Trained
-from lamu.scores.row_densities import _pareto_shape, _summed
+from lamu.pareto import pareto_shape
+from lamu.scores.row_densities import _summed
 
 W = np.array([[1.0, -0.5, 0.3, 0.8, 0.0], [0.2, 1.0, -0.7, 0.1, 0.5]])
 NOISE = 0.3
@@ -74,7 +75,7 @@ def test_weights_that_do_not_spread_are_left_alone(monkeypatch):
 @pytest.mark.parametrize("shape", [0.2, 0.5, 0.9, 1.4])
 def test_the_shape_is_that_of_the_pareto_distribution(shape):
     rng = np.random.default_rng(0)
-    found = [_pareto_shape(1 + genpareto(shape).rvs(4000, random_state=rng)) for _ in range(20)]
+    found = [pareto_shape(1 + genpareto(shape).rvs(4000, random_state=rng)) for _ in range(20)]
     assert abs(np.mean(found) - shape) < 0.1  # the standard error of the mean is about 0.02, the prior's pull 0.03
 
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import math
 
+from lamu.pareto import LARGEST_SHAPE
 from lamu.record import measured, record, static
 
-__all__ = ["FARTHEST_MEAN", "LARGEST_R_HAT", "Convergence", "Unconverged"]
+__all__ = ["FARTHEST_MEAN", "FARTHEST_SHAPE", "LARGEST_R_HAT", "Convergence", "Unconverged"]
 
 FARTHEST_MEAN = 0.25  # of a posterior standard deviation, root mean square over coordinates
 _FARTHEST_OUTPUTS = 0.5  # an interval of 90 % about a centre that is so far away covers 86.6 %
 _PRECISION, _PRECISION_90 = 0.2, 0.5  # 0.2 in log S is ten per cent of a standard deviation
 LARGEST_R_HAT, _ESS = 1.1, 50.0
+FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): what a standard deviation of 0.55 in the place of one has
 
 
 class Unconverged(UserWarning):
-    """A belief that is not the fixed point of the rule: what is off, by how much, and what to do."""
+    """A belief that is not the fixed point of the rule, or not the posterior: what is off, by how much, what to do."""
 
 
 @record
@@ -46,6 +48,11 @@ class Convergence:
         shift: of weights that arrived trained and stay: how far the outputs at the rows are from those at the mode, in
             their posterior standard deviations, root mean square. It stands for the residual, since the rows may say
             nothing about most coordinates.
+        divergence: the least that KL(q ‖ p) can be in nats, by importance weights of draws from the belief, where a
+            Gaussian stands for variables that are not conjugate.
+        pareto_k: k of the generalised Pareto distribution of the largest of these weights; above 0.7 they do not
+            correct the belief.
+        misshapen: the variables whose moments the weights change most, where the divergence is beyond its limit.
         remedy: what to do where it is not converged, as the end of a sentence; empty for the general advice.
 
     Examples:
@@ -64,6 +71,9 @@ class Convergence:
     r_hat: float | None = measured(default=None)
     ess: float | None = measured(default=None)
     shift: float | None = measured(default=None)
+    divergence: float | None = measured(default=None)
+    pareto_k: float | None = measured(default=None)
+    misshapen: str = static(default="")
     remedy: str = static(default="")
 
     @property
@@ -115,7 +125,29 @@ class Convergence:
             found.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {LARGEST_R_HAT} is the limit)")
         if self.ess is not None and not self.ess >= _ESS:
             found.append(f"the chains hold {self.ess:.0f} effective draws ({_ESS:.0f} is the limit)")
+        if not self.has_shape:
+            who = "the belief is not the posterior" if found else "a Gaussian is the wrong shape for this posterior"
+            where = f", most of all in {self.misshapen}" if self.misshapen else ""
+            k = (
+                ""
+                if self.pareto_k is None
+                else f", with a Pareto k of {self.pareto_k:.2f} ({LARGEST_SHAPE} is the limit)"
+            )
+            found.append(
+                f"{who}{where}: by the importance weights of its own draws KL(q || p) is at least "
+                f"{self.divergence:.2f} nats ({FARTHEST_SHAPE} is the limit){k}"
+            )
         return tuple(found)
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether the belief's family can be close to the posterior, as far as that was measured."""
+        return not _beyond(self.divergence, FARTHEST_SHAPE)
+
+    @property
+    def at_fixed_point(self) -> bool:
+        """Whether a longer run is of no use: no distance is beyond its limit but that of the belief's family."""
+        return len(self.complaints) == (not self.has_shape)
 
     @property
     def complaint(self) -> str:
@@ -132,6 +164,8 @@ class Convergence:
             "precision_error_90": self.precision_error_90,
             "r_hat": self.r_hat,
             "ess": self.ess,
+            "divergence": self.divergence,
+            "pareto_k": self.pareto_k,
         }
         return {"converged": self.converged, **{name: float(v) for name, v in named.items() if v is not None}}
 

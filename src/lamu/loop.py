@@ -45,6 +45,11 @@ from lamu.typing import Number
 __all__ = ["fit"]
 
 _EXAMPLE_ROWS = 4096
+_OTHER_SHAPE = (
+    "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a MultivariateNormal), or "
+    "write the model in variables whose posterior is closer to a Gaussian (of groups about a mean theta = mu + tau * z "
+    "with z ~ Normal(0, 1))"
+)
 
 
 def fit(
@@ -329,7 +334,12 @@ def _warn_unconverged(found: Fit, chosen_earlier: bool, unscaled: str = "") -> N
         longer = "train longer (without epochs and steps, fit takes as many as it needs)"
         general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
         remedy = measured.remedy or unscaled or general
-    warnings.warn(f"the posterior has not converged: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
+    said = "the posterior has not converged"
+    if measured.at_fixed_point:
+        said, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
+    elif not measured.has_shape:
+        remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
+    warnings.warn(f"{said}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
 
 
 @jax.jit

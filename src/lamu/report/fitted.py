@@ -257,6 +257,8 @@ def _converged(run: Run) -> list[Any]:
         told = "Distance from the fixed point of the rule was not measured for this kind of posterior."
     elif convergence.converged:
         told = "The run has converged: the rule would no longer move the belief beyond its limits."
+    elif convergence.at_fixed_point:
+        told = f"The run has converged, and the belief is not the posterior: {convergence.complaint}."
     else:
         told = f"The run has not converged: {convergence.complaint}."
     steps = [each for each in run.histories if len(each["loss"]) > 1]

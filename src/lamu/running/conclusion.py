@@ -16,6 +16,7 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
+from lamu.running.belief_shape import shape_of
 from lamu.running.fixed_point import convergence_of
 from lamu.running.history import History
 from lamu.running.result import Fit
@@ -86,6 +87,8 @@ class Conclusion:
                 )
                 if posterior.convergence is None and self.measures and not interrupted:
                     posterior = replace(posterior, convergence=self._measured(posterior, history.steps))
+                if self.measures and not interrupted:
+                    posterior = replace(posterior, convergence=self._shape(posterior, history.steps))
                 if posterior.temperature == 1.0:  # an algorithm of one's own need not say it
                     posterior = replace(posterior, temperature=self.objective.temperature)
                 posterior = self.objective.model.constrained(posterior)  # a density with constraints
@@ -101,13 +104,21 @@ class Conclusion:
             raise
 
     def _measured(self, posterior: Posterior, steps: int) -> Any:
+        key = jax.random.fold_in(jax.random.clone(self.key), 2)
+        work = self._work(steps)
+        return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
+
+    def _shape(self, posterior: Posterior, steps: int) -> Any:
+        key = jax.random.fold_in(jax.random.clone(self.key), 4)
+        return shape_of(posterior, self.objective, self.rows, key, self._work(steps))
+
+    def _work(self, steps: int) -> float:
+        """Returns how many gradients of a row so many steps took."""
         per_step = self.batch_size
         if isinstance(self.rows, Arrays):
             whole = self.algorithm.traits.batching == "full"
             per_step = self.rows.count if whole else min(self.batch_size, self.rows.count)
-        key = jax.random.fold_in(jax.random.clone(self.key), 2)
-        work = float(steps * per_step)
-        return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
+        return float(steps * per_step)
 
     def if_enough(self, state: Any, history: History, rounds: Rounds) -> Posterior | None:
         """Returns the posterior at the end of a round after which no other is needed or left; else None.

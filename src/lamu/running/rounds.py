@@ -76,4 +76,4 @@ class Rounds:
         # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean
         # is further off than their own deviations tell, and short runs can afford to be nearer.
         limit = _NEAR if step <= _SHORT * self.first else FARTHEST_MEAN
-        return found.converged and (found.offset is None or found.offset <= limit)
+        return found.at_fixed_point and (found.offset is None or found.offset <= limit)

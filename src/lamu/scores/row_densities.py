@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.pareto import LARGEST_SHAPE, pareto_shape
 from lamu.posterior import Posterior
 from lamu.record import record
 from lamu.scores.estimate import Estimate
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RowLogProb", "UnreliableWeights", "mean_bound", "mean_log_prob", "row_log_prob"]
 
 
-_LARGEST_SHAPE, _LARGEST_ERROR = 0.7, 0.5  # of weights whose mean has an error that they show
-_FEWEST_IN_TAIL = 20
+_LARGEST_ERROR = 0.5  # nats
 
 
 @record
@@ -142,7 +142,7 @@ def row_log_prob(posterior: Posterior, rows: Any, samples: int = 128, key: Rando
         found.error[left] = np.inf
         warnings.warn(
             f"the importance weights of {left.size} of {len(found.value)} rows leave their log density open (a Pareto "
-            f"k above {_LARGEST_SHAPE}, or an error above {_LARGEST_ERROR} nats, of {samples} samples): their values "
+            f"k above {LARGEST_SHAPE}, or an error above {_LARGEST_ERROR} nats, of {samples} samples): their values "
             "are more likely too low, and their errors are given as infinite; ask for more samples, or use "
             "lamu.scores.annealed_importance(*lamu.latent.row_joint(posterior, row), key) for these rows",
             UnreliableWeights,
@@ -159,36 +159,11 @@ def _summed(log_weights: np.ndarray) -> RowLogProb:
     if count == 1:
         return RowLogProb(most, np.zeros(len(mean)), np.full(len(mean), np.nan))
     error = weights.std(axis=0, ddof=1) / mean / math.sqrt(count)
-    return RowLogProb(most + np.log(mean), error, np.array([_pareto_shape(each) for each in weights.T]))
+    return RowLogProb(most + np.log(mean), error, np.array([pareto_shape(each) for each in weights.T]))
 
 
 def _unreliable(found: RowLogProb) -> np.ndarray:
-    return (found.error > _LARGEST_ERROR) | (found.shape > _LARGEST_SHAPE) | ~np.isfinite(found.value)
-
-
-def _pareto_shape(weights: np.ndarray) -> float:
-    """Returns the shape k of the largest weights, by the estimator of Zhang & Stephens; −∞ of equal ones."""
-    count = len(weights)
-    tail = int(min(0.2 * count, 3 * math.sqrt(count)))
-    if tail < _FEWEST_IN_TAIL:
-        return math.nan  # too few for a shape; the error is all there is
-    ordered = np.sort(weights)
-    excess = ordered[-tail:] - ordered[-tail - 1]
-    if not excess[-1] > 1e-10 * ordered[-1]:
-        return -math.inf
-    excess = np.maximum(excess, 1e-300)
-    points = 30 + int(math.sqrt(tail))
-    quarter = excess[int(tail / 4 + 0.5) - 1]
-    b = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
-    b = b / (3 * quarter) + 1 / excess[-1]
-    with np.errstate(all="ignore"):
-        k = np.log1p(-b[:, None] * excess).mean(axis=1)
-        profile = tail * (np.log(-b / k) - k - 1)
-    profile = np.where(np.isfinite(profile), profile, -np.inf)
-    chance = np.exp(profile - profile.max())
-    slope = float(np.sum(b * chance) / np.sum(chance))
-    shape = float(np.log1p(-slope * excess).mean())
-    return (tail * shape + 10 * 0.5) / (tail + 10)  # a weak prior, as in Vehtari et al. (2024)
+    return (found.error > _LARGEST_ERROR) | (found.shape > LARGEST_SHAPE) | ~np.isfinite(found.value)
 
 
 def mean_bound(posterior: Posterior, rows: Any, samples: int = 16, key: RandomKey | None = None) -> Estimate:

@@ -20,6 +20,9 @@ def cvi(learning_rate: Any = None, pairs: int = 8) -> NaturalRule:
     draws of those. All other sites share one Gaussian of their real coordinates with a full covariance, whose gradient
     is that of Bonnet and Price, \(E_q[\nabla \log p]\) and \(E_q[\nabla^2 \log p]\), with Hessians at draws.
 
+    Where the posterior in these coordinates is no Gaussian (a scale of groups, a truncation), the belief is too narrow;
+    `fit.convergence.divergence` tells, and beyond its limit a warning (`lamu.Unconverged`) names the variables.
+
     Departures from the rule: the retraction, which keeps precisions positive; it is the rule to O(ρ²).
 
     A step takes 2 · `pairs` Hessians over the real coordinates, D gradients each, and four gradients for each conjugate

@@ -1,0 +1,149 @@
+r"""Whether a belief that is at its fixed point is also the posterior: the importance weights of its own draws.
+
+\[ w_s = \frac{p(\theta_s, D)^{1/T}}{q(\theta_s)}, \quad \theta_s \sim q, \qquad
+   \widehat{\mathrm{KL}}(q \,\|\, p) = \log \frac1S \sum_s w_s - \frac1S \sum_s \log w_s \]
+
+The first sum is too small where the weights have a large Pareto k, so that the divergence is at least this. It is
+taken where a Gaussian stands for variables that are not conjugate: `cvi`, and `svi` and `ncvmp` with likelihoods of a
+graph. The best Gaussian of a posterior with another shape has converged, and its moments are wrong nevertheless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lamu import tree
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
+from lamu.families import Point, Product
+from lamu.graphs import Graph
+from lamu.graphs.joint import Row
+from lamu.natural_rule import ConjugateLoss
+from lamu.objective import Objective
+from lamu.pareto import pareto_shape
+from lamu.posterior import Posterior
+from lamu.typing import Array, Params, RandomKey
+
+__all__ = ["shape_of"]
+
+_DRAWS, _MORE = 256, 2048  # at first, and where those leave it open or look wrong
+_OPEN = 0.1  # nats
+_MOST_ROWS = 1e8  # whose densities are taken, at most
+_ROWS = 4096  # at once
+_FARTHEST_BELOW = 5.0  # nats that one draw counts
+_AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
+
+
+def shape_of(posterior: Posterior, objective: Objective, rows: Any, key: RandomKey, work: float = 0.0) -> Any:
+    """Returns what is known of a posterior's convergence, with its divergence from the exact posterior where it is due.
+
+    Args:
+        posterior: about the coordinates that the algorithm worked in.
+        objective: the loss.
+        rows: the rows learned from.
+        key: for draws.
+        work: how many gradients of a row the run took.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.families import Gamma
+        >>> from lamu.running.belief_shape import shape_of
+        >>> def counts(m):
+        ...     rate = m.sample("rate", Gamma(1.0, 1.0))
+        ...     with m.rows():
+        ...         m.sample("y", lamu.graphs.Poisson(rate))
+        >>> posterior = lamu.fit(lamu.Graph(counts), {"y": jnp.arange(4)}, lamu.algorithms.vmp()).posterior
+        >>> rows = posterior.model.read({"y": jnp.arange(4)})
+        >>> objective = lamu.objective.Objective(posterior.model, 4)
+        >>> shape_of(posterior, objective, rows, jax.random.key(0)) == posterior.convergence  # every message is exact
+        True
+    """
+    found = posterior.convergence
+    if found is None or not isinstance(rows, Arrays) or not _approximate(posterior, rows):
+        return found
+    if rows.count * _DRAWS > max(_MOST_ROWS, work):
+        return found
+    measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 0), _DRAWS)
+    # A first look at few draws may see one large weight, or none; more of them settle it.
+    unclear = not (float(measured["divergence"]) < _OPEN)
+    if unclear and rows.count * _MORE <= max(_MOST_ROWS, work):
+        measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 1), _MORE)
+    judged = replace(found, divergence=measured["divergence"], pareto_k=measured["pareto_k"])
+    return judged if judged.has_shape else replace(judged, misshapen=measured["worst"])
+
+
+def _approximate(posterior: Posterior, rows: Arrays) -> bool:
+    """Whether a Gaussian stands for variables that are not conjugate, and the log joint at values is known."""
+    belief = posterior.belief.factors.get("network") if isinstance(posterior.belief, Product) else None
+    if not isinstance(belief, Product):
+        return False
+    if not isinstance(posterior.model, Graph):
+        return "normal" in belief.factors  # as `cvi` names it
+    graph = posterior.model
+    if all(site.factor.exact for site in graph.in_rows) or graph.networks or graph.frozen or graph.local:
+        return False
+    first = jax.tree.map(lambda leaf: leaf[0], rows.example(1).y)
+    return not Row.of(graph.in_rows, graph.columns, first, 1.0, float).coupled
+
+
+def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: RandomKey, count: int) -> dict[str, Any]:
+    """Returns the divergence in nats, k, and the variables whose moments the weights change most."""
+    belief: Any = posterior.belief
+    network, dispersions = belief.factors["network"], belief.factors["likelihood"]
+    point = dispersions.mean if isinstance(dispersions, Point) else {}
+    theta = network.draws(key, count)
+    target = objective
+    if isinstance(posterior.model, Graph):
+        target = Objective(
+            posterior.model.at_values(), objective.data_size, objective.temperature, objective.likelihood_power
+        )
+    log_weights = -np.asarray(_log_densities(network, theta), float)
+    for batch in rows.batches(min(rows.count, _ROWS)):
+        share = float(objective.concentration) * float(batch.count) / rows.count
+        log_weights = log_weights - share * np.asarray(_losses(target, batch, theta, point), float)
+    known = np.isfinite(log_weights)
+    if not known.any():
+        return {"divergence": np.inf, "pareto_k": np.nan, "worst": ""}
+    largest = log_weights[known].max()
+    weights = np.exp(np.where(known, log_weights, -np.inf) - largest)
+    # A few draws where the posterior has no mass at all are a few draws: without a limit they would be all of the mean.
+    below = np.minimum(np.log(weights.mean()) + largest - np.where(known, log_weights, -np.inf), _FARTHEST_BELOW)
+    return {"divergence": float(below.mean()), "pareto_k": pareto_shape(weights), "worst": _worst(theta, weights)}
+
+
+def _worst(theta: Params, weights: np.ndarray) -> str:
+    """Returns the names of the variables whose moments change most under the weights."""
+    share = weights / weights.sum()
+    changes: dict[str, float] = {}
+    for path, leaf in zip(tree.paths(theta), jax.tree.leaves(theta), strict=True):
+        values = np.asarray(leaf, float).reshape(len(share), -1)
+        mean, sd = values.mean(axis=0), values.std(axis=0) + np.finfo(float).tiny
+        shifted = share @ values
+        spread = np.sqrt(share @ (values - shifted) ** 2) + 1e-3 * sd
+        change = np.max(np.abs(np.log(spread / sd)) + np.abs(shifted - mean) / sd)
+        name = path.removeprefix("normal/").removeprefix("conjugate/").split("/")[0]
+        changes[name] = max(float(change), changes.get(name, 0.0))
+    largest = max(changes.values())
+    return ", ".join(repr(name) for name, change in changes.items() if change >= _AMONG_THE_WORST * largest)
+
+
+@jax.jit
+def _losses(objective: Objective, batch: Batch, theta: Params, dispersions: Params) -> Array:
+    """Returns the mean loss on a batch at every draw."""
+    if isinstance(objective.model, Graph):
+        graph, loss = objective.model, ConjugateLoss(objective, batch, {}, {})
+        return jax.lax.map(lambda draw: loss.at(graph.values(draw), dispersions=dispersions), theta)
+    from lamu.natural_rule.program_parameters import ProgramLoss  # NumPyro is imported where a program is used
+
+    loss = ProgramLoss(objective, batch, {}, {})
+    return jax.lax.map(lambda draw: loss.value(draw, {}, None)[0], theta)
+
+
+@jax.jit
+def _log_densities(belief: Any, theta: Params) -> Array:
+    return jnp.asarray(jax.lax.map(belief.log_prob, theta))

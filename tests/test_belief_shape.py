@@ -1,0 +1,198 @@
+"""A belief at its fixed point that is not the posterior: by how much in closed form, who is named, and what is said."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import lamu
+from lamu import graphs
+from lamu.convergence import Convergence, Unconverged
+from lamu.families import Gamma, Gaussian, MultivariateNormal, Point, Product
+from lamu.loop import _warn_unconverged
+from lamu.objective import Objective
+from lamu.operators import Dense
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.running.belief_shape import shape_of
+from lamu.running.rounds import Rounds
+
+pytestmark = pytest.mark.measured
+
+KEY = jax.random.key(0)
+ROWS, PRIOR, NOISE = 5000, 2.0, 0.5  # more rows than are taken at once
+Y = np.random.default_rng(0).normal(1.0, NOISE, ROWS).astype(np.float32)
+
+
+def level(y: Any) -> None:
+    mu = numpyro.sample("mu", dist.Normal(0.0, PRIOR))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(mu, NOISE), obs=y)
+
+
+def level_of(likelihood: Any) -> Any:
+    def program(m: Any) -> None:
+        mu = m.sample("mu", graphs.Normal(0.0, precision=PRIOR**-2))
+        with m.rows():
+            m.sample("y", likelihood(mu))
+
+    return program
+
+
+def kl(ratio: float, shift: float) -> float:
+    """KL of a Gaussian whose deviation and mean are off by a factor, and by so many deviations."""
+    return -math.log(ratio) + (ratio**2 + shift**2 - 1) / 2
+
+
+def posterior_off(kind: str, rows: int, temperature: float, ratio: float, shift: float) -> tuple[Posterior, Any, Any]:
+    y = Y[:rows]
+    precision = (PRIOR**-2 + rows / NOISE**2) / temperature
+    mean, sd = y.astype(float).sum() / NOISE**2 / temperature / precision, precision**-0.5
+    mean, precision = jnp.asarray(mean + shift * sd), jnp.asarray(precision / ratio**2)
+    if kind == "program":
+        model: Any = lamu.from_numpyro(level, {"y": jnp.asarray(y)}, rows="rows")
+        own = Product({"normal": Gaussian({"mu": mean}, Dense.from_diagonal({"mu": precision}))})
+        data = model.read(None)
+    else:
+        model = lamu.Graph(level_of(lamu.likelihoods.Gaussian(NOISE)))
+        own = Product({"mu": lamu.families.Gaussian(mean, lamu.operators.Diagonal(precision))})
+        data = model.read({"y": y})
+    belief = Product({"network": own, "likelihood": Point({})})
+    found = Posterior(model, belief, {}, Sampled(), KEY, convergence=Convergence(residual=0.0))
+    return found, Objective(model, rows, temperature), data
+
+
+@pytest.mark.parametrize("kind", ["program", "graph"])
+@pytest.mark.parametrize(
+    ("rows", "temperature", "ratio", "shift"),
+    [(30, 1.0, 0.7, 0.0), (5000, 1.0, 1.4, 0.0), (30, 0.3, 1.0, 0.6), (30, 1.0, 1.0, 0.0)],
+    ids=["narrow", "wide", "shifted", "exact"],
+)
+def test_the_divergence_of_a_gaussian_is_that_by_which_it_is_off(kind, rows, temperature, ratio, shift):
+    posterior, objective, data = posterior_off(kind, rows, temperature, ratio, shift)
+    found = shape_of(posterior, objective, data, KEY)
+    exact = kl(ratio, shift)
+    # 2,048 draws of log w, whose deviation is at most one: four of its standard errors.
+    assert found.divergence == pytest.approx(exact, abs=0.09 if exact else 1e-2)
+    assert found.converged == (found.divergence <= 0.25)
+
+
+@pytest.mark.parametrize("kind", ["program", "graph"])
+def test_a_fourth_of_the_deviation_has_a_large_k(kind):
+    """The weights of N(0, .23²) for N(0, 1) have k = 1 − .23² = .95 far out; the divergence is 1.0 nats."""
+    posterior, objective, data = posterior_off(kind, 30, 1.0, 0.23, 0.0)
+    found = shape_of(posterior, objective, data, KEY)
+    assert 0.6 < found.pareto_k < 1.1  # the largest 136 of 2,048 weights are not yet as far out
+    assert 0.4 < found.divergence <= kl(0.23, 0.0) + 0.02
+    assert found.misshapen == "'mu'"
+    assert not found.converged
+    assert found.at_fixed_point
+
+
+def test_what_has_no_density_at_some_draws_counts_a_few_nats():
+    def wall() -> None:
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.factor("w", jnp.where(x > -0.5, 0.0, -jnp.inf))
+
+    model = lamu.from_numpyro(wall, {})
+    own = Product({"normal": Gaussian({"x": jnp.array(0.0)}, Dense.from_diagonal({"x": jnp.array(1.0)}))})
+    belief = Product({"network": own, "likelihood": Point({})})
+    posterior = Posterior(model, belief, {}, Sampled(), KEY, convergence=Convergence())
+    found = shape_of(posterior, Objective(model, 1), model.read(None), KEY)
+    beyond = 0.3085  # of the draws; the others are off by the log of the mass that is left
+    assert found.divergence == pytest.approx(5 * beyond + (1 - beyond) * math.log(1 - beyond), abs=0.2)
+
+
+Y8, S8 = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+
+def schools() -> None:
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    tau = numpyro.sample("tau", dist.HalfCauchy(5.0))
+    with numpyro.plate("schools", 8):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("y", dist.Normal(theta, S8), obs=Y8)
+
+
+def test_a_gaussian_of_a_funnel_says_so_once_and_names_the_scale():
+    """The deviation of tau is .6 by the best Gaussian, and 2.8 by NUTS."""
+    with pytest.warns(Unconverged) as said:
+        fit = lamu.fit(lamu.from_numpyro(schools, {}), None, lamu.algorithms.cvi(pairs=4), steps=200)
+    (one,) = said
+    assert "most of all in 'tau'" in str(one.message)
+    assert f"Pareto k of {fit.convergence.pareto_k:.2f}" in str(one.message)
+    assert "lamu.mcmc.nuts()" in str(one.message)
+    assert str(one.message).startswith("the belief has converged and is not the posterior")
+    assert fit.convergence.misshapen == "'tau'"
+    assert fit.convergence.divergence > 0.5
+    assert fit.convergence.describe()["pareto_k"] == pytest.approx(fit.convergence.pareto_k)
+
+
+def test_many_rows_of_a_logistic_regression_are_gaussian_and_conjugate_graphs_are_not_asked():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = (rng.random(400) < 1 / (1 + np.exp(-x @ [1.0, -0.5, 0.0]))).astype(int)
+
+    def logistic(m: Any) -> None:
+        w = m.sample("w", MultivariateNormal(jnp.zeros(3), jnp.eye(3)))
+        with m.rows():
+            m.sample("y", lamu.likelihoods.Bernoulli()(m.data("x") @ w))
+
+    def counts(m: Any) -> None:
+        rate = m.sample("rate", Gamma(1.0, 1.0))
+        with m.rows():
+            m.sample("y", graphs.Poisson(rate))
+
+    fit = lamu.fit(lamu.Graph(logistic), {"x": jnp.asarray(x), "y": y}, lamu.algorithms.ncvmp(), steps=60)
+    assert fit.convergence.divergence < 0.02
+    few = {"x": jnp.asarray(x[:3]), "y": np.array([1, 1, 0])}  # skew, but nearly Gaussian under the prior
+    assert lamu.fit(lamu.Graph(logistic), few, lamu.algorithms.svi(), steps=100).convergence.divergence < 0.1
+    exact = lamu.fit(lamu.Graph(counts), {"y": np.arange(5)}, lamu.algorithms.svi(), steps=20)
+    assert exact.convergence.divergence is None
+
+
+def test_separate_beliefs_about_variables_that_depend_on_each_other_are_not_the_posterior():
+    """Two copies of one input: the deviations of both are those given the other, .17 of their own."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=60)
+    y = rng.poisson(np.exp(0.5 * z))
+
+    def program(m: Any) -> None:
+        a = m.sample("a", graphs.Normal(0.0, precision=1.0))
+        b = m.sample("b", graphs.Normal(0.0, precision=1.0))
+        with m.rows():
+            m.sample("y", lamu.likelihoods.Poisson()(m.data("z") * a + m.data("z") * b))
+
+    data = {"z": jnp.asarray(z), "y": jnp.asarray(y)}
+    with pytest.warns(Unconverged, match="most of all in 'a', 'b': .* one belief"):
+        lamu.fit(lamu.Graph(program), data, lamu.algorithms.ncvmp(), steps=2000)
+
+
+def test_a_longer_run_is_not_taken_for_the_shape_and_a_short_one_is_told_both():
+    shape = Convergence(residual=0.0, divergence=1.0, pareto_k=0.9, misshapen="'tau'")
+    both = replace(shape, residual=3.0)
+    assert not shape.converged
+    assert shape.at_fixed_point
+    assert Rounds.of(lamu.protocol.Traits(), rows=100, batch_size=10).enough(10_000, shape)
+    assert not both.at_fixed_point
+    assert len(both.complaints) == 2
+    assert "wrong shape" in shape.complaint
+    assert "wrong shape" not in both.complaint
+    assert Convergence(divergence=math.nan).converged is False
+    assert Convergence(residual=0.0, divergence=0.24, pareto_k=3.0).converged
+
+
+def test_a_short_run_is_told_that_longer_may_not_help():
+    found = Convergence(residual=3.0, divergence=1.0, pareto_k=0.9, misshapen="'tau'")
+    posterior = replace(posterior_off("graph", 30, 1.0, 1.0, 0.0)[0], convergence=found)
+    fit = lamu.running.result.Fit(posterior, {"loss": np.ones(3)}, None)
+    with pytest.warns(
+        Unconverged, match="has not converged: .* train longer .* not help, a Gaussian is the wrong shape"
+    ):
+        _warn_unconverged(fit, False)
