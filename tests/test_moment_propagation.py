@@ -194,9 +194,56 @@ def test_rows_count_as_often_as_they_weigh() -> None:
     warm = step(state, batch, replace(objective, temperature=2.0))
     light = step(state, replace(batch, weight=jnp.full(6, 0.5)), objective)
     np.testing.assert_array_equal(flat(warm.mean), flat(light.mean))
-    assert np.all(flat(whole.variance) < flat(warm.variance))
+    assert np.sum(np.log(flat(whole.variance))) < np.sum(np.log(flat(warm.variance)))
     shifted = replace(batch, y=batch.y + 1.0, offset=jnp.ones(6))
     np.testing.assert_allclose(flat(step(state, shifted, objective).mean), flat(whole.mean), rtol=1e-9)
+
+
+def test_a_row_counts_once_however_many_passes_are_made() -> None:
+    """Known hidden units and noise: the last layer ends at the regression's means, no narrower than a mean field.
+
+    What the belief about the noise learns is half a row of shape for each row, not for each row of each pass.
+    """
+    algorithm = pbp(prior=Gamma(1e8, 1e8))
+    model = lamu.Model(MLP((2,)), lamu.likelihoods.Gaussian(0.5))
+    batch, objective = Batch.of(X, Y), Objective(model, 6.0)
+    state = algorithm.init(jax.random.key(0), objective, batch)
+    hidden = {"bias": jnp.array([0.5, 0.8]), "kernel": jnp.array([[1.0, -0.6], [0.3, 0.8]])}
+    tight = jax.tree.map(lambda m: jnp.full_like(m, 1e-10), hidden)
+    head = {name: state.factors.unit["layers"][1][name] for name in ("bias", "kernel")}
+    centre = {"layers": {0: hidden, 1: lamu.tree.zeros_like(head)}}
+    factors = PriorFactors.first(centre, {"layers": {0: tight, 1: head}}, state.factors.belief)
+    state = replace(state, mean=centre, variance=factors.variance, factors=factors)
+    run = jax.jit(lambda state: algorithm.step(jax.random.key(1), state, batch, objective)[0])
+    design = np.maximum(X @ np.asarray(hidden["kernel"]) + np.asarray(hidden["bias"]), 0.0)
+    design = np.concatenate([np.ones((6, 1)), design], axis=1)
+    prior = 1 / flat(state.variance["layers"][1])
+    exact = np.linalg.inv(np.diag(prior) + design.T @ design / 0.25)
+    for _ in range(60):
+        state = run(state)
+    found_precision = 1 / flat(state.variance["layers"][1])
+    assert np.all(found_precision < 1.001 * (prior + np.sum(design**2, axis=0) / 0.25))
+    error = (flat(state.mean["layers"][1]) - exact @ design.T @ Y / 0.25) / np.sqrt(np.diag(exact))
+    assert np.max(np.abs(error)) < 0.1
+
+    state, batch, objective = start()
+    objective = replace(objective, data_size=6.0)
+    for _ in range(10):
+        state = step(state, batch, objective)
+    assert float(state.noise.shape[0]) < 1.15 + 3.0
+
+
+def test_a_row_of_weight_zero_takes_no_share_out_of_the_belief() -> None:
+    """Three passes over seven rows of which one does not count, beside three over the other six."""
+    state, batch, objective = start()
+    seven = Batch.of(np.concatenate([X[:2], X[:1], X[2:]]), np.concatenate([Y[:2], [9.0], Y[2:]]))
+    seven = replace(seven, weight=jnp.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]))
+    one = other = state
+    for _ in range(3):
+        one = step(one, batch, replace(objective, data_size=6.0))
+        other = step(other, seven, replace(objective, data_size=7.0))
+    np.testing.assert_allclose(flat(one.mean), flat(other.mean), rtol=1e-10)
+    np.testing.assert_allclose(flat(one.variance), flat(other.variance), rtol=1e-10)
 
 
 def test_scaled_targets_and_inputs_are_the_same_run() -> None:

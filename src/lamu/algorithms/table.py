@@ -78,7 +78,7 @@ _RECIPES = (
     Recipe("lie_group", lie_group, "Kıral, Möllenhoff & Khan 2023"),
     Recipe("mixture_vi", mixture_vi, "Lin, Khan & Schmidt 2019"),
     Recipe("igo", igo, "Ollivier et al. 2017; Glasmachers et al. 2010"),
-    Recipe("pbp", pbp, "Hernández-Lobato & Adams 2015, section 3"),
+    Recipe("pbp", pbp, "Hernández-Lobato & Adams 2015, section 3; Li et al. 2015, algorithm 1"),
     Recipe("laplace", laplace, "MacKay 1992; Khan & Rue 2021, section 4.4"),
     Recipe("online_laplace", online_laplace, "Immer et al. 2021, algorithm 1"),
     Recipe("last_layer", last_layer, "Snoek et al. 2015; Kristiadi et al. 2020"),

@@ -312,7 +312,7 @@ def _conjugate_scales() -> Shipped:
 
 
 def _pbp() -> Shipped:
-    """Its precision of the prior is found, not given, which predictions at 200 rows see little of."""
+    """The chains sample the precisions of prior and noise too, under the same Gamma beliefs."""
     begin = time.perf_counter()
     posterior = _fitted(tiny_network.model(), tiny_network.rows(), "pbp")
     pred = posterior.predict(tiny_network.new_rows())

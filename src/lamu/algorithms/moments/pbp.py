@@ -39,11 +39,13 @@ class MomentState:
         variance: their variances.
         noise: the Gamma of the noise's precision, one number an output, for standardised targets.
         factors: the prior's part of the belief.
-        seen: the rows seen since the prior's factors were refined.
+        seen: the rows seen in this pass.
+        counted: the sum of their weights.
+        last: the factors of the rows in the pass before this one, or zeros in the first pass.
 
     Examples:
         >>> from lamu.algorithms.moments.pbp import MomentState
-        >>> MomentState(mean={}, variance={}, noise=None, factors=None, seen=0.0).seen
+        >>> MomentState(mean={}, variance={}, noise=None, factors=None, seen=0.0, counted=0.0, last=None).seen
         0.0
     """
 
@@ -52,6 +54,30 @@ class MomentState:
     noise: Any
     factors: Any
     seen: Any
+    counted: Any
+    last: Any
+
+
+@record
+class RowFactors:
+    """The product of all rows' approximate factors after a pass, in natural parameters.
+
+    Attributes:
+        precision: the precisions of the weights.
+        precision_mean: precision times mean, the mean measured from the prior's centre.
+        noise: what the rows added to the shape and the rate of the noise's belief; None where the noise is given.
+        weight: the sum of the rows' weights; zero before the first pass is over.
+
+    Examples:
+        >>> from lamu.algorithms.moments.pbp import RowFactors
+        >>> RowFactors(precision={}, precision_mean={}, noise=None, weight=0.0).weight
+        0.0
+    """
+
+    precision: Params
+    precision_mean: Params
+    noise: Any
+    weight: Any
 
 
 @record
@@ -83,7 +109,7 @@ class ProbabilisticBackpropagation(Runnable):
             family="Gaussian, diagonal precision, with Gamma precisions of noise and prior",
             expectation="propagated moments",
             curvature="of log Z in the mean",
-            departures=("moments matched, row by row", "rows counted once an epoch", "units taken for normal"),
+            departures=("moments matched, row by row", "one mean factor for all rows", "units taken for normal"),
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> MomentState:
@@ -111,13 +137,11 @@ class ProbabilisticBackpropagation(Runnable):
             draw = tree.normal(jax.random.fold_in(key, 1), weights)
             mean = jax.tree.map(lambda m, u, fan, z: m + jnp.sqrt(u / fan) * z, centre, unit, fans, draw)
         outputs = model.likelihood.outputs(batch.y)
-        return MomentState(
-            mean=mean,
-            variance=factors.variance,
-            noise=_as_arrays(self.noise, weights, (outputs,)) if _learns_noise(model) else None,
-            factors=factors,
-            seen=jnp.zeros((), jnp.result_type(*jax.tree.leaves(weights))),
-        )
+        zero = jnp.zeros((), jnp.result_type(*jax.tree.leaves(weights)))
+        noise = _as_arrays(self.noise, weights, (outputs,)) if _learns_noise(model) else None
+        nothing = tree.zeros_like(weights)
+        last = RowFactors(nothing, nothing, jax.tree.map(jnp.zeros_like, noise), zero)
+        return MomentState(mean, factors.variance, noise, factors, zero, zero, last)
 
     def step(self, key: RandomKey, state: MomentState, batch: Batch, objective: Objective) -> tuple[MomentState, Info]:
         """Returns the belief after every row of the batch, and after the prior's factors where an epoch is over."""
@@ -130,7 +154,7 @@ class ProbabilisticBackpropagation(Runnable):
         given = None if state.noise is not None else _noise(model.likelihood, targets)
 
         def one(belief: tuple[Any, ...], row: tuple[Array, ...]) -> tuple[tuple[Any, ...], Array]:
-            return _absorbed(belief, given, *row)
+            return _absorbed(belief, given, state.factors.centre, state.last, *row)
 
         begun = (state.mean, state.variance, state.noise)
         (mean, variance, noise), log_z = jax.lax.scan(
@@ -142,14 +166,18 @@ class ProbabilisticBackpropagation(Runnable):
         real = (batch.mask > 0).astype(dtype)
         seen = state.seen + jnp.sum(real)
         whole = seen >= jnp.asarray(objective.data_size, dtype) - 0.5
-        mean, variance, factors = jax.lax.cond(
-            whole,
-            lambda: state.factors.refined(mean, variance),
-            lambda: (mean, variance, state.factors),
+        counted = state.counted + jnp.sum(counts)
+
+        def over() -> tuple[Params, Params, Any, RowFactors, Array]:
+            last = _row_factors(state.factors, mean, variance, noise, self.noise, counted)
+            return *state.factors.refined(mean, variance), last, jnp.zeros_like(counted)
+
+        mean, variance, factors, last, counted = jax.lax.cond(
+            whole, over, lambda: (mean, variance, state.factors, state.last, counted)
         )
         seen = jnp.where(whole, seen - jnp.asarray(objective.data_size, dtype), seen)
         loss = constant - jnp.sum(jnp.where(real > 0, log_z, jnp.zeros_like(log_z))) / jnp.maximum(jnp.sum(real), 1.0)
-        after = MomentState(mean=mean, variance=variance, noise=noise, factors=factors, seen=seen)
+        after = MomentState(mean, variance, noise, factors, seen, counted, last)
         return after, Info(loss=loss, residual=residual)
 
     def posterior(self, key: RandomKey, state: MomentState, objective: Objective, data: Any, trace: Any) -> Posterior:
@@ -171,24 +199,28 @@ def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> Probabilistic
        - 2\, \frac{\partial \log Z}{\partial v_j} \Big) \]
 
     are the moments of the belief times the row's likelihood, exactly so where the outputs are normal. The precision γ
-    of the noise has a Gamma belief, which is moved by its moments too, and so has the precision λ of the prior
-    \(N(w_j \mid m_0, 1/(\lambda\, \delta\, n))\), with \(m_0\) and δ those of the model's prior and n the fan-in plus
-    one (the paper's network divides a layer's sums by √n): its factors are refined by expectation propagation whenever
-    N rows were seen. A row costs one gradient, on twice as many numbers as weights, and the rows of a batch come one
-    after the other, so that the batch size changes nothing but the order. Nothing is drawn after the start, and there
-    is no rate. The authors take forty epochs. Targets should be standardised (`model.standardised`), because the
-    belief about the noise is.
+    of the noise has a Gamma belief, which is moved by its moments too, and so has the precision λ of the prior \(N(w_j
+    \mid m_0, 1/(\lambda\, \delta\, n))\), with \(m_0\) and δ those of the model's prior and n the fan-in plus one (the
+    paper's network divides a layer's sums by √n): its factors are refined by expectation propagation whenever N rows
+    were seen. From the second pass on, a row first takes out of the belief its share, 1/N, of what all rows put in
+    during the pass before (stochastic expectation propagation), so that every row counts once however many passes are
+    made; the paper's passes count the rows anew each, and its belief becomes narrower with every one. A row costs one
+    gradient, on twice as many numbers as weights, and the rows of a batch come one after the other, so that the batch
+    size changes nothing but the order. Nothing is drawn after the start, and there is no rate. Forty passes are usual.
+    Targets should be standardised (`model.standardised`), because the belief about the noise is.
 
     Departures from the rule: the divergence is the other one, KL(posterior ‖ q), matched in its moments row by row; to
-    first order in v that is the rule with ρ = 1 and \(-\log E_q[p(y \mid \theta)]\) in the place of
-    \(E_q[-\log p(y \mid \theta)]\), its Hessian in m by the heat equation, \(2\, \partial_v = \partial_m^2 +
-    (\partial_m)^2\). Every epoch counts the rows anew, so the belief is too narrow in the end; units' sums are taken
-    for normal, several outputs for independent. A weight of a row, the likelihood's power and 1/T multiply what a row
-    changes of the natural parameters; T does not divide the prior, whose precision is found.
+    first order in v that is the rule with ρ = 1 and \(-\log E_q[p(y \mid \theta)]\) in the place of \(E_q[-\log p(y
+    \mid \theta)]\), its Hessian in m by the heat equation, \(2\, \partial_v = \partial_m^2 + (\partial_m)^2\). A row
+    takes out the mean factor of all rows in the place of its own; units' sums are taken for normal, several outputs for
+    independent. A weight of a row, the likelihood's power and 1/T multiply what a row changes of the natural
+    parameters; T does not divide the prior, whose precision is found.
 
     Args:
         prior: the belief about λ before any data; `Gamma(6.0, 6.0)` where none is given, as the paper's.
-        noise: the belief about γ before any data, the same; not used where the likelihood's noise is given.
+        noise: the belief about γ before any data; `Gamma(1.15, 0.15)` where none is given: it expects the paper's
+            variance of one, and weighs as much beside rows that count once as the paper's `Gamma(6.0, 6.0)` beside
+            rows that count forty times. Not used where the likelihood's noise is given.
 
     Returns:
         The algorithm. Its posterior predicts by the propagated moments, a normal distribution for each row.
@@ -198,7 +230,8 @@ def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> Probabilistic
             rectifiers, a likelihood that is not Gaussian, or a prior without independent normal weights.
         ValueError: for a shape of 1 or less, or frozen weights.
 
-    Source: Hernández-Lobato & Adams (2015), sections 3.1 to 3.3, and the authors' code for where it starts.
+    Source: Hernández-Lobato & Adams (2015), sections 3.1 to 3.3, and the authors' code for where it starts; Li,
+    Hernández-Lobato & Turner (2015), algorithm 1, for the passes after the first.
 
     Examples:
         >>> import lamu
@@ -209,17 +242,51 @@ def pbp(prior: Gamma | None = None, noise: Gamma | None = None) -> Probabilistic
         True
     """
     prior = Gamma(6.0, 6.0) if prior is None else prior
-    noise = Gamma(6.0, 6.0) if noise is None else noise
+    noise = Gamma(1.15, 0.15) if noise is None else noise
     require_variance(prior, "prior")
     require_variance(noise, "noise")
     return ProbabilisticBackpropagation(prior=prior, noise=noise)
 
 
-def _absorbed(
-    belief: tuple[Any, ...], given: Any, x: Array, target: Array, counts: Array
-) -> tuple[tuple[Any, ...], Array]:
-    """Returns the belief after a row, and the log evidence of the row before it, in nats and standardised units."""
+def _row_factors(
+    factors: Any, mean: Params, variance: Params, noise: Any, noise_prior: Gamma, weight: Array
+) -> RowFactors:
+    """The belief over the prior's factors."""
+    precision = jax.tree.map(lambda v, p: 1.0 / v - p, variance, factors.precision)
+    precision_mean = jax.tree.map(
+        lambda m, v, m0, r: (m - m0) / v - r, mean, variance, factors.centre, factors.precision_mean
+    )
+    added = None if noise is None else Gamma(noise.shape - noise_prior.shape, noise.rate - noise_prior.rate)
+    return RowFactors(precision, precision_mean, added, weight)
+
+
+def _without_share(belief: tuple[Any, ...], centre: Params, last: RowFactors, counts: Array) -> tuple[Any, ...]:
+    """The belief without a row's share of what the rows said in the last pass; the belief itself in the first pass."""
     mean, variance, noise = belief
+    share = jnp.where(last.weight > 0, counts / jnp.where(last.weight > 0, last.weight, 1.0), 0.0)
+
+    def left(m: Array, v: Array, m0: Array, p: Array, r: Array) -> tuple[Array, Array]:
+        precision = 1.0 / v - share * p
+        good = precision > 0
+        new_v = 1.0 / jnp.where(good, precision, 1.0)
+        new_m = m0 + new_v * ((m - m0) / v - share * r)
+        # In the first pass nothing changes, not even the last digit.
+        good &= share > 0
+        return jnp.where(good, new_m, m), jnp.where(good, new_v, v)
+
+    pairs = jax.tree.map(left, mean, variance, centre, last.precision, last.precision_mean)
+    mean, variance = jax.tree.transpose(jax.tree.structure(mean), jax.tree.structure((0, 0)), pairs)
+    if noise is not None:
+        noise = Gamma(noise.shape - share * last.noise.shape, noise.rate - share * last.noise.rate)
+    return mean, variance, noise
+
+
+def _absorbed(
+    belief: tuple[Any, ...], given: Any, centre: Params, last: RowFactors, x: Array, target: Array, counts: Array
+) -> tuple[tuple[Any, ...], Array]:
+    """Returns the belief after a row, and the log evidence of the row without it, in nats and standardised units."""
+    old_mean, old_variance, old_noise = belief
+    mean, variance, noise = _without_share(belief, centre, last, counts)
     expected = given if noise is None else noise.rate / (noise.shape - 1.0)
 
     def log_evidence(mean: Params, variance: Params) -> tuple[Array, tuple[Array, Array]]:
@@ -231,26 +298,22 @@ def _absorbed(
     gradient = jax.value_and_grad(log_evidence, argnums=(0, 1), has_aux=True)
     (log_z, (centre, spread)), (g_mean, g_variance) = gradient(mean, variance)
 
-    def precision(v: Array, g: Array, h: Array) -> Array:
-        """The precision once moved, as far as the row counts."""
-        return 1.0 / v + counts * (1.0 / (v - v**2 * (g**2 - 2.0 * h)) - 1.0 / v)
-
-    def moved(m: Array, v: Array, g: Array, h: Array) -> tuple[Array, Array]:
+    def moved(m: Array, v: Array, g: Array, h: Array, old_m: Array, old_v: Array) -> tuple[Array, Array]:
         whole = v - v**2 * (g**2 - 2.0 * h)
-        new_v = 1.0 / precision(v, g, h)
+        new_v = 1.0 / (1.0 / v + counts * (1.0 / whole - 1.0 / v))
         new_m = m + counts * new_v / whole * v * g
         good = (whole > jnp.finfo(v.dtype).tiny) & (new_v > jnp.finfo(v.dtype).tiny) & jnp.isfinite(new_m)
         good &= jnp.isfinite(new_v) & (counts > 0)
-        return jnp.where(good, new_m, m), jnp.where(good, new_v, v)
+        return jnp.where(good, new_m, old_m), jnp.where(good, new_v, old_v)
 
-    pairs = jax.tree.map(moved, mean, variance, g_mean, g_variance)
+    pairs = jax.tree.map(moved, mean, variance, g_mean, g_variance, old_mean, old_variance)
     new_mean, new_variance = jax.tree.transpose(jax.tree.structure(mean), jax.tree.structure((0, 0)), pairs)
     if noise is None:
         return (new_mean, new_variance, None), log_z
     shape, rate = renewed(noise.shape, noise.rate, spread, (target - centre) ** 2)
     shape, rate = (old + counts * (new - old) for new, old in ((shape, noise.shape), (rate, noise.rate)))
     good = (shape > 1.0) & (rate > 0.0) & jnp.isfinite(shape) & jnp.isfinite(rate) & (counts > 0)
-    renewed_noise = Gamma(jnp.where(good, shape, noise.shape), jnp.where(good, rate, noise.rate))
+    renewed_noise = Gamma(jnp.where(good, shape, old_noise.shape), jnp.where(good, rate, old_noise.rate))
     return (new_mean, new_variance, renewed_noise), log_z
 
 
