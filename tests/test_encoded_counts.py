@@ -13,7 +13,6 @@ from lamu.graphs.joint import Row
 from lamu.latent.locals.encoder import encoded
 from lamu.likelihoods import Binomial, Gaussian, NegativeBinomial, Poisson
 from lamu.networks import MLP, Trained
-from lamu.running.input_scale import unscaled_inputs
 
 SEEN = Trained(lambda w, y: y + w["zero"][None], {"zero": jnp.zeros(3)})
 COUNTS = np.array([0.0, 9.0, 99999.0])
@@ -54,10 +53,10 @@ def test_inputs_that_are_not_scaled_are_named():
     x, y = 1e4 * rng.normal(size=(30, 2)), rng.normal(size=30)
     model = lamu.Model(MLP((3,)), Gaussian(1.0))
     rows = lamu.data.Batch.of(jnp.asarray(x), jnp.asarray(y))
-    assert "not scaled (up to" in unscaled_inputs(model, rows)
-    assert "model.standardised(x, y)" in unscaled_inputs(model, rows)
-    assert unscaled_inputs(model.standardised(x, y), rows) == ""
+    assert "not scaled (up to" in model.unscaled_inputs(rows)
+    assert "model.standardised(x, y)" in model.unscaled_inputs(rows)
+    assert model.standardised(x, y).unscaled_inputs(rows) == ""
     graph = lamu.latent.models.VAE(2, 3, likelihood=Gaussian(1.0))
-    assert "divide the columns" in unscaled_inputs(graph, graph.rows({"y": 1e4 * np.ones((4, 3))}).full())
+    assert "divide the columns" in graph.unscaled_inputs(graph.rows({"y": 1e4 * np.ones((4, 3))}).full())
     counts = lamu.latent.models.VAE(2, 3, likelihood=Poisson())
-    assert unscaled_inputs(counts, counts.rows({"y": 1e4 * np.ones((4, 3))}).full()) == ""
+    assert counts.unscaled_inputs(counts.rows({"y": 1e4 * np.ones((4, 3))}).full()) == ""

@@ -27,7 +27,6 @@ from lamu.running.conclusion import Conclusion
 from lamu.running.fingerprints import described, rows_described
 from lamu.running.forecast import foresee, measured
 from lamu.running.history import History
-from lamu.running.input_scale import unscaled_inputs
 from lamu.running.interruption import Interruption
 from lamu.running.length import Length
 from lamu.running.pretrained import require_trained, say_probabilities, say_seen_rows
@@ -296,7 +295,7 @@ def fit(
     if interrupted and history.trace is None and algorithm.traits.length is not None:
         raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
     found = finish(state)
-    unscaled = "" if found.convergence is None or found.convergence.converged else unscaled_inputs(model, example)
+    unscaled = "" if found.convergence is None or found.convergence.converged else model.unscaled_inputs(example)
     _warn_unconverged(found, best.state is not None and not best.chosen_last, unscaled)
     return found
 

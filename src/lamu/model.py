@@ -21,7 +21,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.data.mapped import blocks, moments
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
-from lamu.data.precision import refuse_lost
+from lamu.data.precision import refuse_lost, unscaled
 from lamu.data.rows import read
 from lamu.data.stream import Stream
 from lamu.likelihoods import Likelihood, Scaled
@@ -380,6 +380,12 @@ class Model(Target):
     def loops_well(self, batch: Batch) -> bool:
         """Whether the network runs as fast in a compiled loop as step by step."""
         return loops_well(self.network, batch.x, self.likelihood.outputs(batch.y))
+
+    def unscaled_inputs(self, rows: Batch) -> str:
+        """Returns a clause about inputs that no network was told the scale of; codes are of one scale already."""
+        if isinstance(self.network, Standardised) or self.network.codes:
+            return ""
+        return unscaled(rows.x, "take model.standardised(x, y)")
 
     def require_same(self, other: Target) -> None:
         """Raises a ValueError unless weights mean the same in both: network, likelihood, scaling, frozen leaves."""

@@ -309,6 +309,11 @@ class Target(ABC):
         del belief, temperature, rows
         return ()
 
+    def unscaled_inputs(self, rows: Batch) -> str:
+        """Returns a clause about inputs that no network was told the scale of, and the remedy; empty by default."""
+        del rows
+        return ""
+
     def complete(self, coordinates: Params) -> Params:
         """Returns all coordinates, the frozen ones put beside the free ones."""
         if self.frozen is None:

@@ -17,10 +17,11 @@ import numpy as np
 from lamu.data.mapped import blocks
 from lamu.data.wording import quoted
 
-__all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost"]
+__all__ = ["LEVELS", "crowded_from", "origin_and_unit", "refuse_lost", "unscaled"]
 
 LEVELS = 4096  # numbers that a dtype must tell apart within the range of a column
 _FEWEST = 64  # with which each of a column's own numbers must be another
+_LARGEST_INPUT = 50.0  # above which a network learns slowly
 _NOISE = 64  # units of rounding in which a column still is a constant
 
 
@@ -168,3 +169,12 @@ def _shown(value: Any) -> str:
     """Returns a number as a person would type it."""
     whole = isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15)
     return quoted(int(value)) if whole else repr(float(value))
+
+
+def unscaled(parts: Any, remedy: str) -> str:
+    """Returns the clause about inputs far above one, from which a network learns slowly; empty where they are not."""
+    leaves = [leaf for leaf in jax.tree.leaves(parts) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating)]
+    largest = max((float(np.nanmax(np.abs(np.asarray(leaf)), initial=0.0)) for leaf in leaves), default=0.0)
+    if not largest > _LARGEST_INPUT:
+        return ""
+    return f"the inputs are not scaled (up to {largest:.3g}), from which a network learns slowly; {remedy}"

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.precision import unscaled
 from lamu.data.spelling import nearest
 from lamu.families import Product
 from lamu.families.transformed import transformed
@@ -31,6 +32,7 @@ from lamu.graphs.messages import GraphMessages
 from lamu.graphs.methods import table
 from lamu.graphs.network import NetworkSite
 from lamu.graphs.parameters import first_parameters, likelihoods_of
+from lamu.graphs.potential import Potential
 from lamu.graphs.prior import Known
 from lamu.graphs.program import Site, written
 from lamu.graphs.queries import completed, expected_statistics, local_beliefs, row_log_prob
@@ -38,6 +40,7 @@ from lamu.graphs.reading import read, require_observed
 from lamu.graphs.units import IDLE_BELOW, idle_units
 from lamu.priors import Normal
 from lamu.record import record, static
+from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = ["Graph"]
@@ -359,6 +362,19 @@ class Graph(GraphMessages):
                 for name, (count, size) in idle.items()
             ),
         )
+
+    def unscaled_inputs(self, rows: Batch) -> str:
+        """Returns a clause about columns far above one that an encoder reads; counts it reads as log(1 + count)."""
+        if not any(local.random for local in (self.local or {}).values()):
+            return ""
+        counts = {
+            site.name
+            for site in self.in_rows
+            if isinstance(site.factor, Potential) and isinstance(site.factor.likelihood.support, Counts)
+        }
+        columns = rows.y if isinstance(rows.y, dict) else {}
+        read = {name: column for name, column in columns.items() if name not in counts}
+        return unscaled(read, "divide the columns by their standard deviations")
 
     def row_log_prob(self, belief: Any, batch: Batch, samples: int, key: RandomKey) -> Array:
         """Returns the log density of every row, averaged over draws; a bound where latents meet."""

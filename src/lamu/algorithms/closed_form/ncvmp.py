@@ -11,7 +11,7 @@ from lamu import tree
 from lamu.algorithms.closed_form.restarts import checked
 from lamu.algorithms.closed_form.vmp import Vmp
 from lamu.data.batch import Batch
-from lamu.graphs.statistics import Numbers, Vectors
+from lamu.families import Gaussian, MultivariateNormal
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 from lamu.objective.dispersions import dispersion_step
@@ -50,7 +50,7 @@ class Ncvmp(Vmp):
         before = old.to_natural()
         away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
         straight = tree.add(kind(*jax.tree.leaves(before)), away, self.learning_rate).belief()
-        if kind not in (Numbers, Vectors):
+        if not isinstance(old, Gaussian | MultivariateNormal):
             return straight
         direction = jax.tree.unflatten(jax.tree.structure(before), jax.tree.leaves(away))
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
