@@ -81,7 +81,7 @@ def convergence_is_measured_where_a_test_asks(request, monkeypatch) -> None:
     """
     if not any(request.node.get_closest_marker(name) for name in ("measured", "stress")):
         monkeypatch.setattr("lamu.running.conclusion.convergence_of", lambda *arguments: None)
-        monkeypatch.setattr("lamu.running.conclusion.shape_of", lambda posterior, *arguments: posterior.convergence)
+        monkeypatch.setattr("lamu.running.belief_shape.shape_of", lambda posterior, *arguments: posterior.convergence)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

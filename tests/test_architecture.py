@@ -115,12 +115,21 @@ def test_the_door_imports_nothing_until_it_is_asked() -> None:
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True, capture_output=True)
 
 
-def test_the_scores_wait_for_no_graph_and_no_sampler() -> None:
-    """`lamu fit` and the report import the scores, and have no use for what three of them are of."""
+def test_the_core_waits_for_no_graph_and_no_table() -> None:
+    """Nothing of a fit, an algorithm or a sampler needs what only graphs, latents, programs and tables are made of."""
     script = (
-        "import sys, lamu.scores\nheavy = ('lamu.graphs', 'lamu.latent', 'lamu.mcmc')\n"
-        "assert not [name for name in heavy if name in sys.modules]"
+        "import sys, lamu\nlamu.fit, lamu.fit_folds, lamu.scores, lamu.calibration, lamu.mcmc.nuts\n"
+        "lamu.algorithms.ivon\n"
+        "roots = ('graphs', 'latent', 'programs', 'tabular', 'sklearn', 'report', 'cli')\n"
+        "print([name for name in roots if f'lamu.{name}' in sys.modules])"
     )
+    done = subprocess.run([sys.executable, "-c", script], timeout=60, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_scores_wait_for_no_sampler() -> None:
+    """`lamu fit` and the report import the scores, and have no use for what chains are made of."""
+    script = "import sys, lamu.scores\nassert 'lamu.mcmc' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
 
 

@@ -13,10 +13,10 @@ from lamu import memory
 from lamu.batch_statistics import BatchStatistics
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
+from lamu.families import Product
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, runnable
-from lamu.running.belief_shape import shape_of
 from lamu.running.fixed_point import convergence_of
 from lamu.running.history import History
 from lamu.running.result import Fit
@@ -109,6 +109,11 @@ class Conclusion:
         return convergence_of(posterior, self.algorithm, self.objective, self.rows, key, work, self.batch_size)
 
     def _shape(self, posterior: Posterior, steps: int) -> Any:
+        belief = posterior.belief
+        if not (isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product)):
+            return posterior.convergence
+        from lamu.running.belief_shape import shape_of  # here: a fit of a network does not wait for graphs
+
         key = jax.random.fold_in(jax.random.clone(self.key), 4)
         return shape_of(posterior, self.objective, self.rows, key, self._work(steps))
 
