@@ -13,6 +13,7 @@ from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.init import started
 from lamu.mcmc.kernel import TransitionInfo
 from lamu.mcmc.log_target import LogTarget
+from lamu.mcmc.rounding import rounding_complaints
 from lamu.mcmc.warm_up import Adaptation, schedule
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -127,7 +128,11 @@ class Chains(Runnable):
 
     def posterior(self, key: RandomKey, state: ChainsState, objective: Objective, data: Any, trace: Any) -> Posterior:
         """Returns the draws as a belief, leaves `[chains, draws, ...]`."""
-        return posterior_from_draws(key, objective, state.network_state, trace)
+        last = state.chains.position if trace is None else jax.tree.map(lambda leaf: leaf[-1], trace).position
+        known = rounding_complaints(
+            jax.random.fold_in(jax.random.clone(key), 5), objective, state.network_state, last, data
+        )
+        return posterior_from_draws(key, objective, state.network_state, trace, known)
 
     def complaint(self, state: ChainsState) -> str:
         """Returns what it means that the loss is not finite.

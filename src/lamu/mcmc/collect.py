@@ -12,6 +12,7 @@ from jax.core import Tracer
 from lamu.families import Draws
 from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
 from lamu.mcmc.kernel import TransitionInfo
+from lamu.mcmc.rounding import far_away
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -20,7 +21,9 @@ from lamu.typing import RandomKey
 __all__ = ["posterior_from_draws"]
 
 
-def posterior_from_draws(key: RandomKey, objective: Objective, network_state: Any, trace: Any) -> Posterior:
+def posterior_from_draws(
+    key: RandomKey, objective: Objective, network_state: Any, trace: Any, known: list[str] | None = None
+) -> Posterior:
     """Returns collected draws as a belief, leaves `[chains, draws, ...]`.
 
     Draws of a density with constraints come back constrained.
@@ -31,12 +34,14 @@ def posterior_from_draws(key: RandomKey, objective: Objective, network_state: An
         network_state: the network's state, the same for all draws.
         trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `TransitionInfo` of such, whose
             statistics the belief keeps.
+        known: reasons not to trust the draws that explain all others.
 
     Raises:
         ValueError: without draws.
 
     Warns:
-        UnreliableChains: where chains stand still, refuse nearly everything, diverge often, or disagree.
+        UnreliableChains: where chains stand still, refuse nearly everything, diverge often, or disagree, or where
+            something is known to be wrong with them.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -53,8 +58,9 @@ def posterior_from_draws(key: RandomKey, objective: Objective, network_state: An
         belief = Draws(chains_first.position, chains_first.statistics)
     else:
         belief = Draws(chains_first)
-    reasons = complaints(belief, objective.model)
+    reasons = known or complaints(belief, objective.model)
     if reasons:
+        reasons += [] if known else far_away(belief.samples)
         # Five calls up is whoever called `fit`, whose line the warning is to name.
         warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
     return objective.model.constrained(
