@@ -84,6 +84,18 @@ def test_moments_are_those_by_hand_on_the_same_iterates() -> None:
     assert float(low.entropy()) == pytest.approx(density.entropy(), rel=1e-8)
 
 
+def test_the_optimiser_steps_as_it_does_alone() -> None:
+    """Its rate, its momentum, its state from step to step, and its key; by default a constant rate with momentum."""
+    base = sgd(0.03, momentum=0.8)
+    alone, around = (made.init(key(0), OBJECTIVE, BATCH) for made in (base, swag(base, collect=EVERY)))
+    for index in range(4):
+        alone, told = jax.jit(base.step)(key(index), alone, BATCH, OBJECTIVE)
+        around, info = jax.jit(swag(base, collect=EVERY).step)(key(index), around, BATCH, OBJECTIVE)
+        assert float(told.loss) == pytest.approx(float(info.loss), rel=1e-12)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9), around.inner, alone)
+    assert swag().base == sgd(0.005, momentum=0.9)
+
+
 def test_a_mistaken_collection_would_be_seen() -> None:
     """One iterate off, or a deviation from the last mean in the place of the running one, is far from equal."""
     optimiser = sgd(0.1, momentum=0.5)
