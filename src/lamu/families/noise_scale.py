@@ -20,10 +20,12 @@ __all__ = ["NoiseScale"]
 class NoiseScale:
     r"""A belief about the log of a noise's deviation whose precision is Gamma: \(\log\sigma = -\tfrac12 \log\gamma\).
 
-    Its mean is the one whose σ² is \(E[1/\gamma] = b / (a - 1)\), since that is the noise that a prediction has.
+    Its mean is the one whose σ² is \(E[1/\gamma] = b / (a - 1)\), since that is the noise that a prediction has, or the
+    mode about which it was made.
 
     Attributes:
         precision: the Gamma of γ, one number an output.
+        mode: log σ of the mode that Laplace's method has found; None where there is none.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -34,12 +36,15 @@ class NoiseScale:
     """
 
     precision: Gamma
+    mode: Any = None
 
     kind = "transformed"
 
     @property
     def mean(self) -> Params:
-        r"""\(\tfrac12 \log b / (a - 1)\), under the name that the likelihood reads."""
+        r"""\(\tfrac12 \log b / (a - 1)\), or the mode, under the name that the likelihood reads."""
+        if self.mode is not None:
+            return {"log_scale": self.mode}
         shape: Any = self.precision.shape
         return {"log_scale": jnp.log(self.precision.rate / (shape - 1.0)) / 2.0}
 

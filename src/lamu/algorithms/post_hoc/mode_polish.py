@@ -55,6 +55,7 @@ class Polished:
         stalled: whether L-BFGS ended where the loss falls far less than its gradient promises, as at kinks.
         shift: how far the outputs are from those at the mode, in posterior standard deviations; None where the weights
             were free to move.
+        gradient: of ℓ/T in the weights there, the prior included; None where they were not free to move.
     """
 
     mode: LaplaceFit
@@ -62,6 +63,7 @@ class Polished:
     dimension: int
     stalled: bool = False
     shift: float | None = None
+    gradient: Params | None = None
 
     @property
     def found(self) -> bool:
@@ -119,7 +121,8 @@ def polish(
         noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"], determined)
         slope = _pulled(metric, gradient["network"])
         squared = float(slope @ slope)
-        here = Polished(mode, math.sqrt(squared + noise), slope.size + numbers, stalled=last)
+        residual = math.sqrt(squared + noise)
+        here = Polished(mode, residual, slope.size + numbers, stalled=last, gradient=gradient["network"])
         if not math.isfinite(here.residual):
             return here if best is None else best
         best = here
