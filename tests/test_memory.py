@@ -341,11 +341,11 @@ def test_draws_that_cannot_be_held_are_refused_with_a_number_that_can() -> None:
 
 def test_draws_on_disk_are_saved_piece_by_piece(tmp_path: Path) -> None:
     """NumPy tells tracemalloc of all memory that it takes, but for what is mapped from files."""
-    shape = (2, 40, 200_000)  # 64 MB
+    shape = (2, 40, 200_000, 1)  # 64 MB
     draws = np.lib.format.open_memmap(tmp_path / "w.npy", mode="w+", dtype=np.float32, shape=shape)
     draws[:, ::7] = 1.5
-    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
-    belief = Draws({"network": {"kernel": draws.swapaxes(0, 1)}, "likelihood": {}})
+    model = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(scale=1.0))
+    belief = Draws({"network": {"layers": {0: {"kernel": draws.swapaxes(0, 1)}}}, "likelihood": {}})
     posterior = lamu.Posterior(model, belief, {}, Sampled(), jax.random.key(0))
     tracemalloc.start()
     try:
@@ -355,7 +355,7 @@ def test_draws_on_disk_are_saved_piece_by_piece(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert peak < draws.nbytes * 0.75
     read = lamu.load(tmp_path / "saved")
-    np.testing.assert_array_equal(read.samples["network"]["kernel"], belief.samples["network"]["kernel"])
+    np.testing.assert_array_equal(*(each["network"]["layers"][0]["kernel"] for each in (read.samples, belief.samples)))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing tells the two apart")

@@ -316,49 +316,83 @@ def _require_moderate(parts: Any) -> None:
 
 
 def _require_network(model: Model, draw: Any, network_state: Any) -> None:
-    """Raises a ValueError where a draw has not the parameters of a network of dense layers."""
+    """Raises a ValueError where a draw has not the parameters of the network, by what `init` would return.
+
+    That needs the shape of a row, which a standardised network and dense layers tell; others are taken as they come.
+    """
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
         raise ValueError("its frozen weights are no arrays by name")
-    if not _is_dense(model.network) or model.frozen is not None:
+    if model.frozen is not None:
         return
+    dense = _is_dense(model.network)
     if not isinstance(draw, Mapping) or set(draw) != {"network", "likelihood"}:
-        raise ValueError("its belief is not about the weights of a network")
-    if set(draw["network"]) == {"kernel"}:  # put together by hand, of draws alone
+        if dense:
+            raise ValueError("its belief is not about the weights of a network")
         return
-    layers = draw["network"]["layers"]
-    kernels = layers[min(layers)]["kernel"], layers[max(layers)]["kernel"]
-    if not jnp.issubdtype(kernels[0].dtype, np.floating):
-        raise ValueError(f"its weights are {kernels[0].dtype}")
-    shapes = _row_shape(model.network, kernels[0].shape[0]), kernels[1].shape[1:]
-    x, f = (jax.ShapeDtypeStruct((1, *shape), kernels[0].dtype) for shape in shapes)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    fresh, state = jax.eval_shape(lambda key, x: model.network.init(key, x, f.shape[1]), key, x)
-    expected, found = tree.by_path(fresh), tree.by_path(draw["network"])
+    shape, found = _row_shape(model.network, draw["network"]), tree.by_path(draw["network"])
+    dtypes = [leaf.dtype for leaf in found.values() if leaf is not None]
+    if dense and not all(jnp.issubdtype(dtype, np.floating) for dtype in dtypes):
+        raise ValueError(f"its weights are {' and '.join(sorted({str(dtype) for dtype in dtypes}))}")
+    if shape is None or not dtypes:
+        return
     kind = lambda leaf: None if leaf is None else (leaf.shape, leaf.dtype)
+    expected, state, outputs = {}, None, 0
+    for outputs in _numbers_of_outputs(model, list(found.values())):
+        fresh, state = _fresh(model.network, shape, outputs, dtypes[0])
+        expected = tree.by_path(fresh)
+        if {path: kind(leaf) for path, leaf in expected.items()} == {path: kind(leaf) for path, leaf in found.items()}:
+            break
     for path in [*expected, *found]:
         if kind(found.get(path)) != kind(expected.get(path)):
             raise ValueError(f"its belief about {path} is not of the network {model.network!r}")
     if jax.tree.structure(state) != jax.tree.structure(network_state):
         raise ValueError(f"its network state is not that of the network {model.network!r}")
+    if not dense:
+        return
+    f = jax.ShapeDtypeStruct((1, outputs), dtypes[0])
     if isinstance(model.likelihood, Scaled):
         scaled, plain = (
             jax.eval_shape(each.mean, draw["likelihood"], f).shape for each in (model.likelihood, model.likelihood.base)
         )
         if scaled != plain:
             raise ValueError(f"its likelihood scales targets of the shape {plain[1:]} by constants of another")
-    classes = model.likelihood.outputs(np.zeros(1, int)) if model.has_classes else f.shape[-1]
-    if classes != f.shape[-1]:
-        raise ValueError(
-            f"its network has {f.shape[-1]} outputs, and its likelihood {model.likelihood!r} takes {classes}"
-        )
+    classes = model.likelihood.outputs(np.zeros(1, int)) if model.has_classes else outputs
+    if classes != outputs:
+        raise ValueError(f"its network has {outputs} outputs, and its likelihood {model.likelihood!r} takes {classes}")
 
 
-def _row_shape(network: Any, width: int) -> tuple[int, ...]:
-    """Returns the shape of a row, which an image has where it is standardised; else the width of the first layer."""
+def _fresh(network: Any, shape: tuple[int, ...], outputs: int, dtype: Any) -> tuple[Any, Any]:
+    """Returns the shapes of a network's first parameters and state."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    x = jax.ShapeDtypeStruct((1, *shape), dtype)
+    return jax.eval_shape(lambda key, x: network.init(key, x, outputs), key, x)
+
+
+def _numbers_of_outputs(model: Model, leaves: list[Any]) -> list[int]:
+    """Returns how many outputs a network may have: as many as its last weights say, if not what the likelihood does."""
+    if _is_dense(model.network):
+        return [leaves[-1].shape[-1]]
+    if model.has_classes:
+        return [model.likelihood.outputs(np.zeros(1, int))]
+    shift = np.shape(model.likelihood.shift) if isinstance(model.likelihood, Scaled) else ()
+    first = model.likelihood.outputs(np.zeros((1, *shift)))
+    ends = {size for leaf in leaves if leaf is not None for size in (leaf.shape[:1] + leaf.shape[-1:])}
+    return [first, *sorted(ends - {first})]
+
+
+def _row_shape(network: Any, weights: Any) -> tuple[int, ...] | None:
+    """Returns the shape of a row: of the constants that standardise it, else the width of the first dense layer."""
+    dense = _is_dense(network)
+    width = None
+    if dense:
+        layers = weights.get("layers") if isinstance(weights, Mapping) else None
+        if not layers:
+            raise ValueError(f"its belief about {', '.join(weights)} is not of the network {network!r}")
+        width = layers[min(layers)]["kernel"].shape[0]
     if not isinstance(network, Standardised):
-        return (width,)
+        return None if width is None else (width,)
     shape = np.shape(network.shift)
-    if math.prod(shape) != width:
+    if width is not None and math.prod(shape) != width:
         raise ValueError(f"its network takes {width} inputs, and is standardised for {shape}")
     return shape
 
