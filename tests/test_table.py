@@ -130,6 +130,7 @@ REFUSED = {
     "same column twice": ("a,a,target\n1,2,3\n", "target", None, "more than one column 'a'"),
     "header only": ("a,b,target\n", "target", None, "0 rows of data"),
     "few rows": (good(4), "target", None, "4 rows of data, too few to learn from"),
+    "one row": (good(1), "target", None, "has 1 row of data, too few to learn from; give at least 5"),
     "unknown target": (good(), "targte", None, r"no column 'targte' .* did you mean 'target'\?"),
     "no target": (good(), None, None, "name one of 'a', 'b', 'target'"),
     "unknown task": (good(), "target", "regresion", r"no task 'regresion'; did you mean 'regression'\?"),

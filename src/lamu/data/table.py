@@ -195,7 +195,8 @@ def read(
         raise DataError(f"{source.name} has no column {target!r} to be the target; {nearest(target, source.names)}")
     rows = len(source.frame)
     if rows < FEWEST_ROWS:
-        raise DataError(f"{source.name} has {rows} rows of data, too few to learn from; give at least {FEWEST_ROWS}")
+        found = f"{source.name} has {rows} {plural('row', rows)} of data"
+        raise DataError(f"{found}, too few to learn from; give at least {FEWEST_ROWS}")
     beside = beside or {}
     if beside:
         if task not in (None, "regression"):
