@@ -63,7 +63,7 @@ def test_intervals_of_laplace_on_few_rows_have_the_probability_that_they_say(see
 
 
 def test_two_outputs_share_what_is_not_known_of_their_noises() -> None:
-    """The second is the first times ten: so are its intervals, and the degrees of freedom are those of both."""
+    """One factor of both is unknown, so that the degrees of freedom are those of all observations."""
     x, y = table(6)
     model = lamu.Model(Linear(), Gaussian(), Normal(3.0))
     posterior = lamu.fit(

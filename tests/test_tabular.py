@@ -486,6 +486,16 @@ def test_logits_are_as_large_as_held_out_rows_say():
     assert single + 0.05 < every < 1.5 * single
 
 
+@pytest.mark.parametrize(("rows", "freedom"), [(3, 1.015), (5, 1.435), (50, 13.0)])
+def test_logits_that_few_rows_have_judged_are_smaller(rows: int, freedom: float) -> None:
+    """By the 95 % quantile of Student's t over the normal one; logits of zero say nothing else of the factor."""
+    nothing, y, fold = np.zeros((1, 2, rows, 3)), np.arange(rows) % 3, np.arange(rows) % 2
+    expected = stats.norm.ppf(0.95) / stats.t.ppf(0.95, freedom)
+    assert logit_factor(nothing, y, fold, np.ones(1)) == pytest.approx(expected, rel=1e-3)
+    many = logit_factor(nothing, y, fold, np.ones(1), np.full(rows, 1000.0))  # each counts as a thousand
+    assert many == pytest.approx(1.0, abs=2e-3)
+
+
 def test_a_candidate_stops_where_it_serves_the_mixture():
     # After the second stretch every row but one is likelier; the linear candidate covers the one that is missed.
     density = np.array([[[-1.0] * 10, [-0.5] * 9 + [-30.0]], [[-1.0] * 10, [-0.5] * 10]])
