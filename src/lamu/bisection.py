@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["Ends", "bisect", "halved"]
+__all__ = ["Ends", "bisect", "halved", "search"]
 
 Ends = tuple[Array, Array]
 
@@ -48,3 +48,25 @@ def halved(is_below: Callable[[Array], Array], ends: Ends) -> Ends:
     middle = (ends[0] + ends[1]) / 2
     below = is_below(middle)
     return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+
+def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True) -> Array:
+    """Returns the point at which a monotone predicate turns, as closely as the dtype of the ends tells numbers apart.
+
+    Args:
+        is_below: as for `bisect`.
+        ends: lower and upper ends.
+        compiled: whether the predicate can be asked inside a compiled loop.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.bisection import search
+        >>> round(float(search(lambda t: t**2 < 2.0, (jnp.zeros(()), jnp.full((), 2.0)), compiled=False)), 4)
+        1.4142
+    """
+    steps = 60 if ends[0].dtype == jnp.float64 else 30
+    if compiled:
+        return bisect(is_below, ends, steps)
+    for _ in range(steps):
+        ends = halved(is_below, ends)
+    return (ends[0] + ends[1]) / 2

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
-from lamu.predictives import Predictive
 from lamu.predictives.chunking import draw_in_chunks, row_keys
+from lamu.predictives.moved import RescaledPredictive
+from lamu.predictives.wrapper import PredictiveWrapper
 from lamu.record import record
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey
 
-__all__ = ["TemperedClasses", "Widened", "parts_of", "stretches"]
-
-
-def parts_of(pred: Any) -> Iterator[tuple[slice, Any]]:
-    """Yields a prediction's rows as they fit in memory, with the slice that they are: chunks, or all at once."""
-    return pred.chunks() if isinstance(pred, Predictive) else iter([(slice(0, len(pred.mean)), pred)])
+__all__ = ["TemperedClasses", "Widened", "stretches"]
 
 
 def stretches(support: Support) -> bool:
@@ -42,7 +36,7 @@ def stretches(support: Support) -> bool:
 
 
 @record
-class TemperedClasses(Predictive):
+class TemperedClasses(PredictiveWrapper):
     r"""Class probabilities to the power 1/T, \(\tilde p_k \propto \bar p_k^{1/T}\), of a prediction's averaged ones.
 
     The share of the uncertainty that is epistemic stays what it was: a temperature says how sure to be, not why.
@@ -63,11 +57,6 @@ class TemperedClasses(Predictive):
 
     base: Any
     temperature: Number
-
-    @property
-    def support(self) -> Support:
-        """The prediction's support."""
-        return self.base.support
 
     @property
     def mean(self) -> Array:
@@ -122,15 +111,6 @@ class TemperedClasses(Predictive):
         return draw_in_chunks(draw, jax.random.split(key, n))
 
     @property
-    def deferred(self) -> bool:
-        """Whether the one within is."""
-        return isinstance(self.base, Predictive) and bool(self.base.deferred)
-
-    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the prediction of some rows after the other, as the one within does."""
-        return ((rows, replace(self, base=part)) for rows, part in parts_of(self.base))
-
-    @property
     def _floored(self) -> Array:
         p = self.base.probabilities
         return jnp.maximum(p, jnp.finfo(p.dtype).tiny)  # a probability that underflowed has a logarithm still
@@ -150,7 +130,7 @@ class TemperedClasses(Predictive):
 
 
 @record
-class Widened(Predictive):
+class Widened(RescaledPredictive):
     r"""A prediction of real numbers stretched about its mean, \(\tilde y = m + c\,(y - m)\).
 
     Both kinds of uncertainty are multiplied by c². Counts, angles, and numbers with an end would leave their
@@ -184,63 +164,19 @@ class Widened(Predictive):
             )
 
     @property
-    def support(self) -> Support:
-        """Real numbers."""
-        return self.base.support
+    def factors(self) -> Array:
+        """The factor c, in the shape of the mean."""
+        return jnp.full_like(self.base.mean, self.factor)
 
     @property
     def mean(self) -> Array:
         """E[y], as it was."""
         return self.base.mean
 
-    @property
-    def variance(self) -> Array:
-        """c² times the variance."""
-        return self.base.variance * self.factor**2
+    def forward(self, values: Array) -> Array:
+        """Returns m + c (y − m)."""
+        return self.mean + self.factor * (values - self.mean)
 
-    @property
-    def aleatoric(self) -> Array:
-        """c² times the expected variance."""
-        return self.base.aleatoric * self.factor**2
-
-    @property
-    def epistemic(self) -> Array:
-        """c² times the variance of the mean."""
-        return self.base.epistemic * self.factor**2
-
-    def log_prob(self, y: Any) -> Array:
-        """Returns the joint log density of a row's outputs in nats, `[N]`."""
-        return self.base.log_prob(self._inner(y)) - self._jacobian
-
-    def left_out(self, y: Any) -> tuple[Array, ...]:
-        """Returns `log_prob(y)` without each of the draws, about the mean of all of them."""
-        return tuple(group - self._jacobian for group in self.base.left_out(self._inner(y)))
-
-    def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y) of every output."""
-        return self.base.cdf(self._inner(y))
-
-    def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target."""
-        return self.mean + self.factor * (self.base.quantile(probability) - self.mean)
-
-    def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
-        """Returns n draws of all targets."""
-        return self.mean[None] + self.factor * (self.base.sample(key, n, first) - self.mean[None])
-
-    @property
-    def deferred(self) -> bool:
-        """Whether the one within is."""
-        return isinstance(self.base, Predictive) and bool(self.base.deferred)
-
-    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the prediction of some rows after the other, as the one within does."""
-        return ((rows, replace(self, base=part)) for rows, part in parts_of(self.base))
-
-    def _inner(self, y: Any) -> Array:
-        mean = self.mean
-        return mean + (jnp.asarray(y).astype(mean.dtype) - mean) / self.factor
-
-    @property
-    def _jacobian(self) -> Array:
-        return math.prod(self.mean.shape[1:]) * jnp.log(jnp.asarray(self.factor, self.mean.dtype))
+    def backward(self, y: Array) -> Array:
+        """Returns m + (y − m)/c."""
+        return self.mean + (y.astype(self.mean.dtype) - self.mean) / self.factor

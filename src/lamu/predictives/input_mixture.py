@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import xlogy
 
 from lamu import memory
-from lamu.bisection import Ends, bisect, halved
+from lamu.bisection import Ends
 from lamu.data.completions import Completions
-from lamu.predictives.interface import Predictive, quantile_in_support
+from lamu.predictives.averaged import AveragedPredictive
+from lamu.predictives.interface import Predictive
 from lamu.predictives.moved import Moved
 from lamu.record import record, static
 from lamu.supports import PositiveReal, Support
@@ -27,7 +27,7 @@ _AT_ONCE = 16_384  # completions, of which a table's mixture takes a fraction of
 
 
 @record
-class InputMixture(Predictive):
+class InputMixture(AveragedPredictive):
     r"""\(p(y^* \mid x_{\text{obs}}) = \sum_m w_m\, p(y^* \mid x_{\text{obs}}, x_m)\), over draws of what a row lacks.
 
     Attributes:
@@ -70,8 +70,7 @@ class InputMixture(Predictive):
         whole = CompletedRows(predict, completions, _AT_ONCE)
         first = next(whole.chunks())[1]
         if first.deferred:
-            inner = first.base.base if isinstance(first.base, Moved) else first.base
-            whole = CompletedRows(predict, completions, getattr(inner, "rows", _AT_ONCE))
+            whole = CompletedRows(predict, completions, first.base.rows_at_once or _AT_ONCE)
         elif first.count == completions.rows:
             return first
         return whole
@@ -102,7 +101,7 @@ class InputMixture(Predictive):
             return self
         means = self.base.mean
         level = jnp.log(jnp.maximum(means, jnp.finfo(means.dtype).tiny)) if positive else means
-        between = self._average((level - self._average(level)[self.row]) ** 2)[self.row]
+        between = self.repeated(self.average((level - self.repeated(self.average(level))) ** 2))
         step = jnp.asarray(spread, means.dtype).reshape(-1, *[1] * (means.ndim - 1)) * jnp.sqrt(between)
         zero, one = jnp.zeros_like(step), jnp.ones_like(step)
         moved = Moved(self.base, zero, jnp.exp(step)) if positive else Moved(self.base, step, one)
@@ -118,57 +117,36 @@ class InputMixture(Predictive):
         """Whether the base is computed some rows at a time."""
         return bool(self.base.deferred)
 
-    @property
-    def mean(self) -> Array:
-        """The average over the completions of each row."""
-        return self._average(self.base.mean)
+    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+        """Returns what the base answers, of all completions."""
+        return question(self.base, jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y))
 
-    @property
-    def variance(self) -> Array:
-        """Regression: the average variance, and the variance of the means; classes: p (1 − p)."""
-        if self.support.has_classes:
-            mean = self.mean
-            return mean * (1 - mean)
-        return self._average(self.base.variance) + self._disagreement
+    def average(self, values: Array) -> Array:
+        """Returns the average over the completions of each row."""
+        weights = self.weights.astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+        return jax.ops.segment_sum(weights * values, self.row, self.count, indices_are_sorted=True)
 
-    @property
-    def aleatoric(self) -> Array:
-        """The average of the completions' own aleatoric uncertainty."""
-        return self._average(self.base.aleatoric)
+    def log_average(self, values: Array) -> Array:
+        """Returns the logarithm of the average of exponentials."""
+        largest = jax.ops.segment_max(values, self.row, self.count, indices_are_sorted=True)
+        largest = jnp.where(jnp.isfinite(largest), largest, jnp.zeros_like(largest))
+        return largest + jnp.log(self.average(jnp.exp(values - self.repeated(largest))))
 
-    @property
-    def epistemic(self) -> Array:
-        """What the model does not know at each completion, and what is not known of the row."""
-        if not self.support.has_classes:
-            return self._average(self.base.epistemic) + self._disagreement
-        probabilities = self.probabilities
-        entropy = -jnp.sum(xlogy(probabilities, probabilities), axis=-1)
-        return jnp.maximum(entropy - self.aleatoric, 0.0)
+    def repeated(self, averages: Array) -> Array:
+        """Returns the average of its row for every completion."""
+        return averages[self.row]
 
-    def log_prob(self, y: Any) -> Array:
-        """Returns the log of the averaged density, in nats, `[N]`."""
-        return self._log_average(self.base.log_prob(self._of_completions(y)))
+    def outermost(self, values: Array) -> Ends:
+        """Returns the smallest and the largest of the completions of each row."""
+        return (
+            jax.ops.segment_min(values, self.row, self.count),
+            jax.ops.segment_max(values, self.row, self.count),
+        )
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns the log of the averaged density without each of the draws of the parameters."""
-        return tuple(jax.vmap(self._log_average)(group) for group in self.base.left_out(self._of_completions(y)))
-
-    def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), the average."""
-        return self._average(self.base.cdf(self._of_completions(y)))
-
-    def quantile(self, probability: float) -> Array:
-        """Returns the quantile of each target, by bisection between the smallest and largest of its completions."""
-        ends = self.base.quantile(probability)
-        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
-        least = jax.ops.segment_min(ends, self.row, self.count) - room
-        most = jax.ops.segment_max(ends, self.row, self.count) + room
-        if not self.deferred:
-            return _quantile(self, probability, (least, most))
-        outer = least, most  # what is deferred cannot be asked inside a compiled loop
-        for _ in range(_steps(least)):
-            outer = halved(lambda y: self.cdf(y) < probability, outer)
-        return quantile_in_support((outer[0] + outer[1]) / 2, probability, self.support, self.cdf)
+        targets = jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y)
+        return tuple(jax.vmap(self.log_average)(group) for group in self.base.left_out(targets))
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws: of each row's completions one, then targets from it."""
@@ -182,23 +160,6 @@ class InputMixture(Predictive):
             found = self.base.sample(jax.random.fold_in(targets, here), len(index), first)
             parts.append(jnp.take_along_axis(found, index.reshape(*index.shape, *[1] * (found.ndim - 2)), axis=1))
         return jnp.concatenate(parts)
-
-    @property
-    def _disagreement(self) -> Array:
-        means = self.base.mean
-        return self._average((means - self._average(means)[self.row]) ** 2)
-
-    def _of_completions(self, y: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y)
-
-    def _average(self, values: Array) -> Array:
-        weights = self.weights.astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
-        return jax.ops.segment_sum(weights * values, self.row, self.count, indices_are_sorted=True)
-
-    def _log_average(self, densities: Array) -> Array:
-        largest = jax.ops.segment_max(densities, self.row, self.count, indices_are_sorted=True)
-        largest = jnp.where(jnp.isfinite(largest), largest, jnp.zeros_like(largest))
-        return largest + jnp.log(self._average(jnp.exp(densities - largest[self.row])))
 
 
 class CompletedRows(Predictive):
@@ -308,16 +269,6 @@ class CompletedRows(Predictive):
         y = jax.tree.map(np.asarray, y)
         parts = [question(part, jax.tree.map(lambda leaf: leaf[at], y)) for at, part in self.chunks()]  # noqa: B023
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
-
-
-@jax.jit
-def _quantile(pred: InputMixture, probability: Any, ends: Ends) -> Array:
-    found = bisect(lambda y: pred.cdf(y) < probability, ends, _steps(ends[0]))
-    return quantile_in_support(found, probability, pred.support, pred.cdf)
-
-
-def _steps(values: Array) -> int:
-    return 60 if values.dtype == jnp.float64 else 30
 
 
 def _rounded(count: int) -> int:

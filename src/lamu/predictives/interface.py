@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
-from lamu.bisection import Ends, bisect, halved
+from lamu.bisection import Ends, search
 from lamu.supports import Support
 from lamu.typing import Array, RandomKey, Rows
 
@@ -75,6 +75,7 @@ class Predictive(ABC):
         """
 
     deferred: bool | Any = False  # whether it is computed some rows at a time, and not inside a compiled function
+    rows_at_once: int | Any = 0  # how many rows each chunk has; zero where there is one, or chunks differ
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the predictive in parts that fit into memory, each with its rows; itself, unless it is deferred."""
@@ -113,12 +114,13 @@ class Predictive(ABC):
         """
         if not self.deferred:
             return jackknife([mean_deviations(group) for group in self.left_out(y)])
-        y, sums = np.asarray(y), None
+        y, sums = jax.tree.map(np.asarray, y), None
+        count = len(jax.tree.leaves(y)[0])
         for rows, part in self.chunks():
-            real = jnp.ones(y[rows].shape[0], bool)
-            found = [np.asarray(mean_deviations(group, real), float) for group in part.left_out(jnp.asarray(y[rows]))]
+            groups = part.left_out(jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), y))  # noqa: B023  (at once)
+            found = [np.asarray(mean_deviations(group, jnp.ones(group.shape[1], bool)), float) for group in groups]
             sums = found if sums is None else [a + b for a, b in zip(sums, found, strict=True)]
-        return jackknife([group / y.shape[0] for group in sums or ()])
+        return jackknife([group / count for group in sums or ()])
 
     @property
     def task(self) -> str:
@@ -179,8 +181,7 @@ class Predictive(ABC):
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
         lower = jnp.maximum(lower, self.support.lower - room)
         upper = jnp.minimum(upper, self.support.upper + room)
-        steps = 60 if self.mean.dtype == jnp.float64 else 30
-        found = bisect(lambda y: self.cdf(y) < probability, (lower, upper), steps)
+        found = search(lambda y: self.cdf(y) < probability, (lower, upper), compiled=not self.deferred)
         return quantile_in_support(found, probability, self.support, self.cdf)
 
     def _narrowed(self, ends: Ends, level: Any) -> Ends:
@@ -193,13 +194,8 @@ class Predictive(ABC):
 
     def _first(self, reached: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
         """Returns the first whole number between two at which a predicate of the distribution function is true."""
-        outer, steps = (lower - 0.5, upper + 0.5), 60 if lower.dtype == jnp.float64 else 30
-        is_below = lambda y: ~reached(self.cdf(y))
-        if not self.deferred:
-            return jnp.round(bisect(is_below, outer, steps)) + 0.0
-        for _ in range(steps):  # what is deferred cannot be asked inside a compiled loop
-            outer = halved(is_below, outer)
-        return jnp.round((outer[0] + outer[1]) / 2) + 0.0
+        outer = lower - 0.5, upper + 0.5
+        return jnp.round(search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred)) + 0.0
 
     def prediction_set(self, level: float = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
@@ -217,7 +213,7 @@ class Predictive(ABC):
         return jnp.take_along_axis(before < _probability(level), jnp.argsort(order, axis=-1), axis=-1)
 
     def decide(self, utility: Any, key: RandomKey | None = None, samples: int = 256) -> Array:
-        """Returns the action of greatest expected utility for each row, `[N]` of integers.
+        """Returns the action of greatest expected utility for each target, `[N]` of integers.
 
         Args:
             utility: for classes an array `[actions, classes]`; for regression a function of targets `[draws, N]` that
@@ -228,9 +224,9 @@ class Predictive(ABC):
         if self.support.has_classes:
             table = jnp.asarray(utility, self.mean.dtype)
             probabilities = self.probabilities
-            if table.ndim != 2 or table.shape[1] != probabilities.shape[1]:
+            if table.ndim != 2 or table.shape[1] != probabilities.shape[-1]:
                 raise ValueError(
-                    f"a utility of shape {table.shape} does not fit; give [actions, {probabilities.shape[1]}]"
+                    f"a utility of shape {table.shape} does not fit; give [actions, {probabilities.shape[-1]}]"
                 )
             return jnp.argmax(probabilities @ table.T, axis=-1)
         if not isinstance(utility, Callable):

@@ -74,6 +74,11 @@ class Deferred(Predictive):
 
     deferred = True
 
+    @property
+    def rows_at_once(self) -> int:
+        """The field `rows`."""
+        return self.rows
+
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the predictive of some rows after the other, in memory, each with the slice of rows that it is of."""
         count = self.x.shape[0]
@@ -214,22 +219,22 @@ def _moments(part: Predictive) -> dict[str, Array]:
 
 
 @jax.jit
-def _log_prob(part: Predictive, y: Array) -> Array:
+def _log_prob(part: Predictive, y: Any) -> Array:
     return part.log_prob(y)
 
 
 @jax.jit
-def _left_out(part: Predictive, y: Array) -> tuple[Array, ...]:
+def _left_out(part: Predictive, y: Any) -> tuple[Array, ...]:
     return part.left_out(y)
 
 
 @jax.jit
-def _deviation_sums(part: Predictive, y: Array, real: Array) -> tuple[Array, ...]:
+def _deviation_sums(part: Predictive, y: Any, real: Array) -> tuple[Array, ...]:
     return tuple(mean_deviations(group, real) for group in part.left_out(y))
 
 
 @jax.jit
-def _cdf(part: Predictive, y: Array) -> Array:
+def _cdf(part: Predictive, y: Any) -> Array:
     return part.cdf(y)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
 
-from lamu.bisection import Ends
 from lamu.likelihoods import Likelihood
+from lamu.predictives.averaged import AveragedPredictive, compiled
 from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record, static
@@ -21,7 +22,7 @@ __all__ = ["MixturePredictive", "all_but_one"]
 
 
 @record
-class MixturePredictive(Predictive):
+class MixturePredictive(AveragedPredictive):
     r"""\(p(y^*) = \sum_s w_s\, p(y^* \mid f_s)\), over draws of the outputs, quadrature nodes, or one point.
 
     Attributes:
@@ -57,33 +58,42 @@ class MixturePredictive(Predictive):
         """The likelihood's support."""
         return self.likelihood.support
 
+    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+        """Returns what the likelihood answers at every draw, along the first axis."""
+        at = lambda params, f: question(_Component(self.likelihood, params, f), y)
+        return jax.vmap(at)(self.dispersion, self.f)
+
     @property
     def mean(self) -> Array:
         """E[y]; for classes the averaged probabilities."""
-        return _mean(self)
+        return compiled(self, "mean")
 
     @property
     def variance(self) -> Array:
         """Var[y], by the law of total variance."""
-        return _variance(self)
+        return compiled(self, "variance")
 
     @property
     def aleatoric(self) -> Array:
         """Expected entropy in nats (classes), or expected variance (regression)."""
-        if not self.support.has_classes:
-            return _expected_variance(self)
-        return _expected_entropy(self)
+        return compiled(self, "aleatoric")
 
     @property
     def epistemic(self) -> Array:
         """Mutual information of target and parameters in nats (classes), or the variance of the mean (regression)."""
-        if not self.support.has_classes:
-            return _variance_of_means(self)
-        return _mutual_information(self)
+        return compiled(self, "epistemic")
 
     def log_prob(self, y: Any) -> Array:
         """Returns log of the averaged density, in nats, shape `[N]`."""
-        return _log_prob(self, jax.tree.map(jnp.asarray, y))
+        return compiled(self, "log_prob", jax.tree.map(jnp.asarray, y))
+
+    def cdf(self, y: Any) -> Array:
+        """Returns P(Y ≤ y), the average of the components' distribution functions."""
+        return compiled(self, "cdf", jax.tree.map(jnp.asarray, y))
+
+    def quantile(self, probability: float) -> Array:
+        """Returns the quantile of each target, by bisection: there are no quantiles of the components."""
+        return Predictive.quantile(self, probability)
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns log of the averaged density without each of the draws, `[S, N]` in a tuple; nothing without draws."""
@@ -94,11 +104,6 @@ class MixturePredictive(Predictive):
         # Without the only draw nothing is left, which is no density of zero.
         lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)
         return (others - jnp.asarray(lost, others.dtype),)
-
-    def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), the average of the components' distribution functions."""
-        y = jax.tree.map(jnp.asarray, y)
-        return _cdf(self, y)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws: a component, the same for all rows, then targets from it."""
@@ -115,57 +120,6 @@ class MixturePredictive(Predictive):
     def _quantile(self, probability: Any) -> Array:
         return _quantile(self, probability)
 
-    def _narrowed(self, ends: Ends, level: Any) -> Ends:
-        return _narrowed(self, ends, level)
-
-
-def _average(pred: MixturePredictive, values: Array) -> Array:
-    return jnp.tensordot(jnp.exp(pred.log_weights), values, axes=1)
-
-
-def _means(pred: MixturePredictive) -> Array:
-    return jax.vmap(pred.likelihood.mean)(pred.dispersion, pred.f)
-
-
-# Compiled, since operation by operation each shape of an average would be a dozen small programs.
-@jax.jit
-def _mean(pred: MixturePredictive) -> Array:
-    return _average(pred, _means(pred))
-
-
-@jax.jit
-def _expected_variance(pred: MixturePredictive) -> Array:
-    return _average(pred, jax.vmap(pred.likelihood.variance)(pred.dispersion, pred.f))
-
-
-@jax.jit
-def _variance_of_means(pred: MixturePredictive) -> Array:
-    means = _means(pred)
-    return _average(pred, (means - _average(pred, means)[None]) ** 2)
-
-
-@jax.jit
-def _variance(pred: MixturePredictive) -> Array:
-    return _expected_variance(pred) + _variance_of_means(pred)
-
-
-@jax.jit
-def _expected_entropy(pred: MixturePredictive) -> Array:
-    return _average(pred, jax.vmap(pred.likelihood.entropy)(pred.dispersion, pred.f))
-
-
-@jax.jit
-def _mutual_information(pred: MixturePredictive) -> Array:
-    probabilities = pred.probabilities
-    entropy = -jnp.sum(jax.scipy.special.xlogy(probabilities, probabilities), axis=-1)
-    # Mutual information is never negative; a difference of equal entropies may be, by round-off.
-    return jnp.maximum(entropy - _expected_entropy(pred), 0.0)
-
-
-@jax.jit
-def _cdf(pred: MixturePredictive, y: Any) -> Array:
-    return _average(pred, jax.vmap(lambda params, f: pred.likelihood.cdf(params, f, y))(pred.dispersion, pred.f))
-
 
 @jax.jit
 def _quantile(pred: MixturePredictive, probability: Any) -> Array:
@@ -173,18 +127,39 @@ def _quantile(pred: MixturePredictive, probability: Any) -> Array:
 
 
 @jax.jit
-def _narrowed(pred: MixturePredictive, ends: Ends, level: Any) -> Ends:
-    return Predictive._narrowed(pred, ends, level)
-
-
-@jax.jit
 def _densities(pred: MixturePredictive, y: Any) -> Array:
-    return jax.vmap(lambda params, f: pred.likelihood.log_prob(params, f, y))(pred.dispersion, pred.f)
+    return pred.each(lambda part, y: part.log_prob(y), y)
 
 
-@jax.jit
-def _log_prob(pred: MixturePredictive, y: Any) -> Array:
-    return logsumexp(_densities(pred, y) + pred.log_weights[:, None], axis=0)
+@dataclass(frozen=True)
+class _Component:
+    """A likelihood at one draw, asked as a prediction is."""
+
+    likelihood: Likelihood
+    params: Params
+    f: Array
+
+    @property
+    def mean(self) -> Array:
+        return self.likelihood.mean(self.params, self.f)
+
+    @property
+    def variance(self) -> Array:
+        return self.likelihood.variance(self.params, self.f)
+
+    @property
+    def aleatoric(self) -> Array:
+        return self.likelihood.entropy(self.params, self.f) if self.likelihood.support.has_classes else self.variance
+
+    @property
+    def epistemic(self) -> Array:
+        return jnp.zeros_like(self.mean)
+
+    def log_prob(self, y: Any) -> Array:
+        return self.likelihood.log_prob(self.params, self.f, y)
+
+    def cdf(self, y: Any) -> Array:
+        return self.likelihood.cdf(self.params, self.f, y)
 
 
 def all_but_one(values: Array) -> Array:

@@ -3,7 +3,7 @@ r"""Successes in as many trials as each row has, from the prediction of one tria
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jax.core import Tracer
 from lamu.bisection import bisect
 from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
+from lamu.predictives.wrapper import PredictiveWrapper
 from lamu.record import record
 from lamu.supports import Counts, Support, value_of
 from lamu.typing import Array, RandomKey
@@ -24,14 +25,14 @@ _FEW = 1024
 
 
 @record
-class OfTrials(Predictive):
+class OfTrials(PredictiveWrapper):
     r"""\(p(y^* \mid n) = \int \mathrm{Binomial}(y^* \mid n, p)\, q(p)\, dp\), with n of each row.
 
     With \(a\) the aleatoric and \(e\) the epistemic variance of one trial, those of n are \(n a\) and \(n^2 e\): the
     trials of a row share what is not known of its probability. Draws of several rows are independent.
 
     Attributes:
-        one: the prediction of one trial a row.
+        base: the prediction of one trial a row.
         trials: n, `[N]`.
 
     Examples:
@@ -44,7 +45,7 @@ class OfTrials(Predictive):
         ([0.5, 5.0], [1.0, 7.0])
     """
 
-    one: Predictive
+    base: Predictive
     trials: Array
 
     @property
@@ -55,7 +56,7 @@ class OfTrials(Predictive):
     @property
     def mean(self) -> Array:
         """The trials times the probability."""
-        return self._n * self.one.mean
+        return self._n * self.base.mean
 
     @property
     def variance(self) -> Array:
@@ -65,43 +66,40 @@ class OfTrials(Predictive):
     @property
     def aleatoric(self) -> Array:
         """That of as many trials."""
-        return self._n * self.one.aleatoric
+        return self._n * self.base.aleatoric
 
     @property
     def epistemic(self) -> Array:
         """The variance of the mean."""
-        return self._n**2 * self.one.epistemic
+        return self._n**2 * self.base.epistemic
 
-    @property
-    def deferred(self) -> bool:
-        """Whether the prediction of one trial is."""
-        return self.one.deferred
-
-    def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the prediction of some rows after the other."""
-        for rows, part in self.one.chunks():
-            yield rows, OfTrials(part, self.trials[rows])
+    def of_rows(self, rows: slice, part: Any) -> OfTrials:
+        """Returns some rows, with their trials."""
+        return OfTrials(part, self.trials[rows])
 
     def log_prob(self, y: Any) -> Array:
-        """Returns the log probability of the successes in nats, `[N]`.
-
-        Args:
-            y: successes, alone or with the trials.
-        """
-        return self.one.log_prob(self._rows(y))
+        """Returns the log probability of the successes in nats, `[N]`; −∞ of more successes than trials."""
+        return self._possible(y, super().log_prob(y))
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns the same without each of the draws."""
-        return self.one.left_out(self._rows(y))
+        return tuple(jax.vmap(lambda each: self._possible(y, each))(group) for group in super().left_out(y))
+
+    def target_rows(self, y: Any) -> dict[str, Any]:
+        """Returns the successes, no more than the trials, with the trials."""
+        trials = jnp.asarray(self.trials)
+        y = jnp.asarray(value_of(y))
+        return {"value": jnp.minimum(y, trials.astype(y.dtype)), "trials": trials}
 
     def cdf(self, y: Any) -> Array:
         """Returns P(Y ≤ y), `[N]`."""
-        return self.one.cdf(self._rows(jnp.broadcast_to(y, jnp.shape(self.trials))))
+        # At its trials, and above, a row's distribution function is one.
+        return super().cdf(jnp.broadcast_to(value_of(y), jnp.shape(self.trials)))
 
     def quantile(self, probability: float) -> Array:
         """Returns the quantile of each row, a whole number."""
         if not self.deferred:
-            return super().quantile(probability)
+            return Predictive.quantile(self, probability)
         return jnp.concatenate([part.quantile(probability) for _, part in self.chunks()])
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
@@ -109,7 +107,7 @@ class OfTrials(Predictive):
         if self.deferred:
             parts = [part.sample(jax.random.clone(key), n, first + rows.start) for rows, part in self.chunks()]
             return jnp.concatenate(parts, axis=1)
-        dtype, most = self.one.mean.dtype, int(np.max(self.trials))
+        dtype, most = self.base.mean.dtype, int(np.max(self.trials))
         # Of few counts all at once, since each distribution function costs more than a search among its values.
         below = jax.lax.map(self.cdf, jnp.arange(most, dtype=dtype)) if most <= _FEW else None
 
@@ -124,12 +122,12 @@ class OfTrials(Predictive):
 
         return draw_in_chunks(draw, jax.random.split(key, n))
 
+    def _possible(self, y: Any, densities: Array) -> Array:
+        return jnp.where(jnp.asarray(value_of(y)) > jnp.asarray(self.trials), -jnp.inf, densities)
+
     @property
     def _n(self) -> Array:
-        return jnp.asarray(self.trials).astype(self.one.mean.dtype)
-
-    def _rows(self, y: Any) -> dict[str, Any]:
-        return {"value": jnp.asarray(value_of(y)), "trials": jnp.asarray(self.trials)}
+        return jnp.asarray(self.trials).astype(self.base.mean.dtype)
 
 
 def with_trials(inputs: Any, likelihood: Any) -> tuple[Any, Any]:

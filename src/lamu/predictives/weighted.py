@@ -8,11 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp, xlogy
 
-from lamu.bisection import bisect, halved
-from lamu.predictives.interface import Predictive, quantile_in_support
-from lamu.predictives.lazy import Deferred
+from lamu.predictives.averaged import AveragedPredictive
+from lamu.predictives.interface import Predictive
 from lamu.predictives.mixture import all_but_one
 from lamu.record import record
 from lamu.supports import Support
@@ -22,7 +20,7 @@ __all__ = ["Weighted"]
 
 
 @record
-class Weighted(Predictive):
+class Weighted(AveragedPredictive):
     r"""\(p(y^*) = \sum_k w_k\, p_k(y^*)\), over predictions of the same rows, of any kinds and of one support.
 
     Attributes:
@@ -71,48 +69,18 @@ class Weighted(Predictive):
         """The parts' support."""
         return self.parts[0].support
 
-    @property
-    def mean(self) -> Array:
-        """The average of the parts' means."""
-        return self._average(lambda part: part.mean)
-
-    @property
-    def variance(self) -> Array:
-        """Regression: the average variance, and the variance of the means; classes: p (1 − p)."""
-        if self.support.has_classes:
-            mean = self.mean
-            return mean * (1 - mean)
-        return self._average(lambda part: part.variance) + self._disagreement
-
-    @property
-    def aleatoric(self) -> Array:
-        """The average of the parts' own aleatoric uncertainty."""
-        return self._average(lambda part: part.aleatoric)
-
-    @property
-    def epistemic(self) -> Array:
-        """What the parts do not know each, and where they disagree."""
-        if not self.support.has_classes:
-            return self._average(lambda part: part.epistemic) + self._disagreement
-        probabilities = self.probabilities
-        entropy = -jnp.sum(xlogy(probabilities, probabilities), axis=-1)
-        return jnp.maximum(entropy - self.aleatoric, 0.0)
-
-    def log_prob(self, y: Any) -> Array:
-        """Returns the log of the averaged density, in nats, `[N]`."""
-        return logsumexp(self._densities(y), axis=0)
-
-    def cdf(self, y: Any) -> Array:
-        """Returns P(Y ≤ y), the average."""
-        return self._average(lambda part: part.cdf(y))
+    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+        """Returns what every part answers, along a new first axis."""
+        return jnp.stack([question(part, y) for part in self.parts])
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns the log of the averaged density without each of a part's draws, a group for each part that draws."""
         groups = [part.left_out(y) for part in self.parts]
         if not any(groups):
             return ()
-        others = all_but_one(self._densities(y))
-        weights = jnp.asarray(self.log_weights, others.dtype)
+        densities = self.each(lambda part, y: part.log_prob(y), y)
+        weights = jnp.asarray(self.log_weights, densities.dtype)
+        others = all_but_one(densities + weights[:, None])
         return tuple(
             jnp.logaddexp(jnp.broadcast_to(rest[None], group.shape), group + weight)
             for rest, weight, part in zip(others, weights, groups, strict=True)
@@ -121,20 +89,9 @@ class Weighted(Predictive):
 
     def quantile(self, probability: float) -> Array:
         """Returns the quantile of each target, by bisection between the parts' smallest and largest."""
-        if self._cut_alike:
+        if self.rows_at_once:
             return jnp.concatenate([piece.quantile(probability) for _, piece in self.chunks()])
-        ends = jnp.stack([part.quantile(probability) for part in self.parts])
-        steps = 60 if ends.dtype == jnp.float64 else 30
-        is_below = lambda y: self.cdf(y) < probability
-        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
-        outer = jnp.min(ends, axis=0) - room, jnp.max(ends, axis=0) + room
-        if self.deferred:
-            for _ in range(steps):  # what is deferred cannot be asked inside a compiled loop
-                outer = halved(is_below, outer)
-            found = (outer[0] + outer[1]) / 2
-        else:
-            found = bisect(is_below, outer, steps)
-        return quantile_in_support(found, probability, self.support, self.cdf)
+        return super().quantile(probability)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws, each from a part that is drawn first."""
@@ -158,28 +115,16 @@ class Weighted(Predictive):
         """Whether a part is computed some rows at a time."""
         return any(part.deferred for part in self.parts)
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows each chunk has, where all parts are cut alike."""
+        sizes = {part.rows_at_once for part in self.parts}
+        return sizes.pop() if len(sizes) == 1 else 0
+
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction of some rows after the other, where all parts are cut alike; else of all rows."""
-        if not self._cut_alike:
+        if not self.rows_at_once:
             yield slice(0, self.mean.shape[0]), self
             return
         for pieces in zip(*[part.chunks() for part in self.parts], strict=True):
             yield pieces[0][0], Weighted(tuple(piece for _, piece in pieces), self.log_weights)
-
-    @property
-    def _cut_alike(self) -> bool:
-        sizes = {part.rows if isinstance(part, Deferred) else 0 for part in self.parts}
-        return len(sizes) == 1 and sizes != {0}
-
-    @property
-    def _disagreement(self) -> Array:
-        centre = self.mean
-        return self._average(lambda part: (part.mean - centre) ** 2)
-
-    def _densities(self, y: Any) -> Array:
-        densities = jnp.stack([part.log_prob(y) for part in self.parts])
-        return densities + jnp.asarray(self.log_weights, densities.dtype)[:, None]
-
-    def _average(self, of: Callable[[Any], Array]) -> Array:
-        values = jnp.stack([of(part) for part in self.parts])
-        return jnp.tensordot(jnp.exp(jnp.asarray(self.log_weights, values.dtype)), values, axes=1)
