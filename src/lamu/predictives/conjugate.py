@@ -12,7 +12,7 @@ from lamu.bisection import bisect
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
 from lamu.predictives.chunking import draw_in_chunks, row_keys
-from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
 from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
@@ -122,15 +122,7 @@ class ConjugatePredictive(Predictive):
         """Returns the quantile of each target, by doubling and bisection: there need not be a variance."""
         if not 0 < probability < 1:
             raise ValueError(f"{probability!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
-        one = jnp.ones_like(self.mean)
-
-        def reach(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            lower, upper = ends
-            lower = jnp.where(self.cdf(lower) > probability, 2 * lower, lower)
-            return lower, jnp.where(self.cdf(upper) < probability, 2 * upper, upper)
-
-        ends = jax.lax.fori_loop(0, 60, reach, (-one, one))
-        return bisect(lambda y: self.cdf(y) < probability, ends, steps=120)
+        return _quantile(self, probability)
 
     def sample(self, key: RandomKey, n: int, first: Any = 0) -> Array:
         """Returns n draws of all rows: θ, the same for all rows, then targets."""
@@ -139,9 +131,24 @@ class ConjugatePredictive(Predictive):
             theta_key, key = jax.random.split(key)
             f = tree.ravel(self.belief.sample(theta_key))[0][None]
             one = lambda key: self.observation.sample(key, {}, f)[0]
-            return jax.vmap(one)(row_keys(key, self.rows, first))
+            drawn = jax.vmap(one)(row_keys(key, self.rows, first))
+            return drawn if self.support.has_classes else drawn.astype(f.dtype)
 
         return draw_in_chunks(draw, jax.random.split(key, n))
 
     def _repeated(self, value: Array) -> Array:
         return jnp.broadcast_to(value, (self.rows, *jnp.shape(value)))
+
+
+@jax.jit
+def _quantile(pred: ConjugatePredictive, probability: Array) -> Array:
+    one = jnp.ones_like(pred.mean)
+
+    def reach(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        lower, upper = ends
+        lower = jnp.where(pred.cdf(lower) > probability, 2 * lower, lower)
+        return lower, jnp.where(pred.cdf(upper) < probability, 2 * upper, upper)
+
+    ends = jax.lax.fori_loop(0, 60, reach, (-one, one))
+    found = bisect(lambda y: pred.cdf(y) < probability, ends, steps=120)
+    return quantile_in_support(found, probability, pred.support, pred.cdf)
