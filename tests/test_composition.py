@@ -192,7 +192,7 @@ def fitted(y: np.ndarray, prior: float = 1e4, weight: Any = None) -> tuple[Poste
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_sandwich_of_least_squares_is_whites(weighted: bool) -> None:
-    """HC0: (XᵀWX)⁻¹ Xᵀ diag(w² r²) X (XᵀWX)⁻¹, with noise that grows with x; the model's own noise drops out."""
+    """HC0: (XᵀWX)⁻¹ Xᵀ diag(w r²) X (XᵀWX)⁻¹ of rows written w times, with noise that grows with x."""
     y = X @ np.array([1.0, 2.0]) + np.abs(X[:, 0]) * RANDOM.normal(size=40)
     w = RANDOM.uniform(0.5, 2.0, 40) if weighted else np.ones(40)
     posterior, data = fitted(y, weight=w if weighted else None)
@@ -200,7 +200,7 @@ def test_the_sandwich_of_least_squares_is_whites(weighted: bool) -> None:
     design = np.column_stack([np.ones(40), X])  # the bias stands first
     bread = np.linalg.inv(design.T @ (w[:, None] * design))
     residual = y - design @ (bread @ design.T @ (w * y))
-    expected = bread @ (design.T @ ((w * residual)[:, None] ** 2 * design)) @ bread
+    expected = bread @ (design.T @ ((w * residual**2)[:, None] * design)) @ bread
     covariance = np.linalg.inv(found.precision.dense(found.mean))
     np.testing.assert_allclose(covariance, expected, rtol=1e-5)
 

@@ -1,7 +1,9 @@
 r"""The sandwich: how far a fitted point would move with other rows, whether or not the model is right.
 
 \[ \Sigma = H^{-1} G H^{-1}, \qquad H = \nabla^2 \ell(m), \qquad
-   G = \sum_i g_i g_i^\top, \quad g_i = -\nabla \log p(y_i \mid x_i, m) \]
+   G = \sum_i n_i\, g_i g_i^\top, \quad g_i = -\nabla \log p(y_i \mid x_i, m) \]
+
+with \(n_i\) what row i counts.
 
 Where the model is right H and G agree and it is the inverse of either; where rows are noisier than the model says, or
 unequally so, G is larger.
@@ -101,13 +103,16 @@ def _sums(objective: Objective, state: Any, dispersion: Params, weights: Params,
     """Returns the Hessian of the batch's summed loss and the sum of its rows' squared gradients."""
     vector, unravel = tree.ravel(weights)
 
-    def loss(vector: Array, batch: Batch) -> Array:
+    def loss(vector: Array, batch: Batch, weights: Array) -> Array:
         params = {"network": unravel(vector), "likelihood": dispersion}
-        return -jnp.sum(objective.model.log_likelihood(params, state, batch)[0] * batch.mask * batch.weight)
+        return -jnp.sum(objective.model.log_likelihood(params, state, batch)[0] * batch.mask * weights)
 
-    gradient = lambda row: jax.grad(loss)(vector, jax.tree.map(lambda leaf: leaf[None], row))
+    # A weight of two is the row written twice: its gradient's square counts twice, and not four times.
+    gradient = lambda row: jax.grad(loss)(
+        vector, jax.tree.map(lambda leaf: leaf[None], row), jnp.sqrt(row.weight)[None]
+    )
     gradients = jax.vmap(gradient)(batch)
-    return jax.hessian(loss)(vector, batch), gradients.T @ gradients
+    return jax.hessian(loss)(vector, batch, batch.weight), gradients.T @ gradients
 
 
 @jax.jit
