@@ -10,10 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import lamu
-from lamu.calibration import TemperedClasses, Widened
-from lamu.likelihoods import Bernoulli, Categorical, Gaussian
+from lamu.calibration import Temperature, TemperedClasses, Widened, temperature_scaling
+from lamu.likelihoods import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
+    Gamma,
+    Gaussian,
+    NegativeBinomial,
+    Poisson,
+    Tobit,
+    VonMises,
+    Weibull,
+)
 from lamu.predictives import AtPositions, MixturePredictive, OfTrials, Predictive
 from lamu.predictives.averaged import AveragedPredictive
 from lamu.predictives.moved import Moved, RescaledPredictive
@@ -154,7 +167,7 @@ CUT: dict[type, Callable[[], Any]] = {
     Moved: lambda: Moved(normals(), jnp.arange(3.0), jnp.array([1.0, 2.0, 3.0])),
     Widened: lambda: Widened(normals(), 1.5),
     OfTrials: lambda: OfTrials(
-        MixturePredictive.equal(lamu.likelihoods.Binomial(), {}, jnp.zeros((1, 3, 1))), jnp.array([1.0, 5.0, 2.0])
+        MixturePredictive.equal(Binomial(), {}, jnp.zeros((1, 3, 1))), jnp.array([1.0, 5.0, 2.0])
     ),
     TemperedClasses: lambda: TemperedClasses(MixturePredictive.equal(Bernoulli(), {}, jnp.ones((1, 3, 1))), 2.0),
 }
@@ -204,8 +217,6 @@ def test_a_row_without_density_has_none_without_a_draw() -> None:
 def test_a_count_of_a_conjugate_model_has_whole_quantiles() -> None:
     pred = lamu.predictives.ConjugatePredictive(lamu.observations.Poisson(), lamu.families.Gamma(2.0, 1.5), rows=1)
     for p in (0.05, 0.4, 0.9):
-        from scipy import stats
-
         assert float(pred.quantile(p)[0]) == stats.nbinom.ppf(p, 2.0, 0.6)
     lower, upper = pred.interval(0.5)
     assert (float(lower[0]), float(upper[0])) == (0.0, 1.0)
@@ -230,3 +241,28 @@ def test_a_deferred_prediction_of_censored_rows_has_an_error_of_its_draws() -> N
         True,
     )
     np.testing.assert_allclose(Cut(whole).monte_carlo_error(targets), whole.monte_carlo_error(targets), rtol=1e-6)
+
+
+REFUSED = {
+    "poisson": Poisson(),
+    "negative binomial": NegativeBinomial(3.0),
+    "binomial": Binomial(12),
+    "gamma": Gamma(5.0),
+    "weibull": Weibull(2.0),
+    "beta": Beta(6.0),
+    "angles": VonMises(2.0),
+    "limited": Tobit(lower=0.0, scale=1.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_stretch_takes_out_of_its_support_is_refused(name: str) -> None:
+    """Counts under predictions whose best stretch was by .19, with a density that is no number; and their kind."""
+    likelihood = REFUSED[name]
+    pred = MixturePredictive.equal(likelihood, {}, jnp.zeros((1, 2, 1)))
+    said = "would leave their support; use conformal"
+    with pytest.raises(ValueError, match=f"targets that are {likelihood.support.values} {said}"):
+        temperature_scaling(pred, np.array([0.5, 0.5]) if name == "beta" else np.array([1.0, 1.0]))
+    for refused in (lambda: Temperature(1.7, pred.support)(pred), lambda: Widened(pred, 1.7)):
+        with pytest.raises(ValueError, match=said):
+            refused()

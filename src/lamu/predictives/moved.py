@@ -21,6 +21,12 @@ class RescaledPredictive(PredictiveWrapper):
 
     Of a row that is known to lie in a range (`censored`, or `value` and `upper`) the density is a probability, which
     has no unit: it is the base's.
+
+    Examples:
+        >>> from lamu.calibration import Widened
+        >>> from lamu.predictives.moved import Moved, RescaledPredictive
+        >>> issubclass(Moved, RescaledPredictive), issubclass(Widened, RescaledPredictive)
+        (True, True)
     """
 
     @property
