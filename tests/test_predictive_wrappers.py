@@ -27,11 +27,19 @@ from lamu.likelihoods import (
     VonMises,
     Weibull,
 )
-from lamu.predictives import AtPositions, MixturePredictive, OfTrials, Predictive
+from lamu.likelihoods.links import Logit, Tanh
+from lamu.predictives import AtPositions, MixturePredictive, OfTrials, Predictive, Weighted
 from lamu.predictives.averaged import AveragedPredictive
 from lamu.predictives.moved import Moved, RescaledPredictive
 from lamu.predictives.wrapper import PredictiveWrapper
 from lamu.supports import Real
+from tests.laws.predictives import (
+    ROW,
+    some_targets,
+    the_density_is_the_one_written_by_hand,
+    what_is_known_to_lie_in_a_range_has_its_probability,
+    without_a_draw_the_density_is_that_of_the_others,
+)
 
 # Which `Predictive` derives from the others, and a wrapper so from its own.
 DERIVED = {"task", "std", "total", "probabilities", "interval", "prediction_set", "decide", "monte_carlo_error"}
@@ -266,3 +274,52 @@ def test_what_a_stretch_takes_out_of_its_support_is_refused(name: str) -> None:
     for refused in (lambda: Temperature(1.7, pred.support)(pred), lambda: Widened(pred, 1.7)):
         with pytest.raises(ValueError, match=said):
             refused()
+
+
+def test_zero_and_one_do_not_mix_with_signs() -> None:
+    binary = (MixturePredictive.equal(Bernoulli(link), {}, jnp.zeros((1, 2, 1))) for link in (Logit(), Tanh()))
+    with pytest.raises(ValueError, match="one part predicts 0 and 1, and another -1 and 1, whose densities do not"):
+        Weighted.equal(tuple(binary))
+
+
+def test_a_temperature_keeps_signs() -> None:
+    """The density of minus one was that of the last class, one, and draws were zero or one."""
+    pred = MixturePredictive.equal(Bernoulli(Tanh()), {}, jnp.array([[[0.4]], [[1.0]]]), drawn=True)
+    after = TemperedClasses(pred, 2.0)
+    p = float(pred.mean[0])
+    expected = np.sqrt([1 - p, p]) / (np.sqrt(p) + np.sqrt(1 - p))
+    found = [float(jnp.exp(after.log_prob(jnp.array([y])))[0]) for y in (-1, 1)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert set(np.unique(after.sample(jax.random.key(0), 50))) == {-1, 1}
+    (group,) = after.left_out(jnp.array([-1]))
+    other = 1 - 1 / (1 + np.exp(-2 * np.array([1.0, 0.4])))
+    alone = np.sqrt(other) / (np.sqrt(other) + np.sqrt(1 - other))
+    np.testing.assert_allclose(np.exp(group[:, 0]), alone, rtol=1e-6)
+
+
+WITH_DRAWS = [name for name, row in ROW.items() if "draws" in row.traits]
+NUMBERS = [name for name, row in ROW.items() if "number" in row.traits]
+CENSORED = [name for name, row in ROW.items() if "censored" in row.traits]
+
+
+@pytest.mark.parametrize("name", WITH_DRAWS)
+def test_every_kind_leaves_draws_out(name: str) -> None:
+    without_a_draw_the_density_is_that_of_the_others(ROW[name])
+
+
+@pytest.mark.parametrize("name", CENSORED)
+def test_every_kind_of_censored_row_has_a_probability(name: str) -> None:
+    what_is_known_to_lie_in_a_range_has_its_probability(ROW[name])
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_kind_of_numbers_has_the_density_and_the_distribution_function_of_its_own(name: str) -> None:
+    """What a distribution function gains over a step is the density, at three places."""
+    row = ROW[name]
+    the_density_is_the_one_written_by_hand(row)
+    pred = row.subject()
+    for y in some_targets(name):
+        step = 1.0 if pred.support.discrete else 1e-4 * pred.std
+        gained = pred.cdf(y) - pred.cdf(y - step) if pred.support.discrete else pred.cdf(y + step) - pred.cdf(y - step)
+        width = 1.0 if pred.support.discrete else 2 * step
+        np.testing.assert_allclose(gained / width, row.extras["density"](np.asarray(y)), rtol=1e-4, atol=1e-8)

@@ -152,6 +152,14 @@ class Support(ABC):
         """
         return y
 
+    def targets(self, numbers: Any) -> Any:
+        """Returns the targets of classes that are numbered from zero, as `numbers` numbers them.
+
+        Args:
+            numbers: of classes.
+        """
+        return numbers
+
     def indicators(self, y: Any, mean: Any) -> Any:
         """Returns the numbers of which `mean` is the average, in its shape and dtype: for classes one-hot vectors.
 
@@ -441,7 +449,12 @@ class Signs(TwoClasses):
 
     def numbers(self, y: Any) -> Any:
         """Returns zero in the place of minus one."""
-        return np.where(np.equal(y, -1), 0, y)
+        where = jnp.where if isinstance(y, jax.Array) else np.where
+        return where(y == -1, 0, y)
+
+    def targets(self, numbers: Any) -> Any:
+        """Returns minus one in the place of zero."""
+        return 2 * numbers - 1
 
     def zeros(self, rows: int) -> Array:
         """Returns whole ones, as zero is not in the support."""

@@ -83,12 +83,12 @@ class TemperedClasses(PredictiveWrapper):
     def log_prob(self, y: Any) -> Array:
         """Returns the log probability of each target in nats, `[N]`."""
         scaled = jax.nn.log_softmax(jnp.log(self._floored) / self.temperature, axis=-1)
-        return jnp.take_along_axis(scaled, jnp.asarray(y).astype(jnp.int32)[:, None], axis=-1)[:, 0]
+        return jnp.take_along_axis(scaled, self._labels(y)[:, None], axis=-1)[:, 0]
 
     def left_out(self, y: Any) -> tuple[Array, ...]:
         """Returns `log_prob(y)` without each of the draws: one pass a class."""
-        labels = jnp.asarray(y).astype(jnp.int32)
-        each = [self.base.left_out(jnp.full_like(labels, k)) for k in range(self._floored.shape[1])]
+        labels, target = self._labels(y), self.support.targets
+        each = [self.base.left_out(target(jnp.full_like(labels, k))) for k in range(self._floored.shape[1])]
 
         def chosen(*of_classes: Array) -> Array:  # each [draws, N]
             scaled = jax.nn.log_softmax(jnp.stack(of_classes, axis=-1) / self.temperature, axis=-1)
@@ -106,9 +106,13 @@ class TemperedClasses(PredictiveWrapper):
         logits = jnp.log(self._floored) / self.temperature
 
         def draw(key: RandomKey) -> Array:
-            return jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
+            drawn = jax.vmap(jax.random.categorical)(row_keys(key, logits.shape[0], first), logits)
+            return self.support.targets(drawn)
 
         return draw_in_chunks(draw, jax.random.split(key, n))
+
+    def _labels(self, y: Any) -> Array:
+        return self.support.numbers(jnp.asarray(y).astype(jnp.int32))
 
     @property
     def _floored(self) -> Array:

@@ -48,8 +48,9 @@ class Weighted(AveragedPredictive):
                 f"the parts are {sorted(kinds)}, task and shape; only predictions of one task and the same rows mix"
             )
         first = self.parts[0].support
-        for part in () if first.has_classes else self.parts:  # of classes their number, in the shape of the mean, tells
-            if part.support != first:
+        for part in self.parts:  # of classes the values tell, which may have an order or not
+            one = part.support.values == first.values if first.has_classes else part.support == first
+            if not one:
                 raise ValueError(
                     f"one part predicts {first.values}, and another {part.support.values}, whose densities do not "
                     "average; mix models whose likelihoods have one support"
