@@ -13,9 +13,11 @@ from jax.scipy.special import logsumexp, xlogy
 
 from lamu.bisection import Ends, search
 from lamu.predictives.interface import Predictive, quantile_in_support
-from lamu.typing import Array
+from lamu.typing import Array, Number
 
 __all__ = ["AveragedPredictive"]
+
+Question = Callable[[Any, Any], Array]  # of a component, and of targets as it takes them
 
 
 class AveragedPredictive(Predictive):
@@ -31,10 +33,10 @@ class AveragedPredictive(Predictive):
         (True, True)
     """
 
-    log_weights: Any
+    log_weights: Array
 
     @abstractmethod
-    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+    def each(self, question: Question, y: Any = None) -> Array:
         """Returns what every component answers.
 
         Args:
@@ -102,7 +104,7 @@ class AveragedPredictive(Predictive):
         found = _between if self.deferred else _compiled_between
         return found(self, probability, (least - room, most + room))
 
-    def _narrowed(self, ends: Ends, level: Any) -> Ends:
+    def _narrowed(self, ends: Ends, level: Number) -> Ends:
         return super()._narrowed(ends, level) if self.deferred else _narrowed(self, ends, level)
 
     @property
@@ -111,7 +113,7 @@ class AveragedPredictive(Predictive):
         return self.average((means - self.repeated(self.average(means))) ** 2)
 
 
-def _between(pred: AveragedPredictive, probability: Any, ends: Ends) -> Array:
+def _between(pred: AveragedPredictive, probability: Number, ends: Ends) -> Array:
     found = search(lambda y: pred.cdf(y) < probability, ends, compiled=not pred.deferred)
     return quantile_in_support(found, probability, pred.support, pred.cdf)
 
@@ -120,7 +122,7 @@ _compiled_between = jax.jit(_between)
 
 
 @jax.jit
-def _narrowed(pred: AveragedPredictive, ends: Ends, level: Any) -> Ends:
+def _narrowed(pred: AveragedPredictive, ends: Ends, level: Number) -> Ends:
     return Predictive._narrowed(pred, ends, level)
 
 
@@ -133,5 +135,5 @@ def compiled(pred: AveragedPredictive, name: str, *arguments: Any) -> Array:
         name: the member of `AveragedPredictive`.
         *arguments: of the member, where it is a method.
     """
-    member: Any = getattr(AveragedPredictive, name)
+    member = vars(AveragedPredictive)[name]
     return member.__get__(pred)(*arguments) if callable(member) else member.__get__(pred)

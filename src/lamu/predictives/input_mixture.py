@@ -14,7 +14,7 @@ import numpy as np
 from lamu import memory
 from lamu.bisection import Ends
 from lamu.data.completions import Completions
-from lamu.predictives.averaged import AveragedPredictive
+from lamu.predictives.averaged import AveragedPredictive, Question
 from lamu.predictives.interface import Predictive
 from lamu.predictives.moved import Moved
 from lamu.record import record, static
@@ -117,7 +117,7 @@ class InputMixture(AveragedPredictive):
         """Whether the base is computed some rows at a time."""
         return bool(self.base.deferred)
 
-    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+    def each(self, question: Question, y: Any = None) -> Array:
         """Returns what the base answers, of all completions."""
         return question(self.base, jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y))
 

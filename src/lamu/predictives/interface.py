@@ -15,7 +15,7 @@ from jax.core import Tracer
 from lamu import memory
 from lamu.bisection import Ends, search
 from lamu.supports import Support
-from lamu.typing import Array, RandomKey, Rows
+from lamu.typing import Array, Number, RandomKey, Rows
 
 __all__ = ["Predictive", "Prepared"]
 
@@ -75,7 +75,7 @@ class Predictive(ABC):
         """
 
     deferred: bool | Any = False  # whether it is computed some rows at a time, and not inside a compiled function
-    rows_at_once: int | Any = 0  # how many rows each chunk has; zero where there is one, or chunks differ
+    rows_at_once: Any = 0  # how many rows each chunk has; zero where there is one, or chunks differ
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the predictive in parts that fit into memory, each with its rows; itself, unless it is deferred."""
@@ -175,7 +175,7 @@ class Predictive(ABC):
             raise TypeError(f"targets that are {self.support.values} have no order, and no quantiles; use sample")
         return self._quantile(_probability(probability))
 
-    def _quantile(self, probability: Any) -> Array:
+    def _quantile(self, probability: Number) -> Array:
         spread = 2.0 + 1.0 / (probability * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
         lower, upper = self.mean - spread * self.std, self.mean + spread * self.std
         room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
@@ -184,7 +184,7 @@ class Predictive(ABC):
         found = search(lambda y: self.cdf(y) < probability, (lower, upper), compiled=not self.deferred)
         return quantile_in_support(found, probability, self.support, self.cdf)
 
-    def _narrowed(self, ends: Ends, level: Any) -> Ends:
+    def _narrowed(self, ends: Ends, level: Number) -> Ends:
         """Returns the ends of an interval of whole numbers that hold the level with as little more as can be."""
         lower, upper = ends
         below = self.cdf(lower - 1.0)
@@ -235,7 +235,7 @@ class Predictive(ABC):
         return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
 
-def quantile_in_support(found: Array, probability: Any, support: Support, cdf: Callable[[Array], Array]) -> Array:
+def quantile_in_support(found: Array, probability: Number, support: Support, cdf: Callable[[Array], Array]) -> Array:
     """Returns a quantile that bisection came close to: the whole number, or the end of the support that has its mass.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from lamu.likelihoods import Likelihood
-from lamu.predictives.averaged import AveragedPredictive, compiled
+from lamu.predictives.averaged import AveragedPredictive, Question, compiled
 from lamu.predictives.chunking import draw_in_chunks, row_keys
 from lamu.predictives.interface import Predictive
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["MixturePredictive", "all_but_one"]
 
@@ -58,7 +57,7 @@ class MixturePredictive(AveragedPredictive):
         """The likelihood's support."""
         return self.likelihood.support
 
-    def each(self, question: Callable[[Any, Any], Array], y: Any = None) -> Array:
+    def each(self, question: Question, y: Any = None) -> Array:
         """Returns what the likelihood answers at every draw, along the first axis."""
         at = lambda params, f: question(_Component(self.likelihood, params, f), y)
         return jax.vmap(at)(self.dispersion, self.f)
@@ -117,12 +116,12 @@ class MixturePredictive(AveragedPredictive):
 
         return draw_in_chunks(draw, jax.random.split(target_key, n), components)
 
-    def _quantile(self, probability: Any) -> Array:
+    def _quantile(self, probability: Number) -> Array:
         return _quantile(self, probability)
 
 
 @jax.jit
-def _quantile(pred: MixturePredictive, probability: Any) -> Array:
+def _quantile(pred: MixturePredictive, probability: Number) -> Array:
     return Predictive._quantile(pred, probability)
 
 

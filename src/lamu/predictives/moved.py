@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.predictives.interface import Predictive
 from lamu.predictives.wrapper import PredictiveWrapper
 from lamu.record import record
 from lamu.typing import Array, RandomKey
@@ -117,8 +118,8 @@ class Moved(RescaledPredictive):
     """
 
     base: Any
-    shift: Any
-    scale: Any
+    shift: Array
+    scale: Array
 
     @property
     def factors(self) -> Array:
@@ -133,6 +134,6 @@ class Moved(RescaledPredictive):
         """Returns (y − a)/b."""
         return (y - self.shift) / self.scale
 
-    def of_rows(self, rows: slice, part: Any) -> Moved:
+    def of_rows(self, rows: slice, part: Predictive) -> Moved:
         """Returns some rows, with their shifts and scales."""
         return Moved(part, self.shift[rows], self.scale[rows])

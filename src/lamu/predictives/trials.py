@@ -73,7 +73,7 @@ class OfTrials(PredictiveWrapper):
         """The variance of the mean."""
         return self._n**2 * self.base.epistemic
 
-    def of_rows(self, rows: slice, part: Any) -> OfTrials:
+    def of_rows(self, rows: slice, part: Predictive) -> OfTrials:
         """Returns some rows, with their trials."""
         return OfTrials(part, self.trials[rows])
 
@@ -85,7 +85,7 @@ class OfTrials(PredictiveWrapper):
         """Returns the same without each of the draws."""
         return tuple(jax.vmap(lambda each: self._possible(y, each))(group) for group in super().left_out(y))
 
-    def target_rows(self, y: Any) -> dict[str, Any]:
+    def target_rows(self, y: Any) -> dict[str, Array]:
         """Returns the successes, no more than the trials, with the trials."""
         trials = jnp.asarray(self.trials)
         y = jnp.asarray(value_of(y))

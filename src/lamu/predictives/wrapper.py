@@ -93,7 +93,7 @@ class PredictiveWrapper(Predictive):
         for rows, part in self.base.chunks():
             yield rows, self.of_rows(rows, part)
 
-    def of_rows(self, rows: slice, part: Any) -> Predictive:
+    def of_rows(self, rows: slice, part: Predictive) -> Predictive:
         """Returns the same wrapper around the base's prediction of some rows.
 
         Args:

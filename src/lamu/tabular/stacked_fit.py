@@ -42,7 +42,7 @@ from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, sharpened
 from lamu.tabular.constant import constant_of
-from lamu.tabular.noise import noise_factor
+from lamu.tabular.noise import few_rows_factor, noise_factor
 from lamu.tabular.stretches import Stretches
 from lamu.tabular.temperature import logit_factor
 from lamu.tabular.training import TRACING, FoldRows, Members, Path, order_of, rows_padded, train
@@ -253,7 +253,7 @@ def fit_table(
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
         judged = _Judged.of(Model(read, likelihood), members, batch, judges, weights, counts)
         factor = logit_factor(judged.outputs.astype(float), judged.y, judged.fold, judged.weights, judged.counts)
-        members = sharpened(members, factor)
+        members = sharpened(members, factor / few_rows_factor(float(judged.counts.sum())))
     log_weights = np.repeat(np.log(weights[weights > 0] / folds), folds).astype(full.mask.dtype)
     belief = jax.device_put(Ensemble(Point(members), log_weights))
     posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
