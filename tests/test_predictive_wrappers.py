@@ -35,6 +35,7 @@ from lamu.predictives.wrapper import PredictiveWrapper
 from lamu.supports import Real
 from tests.laws.predictives import (
     ROW,
+    both_kinds_of_uncertainty_make_up_the_whole,
     some_targets,
     the_density_is_the_one_written_by_hand,
     what_is_known_to_lie_in_a_range_has_its_probability,
@@ -317,6 +318,7 @@ def test_every_kind_of_numbers_has_the_density_and_the_distribution_function_of_
     """What a distribution function gains over a step is the density, at three places."""
     row = ROW[name]
     the_density_is_the_one_written_by_hand(row)
+    both_kinds_of_uncertainty_make_up_the_whole(row)
     pred = row.subject()
     for y in some_targets(name):
         step = 1.0 if pred.support.discrete else 1e-4 * pred.std
