@@ -65,7 +65,7 @@ from lamu.predictives.moved import Moved
 from lamu.predictives.wrapper import PredictiveWrapper
 from tests.laws.harness import Row, law, row, twin, vocabulary
 
-vocabulary("predictives", "number whole_numbers positive bounded classes several draws deferred censored")
+vocabulary("predictives", "number whole_numbers classes several draws deferred censored")
 
 W = np.array([0.7, 0.3])
 LOG_W = jnp.log(jnp.asarray(W))
@@ -174,12 +174,12 @@ numbers("zero-inflated counts", lambda: mixture(ZeroInflated(Poisson()), TWO), "
 numbers(
     "mixture of times",
     lambda: mixture(Weibull(2.0)),
-    "positive",
+    "",
     over_f(weibull),
     epistemic=between(math.gamma(1.5) * np.exp(F[..., 0])),
 )
-numbers("mixture of shares", lambda: mixture(Beta(6.0)), "bounded", over_f(beta), ends=(0.0, 1.0))
-numbers("mixture of limited numbers", lambda: mixture(Tobit(scale=1.0)), "positive", over_f(limited), atoms=(0.0,))
+numbers("mixture of shares", lambda: mixture(Beta(6.0)), "", over_f(beta), ends=(0.0, 1.0))
+numbers("mixture of limited numbers", lambda: mixture(Tobit(scale=1.0)), "", over_f(limited), atoms=(0.0,))
 numbers(
     "standardised mixture",
     lambda: mixture(Scaled(StudentT(6.0, 0.4), 2.0, 3.0)),
@@ -320,7 +320,7 @@ numbers(
 numbers(
     "moved times",
     lambda: Moved(mixture(Weibull(2.0)), jnp.zeros(2), jnp.asarray(SCALE)),
-    "positive",
+    "",
     shifted(over_f(weibull), 0.0, SCALE),
 )
 MEAN = np.tensordot(W, np.array([[0.0, 1.0], [3.0, 3.0]]), 1)
@@ -420,7 +420,7 @@ numbers(
 
 
 def censored(name: str, subject: Callable[[], Any], density: Any, second: str, sign: int = 1) -> None:
-    numbers(name, subject, "positive censored", density, second=second, sign=sign)
+    numbers(name, subject, "censored", density, second=second, sign=sign)
 
 
 censored("censored times", lambda: mixture(RightCensored(Weibull(2.0))), over_f(weibull), "censored")
@@ -717,13 +717,14 @@ def grid(name: str, traits: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
     """Points that the numbers of two rows may be, with the widths that make a sum over them an integral."""
     pred = prediction(name)
     mean, std = np.asarray(pred.mean, float), np.asarray(pred.std, float)
-    if "whole_numbers" in traits:
+    lower, upper = (math.isfinite(end) for end in (pred.support.lower, pred.support.upper))
+    if pred.support.discrete:
         points = np.arange(0.0, mean.max() + 40 * std.max() + 20)
         return np.tile(points[:, None], (1, 2)), np.ones((len(points), 2))
-    if "positive" in traits:
+    if lower and not upper:
         t = np.linspace(-22.0, 4.5, 1000)[:, None]
         points, slope = mean * np.exp(t), mean * np.exp(t)
-    elif "bounded" in traits:
+    elif lower:
         t = np.linspace(-25.0, 25.0, 1000)[:, None]
         points = special.expit(t) + np.zeros(2)
         slope = special.expit(t) * special.expit(-t) + np.zeros(2)
