@@ -33,6 +33,7 @@ from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.convergence_warnings import in_one_place
 from lamu.mcmc.dynamics import Dynamics
 from lamu.mcmc.gradients import Minibatch, mean_loss
+from lamu.mcmc.init import apart
 from lamu.mcmc.momenta import Friction
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -403,14 +404,67 @@ def test_modes_of_a_grid_that_fifty_thousand_gradients_visit(sampler: Dynamics, 
     assert least <= visited <= most, visited
 
 
+TWO = lamu.LogDensity(lambda t: jnp.logaddexp(-0.5 * (t - 2) ** 2 / 0.03, -0.5 * (t + 2) ** 2 / 0.03), 2.0)
+
+
 def test_cycles_that_never_leave_one_mode_of_a_shared_start_are_said_to_show_one() -> None:
-    """Modes at -2 and 2 with a start at 2: the same in both chains, where R-hat is one."""
-    density = lamu.LogDensity(lambda t: jnp.logaddexp(-0.5 * (t - 2) ** 2 / 0.03, -0.5 * (t + 2) ** 2 / 0.03), 2.0)
-    run = lambda cycles: lamu.fit(density, None, sghmc(cycles, chains=2, warmup=0, draws=80, thinning=5), seed=1)
-    with pytest.warns(UnreliableChains, match=r"all 4 cycles .* ended in one place.*exploration_temp"):
-        stuck = run(Cyclical(0.02, cycles=4))
+    """Modes at -2 and 2 with a start at 2 that was asked for: the same in both chains, where R-hat is one."""
+    start = {"network": jnp.array(2.0), "likelihood": {}}
+    sampler = sghmc(Cyclical(0.02, cycles=4), chains=2, warmup=0, draws=80, thinning=5, start=start)
+    with pytest.warns(UnreliableChains, match=r"all 4 cycles .* ended in one place.*exploration_temp") as said:
+        stuck = lamu.fit(TWO, None, sampler, seed=1)
+    assert len(said) == 1
     assert np.all(np.asarray(jax.tree.leaves(stuck.posterior.samples)[0]) > 1.0)
     values = np.random.default_rng(0).normal(size=(2, 80))
     assert in_one_place(values, 4)
     assert not in_one_place(values + 20 * (np.arange(80) >= 60), 4)
     assert not in_one_place(values + np.array([[0.0], [20.0]]), 4)
+
+
+@pytest.mark.parametrize("draws", [40, 200])
+def test_chains_that_stay_in_modes_of_their_own_are_said_to_weigh_them_by_their_starts(draws: int) -> None:
+    """Eight chains start apart (all on one side: 1 in 7, by the seed not) and keep to their side; once it is said."""
+    sampler = sghmc(Cyclical(0.01, cycles=2), chains=8, warmup=0, draws=draws, thinning=2)
+    with pytest.warns(UnreliableChains, match=r"each of the 8 chains stayed in a mode of its own .* 2 cycles") as said:
+        fit = lamu.fit(TWO, None, sampler, seed=1)
+    assert len(said) == 1
+    places = np.sign(np.asarray(fit.posterior.samples["network"]).mean(axis=1))
+    assert set(places.tolist()) == {-1.0, 1.0}
+
+
+def test_chains_of_cycles_start_apart_and_others_where_the_density_says() -> None:
+    batch = TWO.read(None).full()
+    objective = Objective(TWO, 1)
+    starts = lambda sampler: np.asarray(sampler.init(jax.random.key(0), objective, batch).position["network"])
+    lengths: dict[str, Any] = {"chains": 5, "warmup": 0, "draws": 8, "thinning": 1}
+    for make in (sghmc, sgld):
+        found = starts(make(Cyclical(0.02, cycles=2), **lengths))
+        assert found[0] == 2.0
+        assert len(set(found.tolist())) == 5
+        assert np.all(np.abs(found - 2.0) <= 4.0)
+        assert np.std(found[1:]) > 1.0
+        assert starts(make(0.02, **lengths)).tolist() == [2.0] * 5
+        given = {"network": jnp.array(1.0), "likelihood": {}}
+        assert starts(make(Cyclical(0.02, cycles=2), **lengths, start=given)).tolist() == [1.0] * 5
+
+
+def test_chains_stay_where_the_density_would_not_be_finite() -> None:
+    """Half of all starts about one would lie below zero, where the square root is no number."""
+    density = lamu.LogDensity(lambda t: -jnp.sqrt(t), 1.0)
+    found = apart(jax.random.key(0), {"network": jnp.ones(200), "likelihood": {}}, density)["network"]
+    assert bool((found > 0).all())
+    assert 0.15 < float(jnp.mean(found == 1.0)) < 0.4  # a fourth: 1 ± 2 is below zero
+
+
+def test_cycles_over_25_modes_visit_several_from_each_of_two_starts() -> None:
+    density = lamu.LogDensity(
+        lambda at: jax.scipy.special.logsumexp(-jnp.sum((at[None] - CENTRES) ** 2, axis=1) / 0.06), jnp.zeros(2)
+    )
+    cycles = Cyclical(0.02, cycles=20, exploration=0.5, exploration_temperature=15.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableChains)
+        fit = lamu.fit(density, None, sghmc(cycles, 0.3, chains=2, warmup=0, draws=200, thinning=10))
+    draws = np.asarray(fit.posterior.samples["network"])
+    modes = [set(np.linalg.norm(chain[:, None] - np.asarray(CENTRES), axis=-1).argmin(1).tolist()) for chain in draws]
+    assert min(map(len, modes)) >= 5
+    assert len(modes[0] | modes[1]) > max(map(len, modes))

@@ -22,7 +22,12 @@ __all__ = ["posterior_from_draws"]
 
 
 def posterior_from_draws(
-    key: RandomKey, objective: Objective, network_state: Any, trace: Any, known: list[str] | None = None
+    key: RandomKey,
+    objective: Objective,
+    network_state: Any,
+    trace: Any,
+    known: list[str] | None = None,
+    warns: bool = True,
 ) -> Posterior:
     """Returns collected draws as a belief, leaves `[chains, draws, ...]`.
 
@@ -35,6 +40,7 @@ def posterior_from_draws(
         trace: what the loop collected: parameters, leaves `[draws, chains, ...]`, or a `TransitionInfo` of such, whose
             statistics the belief keeps.
         known: reasons not to trust the draws that explain all others.
+        warns: whether reasons are said; not where the caller has said what explains them.
 
     Raises:
         ValueError: without draws.
@@ -58,7 +64,7 @@ def posterior_from_draws(
         belief = Draws(chains_first.position, chains_first.statistics)
     else:
         belief = Draws(chains_first)
-    reasons = known or complaints(belief, objective.model)
+    reasons = (known or complaints(belief, objective.model)) if warns else []
     if reasons:
         reasons += [] if known else far_away(belief.samples)
         # Five calls up is whoever called `fit`, whose line the warning is to name.

@@ -43,7 +43,7 @@ from lamu.mcmc.collect import posterior_from_draws
 from lamu.mcmc.convergence_warnings import UnreliableChains, in_one_place
 from lamu.mcmc.curvature_steps import CurvatureStepSize
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss
-from lamu.mcmc.init import started
+from lamu.mcmc.init import apart, started
 from lamu.mcmc.momenta import Overdamped
 from lamu.mcmc.preconditioners import FrozenAfterWarmup, NoPreconditioner
 from lamu.mcmc.step_sizes import Cyclical, StepSize
@@ -158,6 +158,9 @@ class Dynamics(Runnable):
         one = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
         keys, state_key = jax.random.split(key, self.chains), jax.random.fold_in(jax.random.clone(key), self.chains)
         position = jax.vmap(lambda key: started(key, self.start, objective, one)[0])(keys)
+        if self._moves_apart(objective):
+            density: Any = objective.model
+            position = apart(jax.random.fold_in(jax.random.clone(key), self.chains + 2), position, density)
         curvature = {}
         if isinstance(self.step_size, CurvatureStepSize):
             direction_keys = jax.random.split(jax.random.fold_in(jax.random.clone(key), self.chains + 1), self.chains)
@@ -206,26 +209,49 @@ class Dynamics(Runnable):
                 UnreliableChains,
                 stacklevel=4,
             )
-        if ended and isinstance(self.step_size, Cyclical) and self._shares_start(objective):
-            samples = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), trace)
-            if in_one_place(samples, self.step_size.cycles):
-                warnings.warn(
-                    f"all {self.step_size.cycles} cycles of all chains ended in one place, and all chains started at "
-                    "one point, so that these draws do not show whether there are other modes, nor can R-hat; give "
-                    "the chains starts of their own (start= a posterior), Cyclical a larger peak, or an "
-                    "exploration_temperature of 10 or more",
-                    UnreliableChains,
-                    stacklevel=4,
-                )
+        known = self._in_modes(objective, trace) if ended and isinstance(self.step_size, Cyclical) else []
+        if known:
+            warnings.warn("do not trust these draws: " + known[0], UnreliableChains, stacklevel=4)
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
             return Posterior(
                 objective.model, Draws(samples), state.network_state, Sampled(), key, temperature=objective.temperature
             )
-        return posterior_from_draws(key, objective, state.network_state, trace)
+        return posterior_from_draws(key, objective, state.network_state, trace, warns=not known)
+
+    def _in_modes(self, objective: Objective, trace: Any) -> list[str]:
+        """Returns what speaks against the weights of modes, where no cycle of a chain has left its first one."""
+        assert isinstance(self.step_size, Cyclical)
+        cycles, chains = self.step_size.cycles, range(self.chains)
+        samples = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), trace)
+        of_chain = lambda k: jax.tree.map(lambda leaf: leaf[k : k + 1], samples)
+        more = "Cyclical a larger peak, or an exploration_temperature of 10 or more"
+        if in_one_place(samples, cycles):
+            if not self._shares_start(objective):
+                return []
+            return [
+                f"all {cycles} cycles of all chains ended in one place, and all chains started at one point, so that "
+                "these draws do not show whether there are other modes, nor can R-hat; give the chains starts of their "
+                f"own (start= a posterior), {more}"
+            ]
+        if self.chains > 1 and objective.model.identified and all(in_one_place(of_chain(k), cycles) for k in chains):
+            return [
+                f"each of the {self.chains} chains stayed in a mode of its own in all its {cycles} cycles, so that the "
+                "modes have the weights of the starts, and others may not have been visited; give more chains, "
+                f"{more}"
+            ]
+        return []
+
+    def _moves_apart(self, objective: Objective) -> bool:
+        """Whether chains that look for modes would all start at the one point that a density was written with."""
+        model = objective.model
+        cyclical = isinstance(self.step_size, Cyclical) and self.start is None and self.chains > 1
+        return cyclical and isinstance(model, Density) and model.draw is None and model.start is None
 
     def _shares_start(self, objective: Objective) -> bool:
         """Whether all chains start at one point: at given parameters, or at those of a density."""
+        if self._moves_apart(objective):
+            return False
         if self.start is None:
             return isinstance(objective.model, Density) and objective.model.draw is None
         return not hasattr(self.start, "belief") or isinstance(self.start.belief, Point)

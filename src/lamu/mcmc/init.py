@@ -1,4 +1,4 @@
-"""Where chains start: at the model's own start, at a point, or at draws of a posterior."""
+"""Where chains start: at the model's own start, at a point, at draws of a posterior, or apart about one of these."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.data.batch import Batch
+from lamu.density import Density
 from lamu.objective import Objective
 from lamu.typing import Params, RandomKey
 
-__all__ = ["started"]
+__all__ = ["apart", "started"]
+
+_APART = 2.0  # as far as NumPyro and Stan start their chains from zero
 
 
 def started(key: RandomKey, start: Any, objective: Objective, batch: Batch) -> tuple[Params, Any]:
@@ -53,6 +56,41 @@ def started(key: RandomKey, start: Any, objective: Objective, batch: Batch) -> t
         )
     position = jax.tree.map(lambda old, new: jnp.array(new, old.dtype, copy=True), fresh, given)
     return position, state if jax.tree.leaves(state) else network_state
+
+
+def apart(key: RandomKey, positions: Params, density: Density) -> Params:
+    r"""Returns the starts of chains that look for modes: all but the first away from the one point that they share.
+
+    Each real coordinate u moves by a uniform number within \(\pm 2 \max(1, |u|)\); a chain stays where the log density
+    or its gradient would not be finite.
+
+    Args:
+        key: a random key.
+        positions: where all chains are, leaves `[chains, ...]`.
+        density: the target.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, lamu
+        >>> from lamu.mcmc.init import apart
+        >>> density = lamu.LogDensity(lambda theta: -(theta**2), 3.0)
+        >>> at = apart(jax.random.key(0), {"network": jnp.full(3, 3.0), "likelihood": {}}, density)["network"]
+        >>> float(at[0]), bool((jnp.abs(at - 3.0) <= 6.0).all()), len(set(at.tolist()))
+        (3.0, True, 3)
+    """
+
+    def moved(key: RandomKey, position: Params) -> Params:
+        keys = tree.keys_like(key, position)
+        far = lambda leaf, key: (
+            leaf + _APART * jnp.maximum(jnp.abs(leaf), 1) * jax.random.uniform(key, leaf.shape, leaf.dtype, -1.0, 1.0)
+        )
+        new = jax.tree.map(far, position, keys)
+        value, slope = jax.value_and_grad(lambda at: density.log_target(at, 1.0))(new)
+        finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in [value, *jax.tree.leaves(slope)]]).all()
+        return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, position)
+
+    chains = jax.tree.leaves(positions)[0].shape[0]
+    others = jax.vmap(moved)(jax.random.split(key, chains), positions)
+    return jax.tree.map(lambda old, new: jnp.concatenate([old[:1], new[1:]]), positions, others)
 
 
 def _shapes(params: Params) -> str:
