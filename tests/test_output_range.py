@@ -81,6 +81,11 @@ REFUSED = {
     "exp": (Own(torch.exp), Poisson(), COUNTS, r"exp \(in Own.forward\).*leave that last operation out"),
     "ReLU": (ends(nn.ReLU()), Gamma(), 1.0 + COUNTS, "ReLU,.*Gamma.*log means"),
     "ReLU, censored": (ends(nn.ReLU()), RightCensored(Weibull()), 1.0 + COUNTS, "ReLU,.*log means"),
+    "GELU": (ends(nn.GELU()), Poisson(), COUNTS, "GELU,.*at or above -0.1[67].*Poisson.*log means"),
+    "GELU by tanh": (ends(nn.GELU("tanh")), Poisson(), COUNTS, "GELU,.*at or above -0.1[67]"),
+    "gelu": (Own(functional.gelu), Gamma(), 1.0 + COUNTS, r"in Own.forward.*at or above -0.17.*log means"),
+    "SiLU": (ends(nn.SiLU()), NegativeBinomial(), COUNTS, "SiLU,.*at or above -0.27"),
+    "Mish": (ends(nn.Mish()), Poisson(), COUNTS, "Mish,.*at or above -0.3"),
     "ELU": (ends(nn.ELU()), NegativeBinomial(), COUNTS, "ELU,.*at or above -1"),
     "Sigmoid of shares": (ends(nn.Sigmoid()), Beta(), SHARES, "Beta.*log odds"),
     "of two": (
@@ -105,6 +110,8 @@ TAKEN = {
     "clipped": (Own(lambda h: h.clamp(-10, 10)), Poisson(), COUNTS),
     "Sigmoid, Gaussian": (ends(nn.Sigmoid()), Gaussian(1.0), SHARES),
     "Softplus, square root": (ends(nn.Softplus()), Poisson(SquareRoot()), COUNTS),
+    "GELU, Gaussian": (ends(nn.GELU()), Gaussian(1.0), SHARES),
+    "x tanh x, of both signs": (Own(lambda h: h * (1.0 - torch.tanh(h))), Poisson(), COUNTS),
     "scaled by a weight": (ends(nn.Tanh(), nn.Linear(1, 1)), Bernoulli(), BITS),
 }
 

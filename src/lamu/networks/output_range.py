@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Literal
+from scipy.special import erf, erfc, expit
 
 __all__ = ["OutputRange", "output_range", "require_scales"]
 
@@ -44,6 +45,20 @@ _SHARED = (
     "broadcast_in_dim",
     "abs",
 )  # equal where their inputs are
+
+# Functions of a number that gates are made of, and where they are looked at.
+_POINTWISE: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "tanh": np.tanh,
+    "logistic": expit,
+    "erf": erf,
+    "erfc": erfc,
+}
+_GRID = np.concatenate([[-1e3], np.linspace(-12.0, 12.0, 4801), [1e3]])
+_FAR = 100.0
 
 _Interval = tuple[Any, Any] | None  # None where every number is possible
 
@@ -290,9 +305,46 @@ def _mul(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
         return np.float64(0.0), np.float64(math.inf)
     if second.primitive == "logistic" and second.inputs[0] is first:
         return np.float64(_CALLS["silu"][0]), np.float64(math.inf)
+    if (gated := _gated(value)) is not None:
+        return gated
     (a, b), (c, d) = map(_all, args)
     products = [np.where((x == 0) | (y == 0), 0.0, x * y) for x in (a, b) for y in (c, d)]
     return np.minimum.reduce(products), np.maximum.reduce(products)
+
+
+def _gated(value: _Value) -> _Interval:
+    """Returns the range of a product of two functions of one number, such as GELU; None where it is not one."""
+    factors = [each for each in value.inputs if each.constant is None]
+    numbers = factors + [
+        each
+        for factor in factors
+        if factor.primitive == "mul" and any(part.constant is not None for part in factor.inputs)
+        for each in factor.inputs
+        if each.constant is None
+    ]
+    for number in numbers if len(factors) == 2 else ():
+        along = _along(value, number)
+        if along is not None and (along.min() > -_FAR or along.max() < _FAR):
+            return (
+                np.float64(along.min() if along.min() > -_FAR else -math.inf),
+                np.float64(along.max() if along.max() < _FAR else math.inf),
+            )
+    return None
+
+
+def _along(value: _Value, number: _Value) -> Any:
+    """Returns the values along a grid of one number that the rest is computed from, None where it needs another."""
+    if value is number:
+        return _GRID
+    if value.constant is not None:
+        return np.float64(value.constant) if np.size(value.constant) == 1 else None
+    parts = [_along(each, number) for each in value.inputs]
+    if any(part is None for part in parts):
+        return None
+    if value.primitive == "integer_pow":
+        return parts[0] ** value.params["y"]
+    function = _POINTWISE.get(value.primitive)
+    return None if function is None else function(*parts)
 
 
 def _div(value: _Value, args: list[_Interval], ranges: Any) -> _Interval:
