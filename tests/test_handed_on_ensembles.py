@@ -174,6 +174,38 @@ def test_the_bound_of_a_conjugate_belief_counts_weights(size: int, monkeypatch: 
     np.testing.assert_allclose(float(found), exact, rtol=1e-6)
 
 
+@record
+class Tosses(ConjugateParameters):
+    """What a belief about a share is about, by the density of each row."""
+
+    def loss(self, objective: Any, batch: Any, network_state: Any, rest: Any) -> Any:
+        def value(share: Any, rest: Any, key: Any) -> Any:
+            rows = jnp.where(batch.y > 0, jnp.log(share), jnp.log1p(-share))
+            return -objective.likelihood_power * batch.total(rows) / batch.count, network_state
+
+        return SimpleNamespace(value=value)
+
+    def expected_log_prior(self, objective: Any, belief: Any) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("size", [4096, 5])
+def test_the_bound_at_draws_counts_weights_and_rows_once(size: int, monkeypatch: Any) -> None:
+    """Under a flat prior log p(y, θ) − log q(θ) of the exact belief is the evidence at every draw, hot or not."""
+    from scipy.special import betaln
+
+    monkeypatch.setattr(bound, "_ROWS", size)
+    model = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
+    y = np.arange(N) % 3 > 0
+    rows = model.read({"y": y.astype(int), "weight": 3.0 * WEIGHT})
+    for temperature, power in ((1.0, 1.0), (2.0, 0.5)):
+        a, b = (1.0 + power / temperature * 3.0 * WEIGHT[part].sum() for part in (y, ~y))
+        belief = lamu.families.Beta(*map(jnp.asarray, (a, b)))
+        objective = Objective(model, float(N), temperature, power)
+        found = bound.evidence_bound(Tosses(), None, jax.random.key(0), belief, {}, objective, rows)
+        np.testing.assert_allclose(float(found), betaln(a, b), rtol=1e-6)
+
+
 # -------------------------------------------------------------------------------------------------------------- bands
 
 SLOPES, SHARES = np.array([1.0, 2.0, 5.0]), np.array([0.7, 0.2, 0.1])
