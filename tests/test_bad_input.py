@@ -25,6 +25,7 @@ from lamu.data.wording import DataError
 from lamu.running.seeds import whole_seed
 from lamu.store import StoreError
 from tests.command_line import assert_refused, runner
+from tests.for_each import for_each
 
 X, Y = np.eye(4), np.array([0, 1, 0, 1])
 
@@ -110,13 +111,13 @@ def _checked(path):
     return _path(path)
 
 
-@pytest.mark.parametrize("network", [lambda x: x, lamu.networks.MLP, object(), None])
+@for_each("network", [lambda x: x, lamu.networks.MLP, object(), None])
 def test_a_network_that_is_none(network):
     with pytest.raises(TypeError, match=r"the network is .*; give"):
         lamu.Model(network, lamu.likelihoods.Gaussian())
 
 
-@pytest.mark.parametrize("classes", [2.5, "3", True, None])
+@for_each("classes", [2.5, "3", True, None])
 def test_a_number_of_classes_that_is_none(classes):
     likelihood = object.__new__(lamu.likelihoods.Categorical)  # its constructor is checked by types in tests
     object.__setattr__(likelihood, "classes", classes)
@@ -124,7 +125,7 @@ def test_a_number_of_classes_that_is_none(classes):
         likelihood.__post_init__()
 
 
-@pytest.mark.parametrize("seed", [1.5, "a", None, 2**32, 2**70, -1])
+@for_each("seed", [1.5, "a", None, 2**32, 2**70, -1])
 def test_a_seed_that_jax_would_not_take_as_it_is(seed):
     with pytest.raises((TypeError, ValueError), match="4294967295"):
         whole_seed(seed)

@@ -12,6 +12,7 @@ import pytest
 from scipy import special
 
 from lamu.families import GaussianChain, MarkovChain, NaturalParameters, ParallelGaussianChain, ParallelMarkovChain
+from tests.for_each import for_each
 
 T, D, SEEN = 40, 2, 3
 RNG = np.random.default_rng(0)
@@ -166,8 +167,8 @@ def test_markov_chain_is_the_sum_over_all_sequences(cls: type[MarkovChain]) -> N
     np.testing.assert_allclose(posterior.entropy(), -p @ np.log(p), atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: GaussianChain(jnp.zeros((3, 2)), jnp.zeros((3, 2, 2)), jnp.eye(2)), r"\(3, 2\), \(3, 2, 2\)"),
         (

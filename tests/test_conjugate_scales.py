@@ -31,6 +31,7 @@ from lamu.priors import (
     RegularisedHorseshoe,
     Scale,
 )
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 5))
@@ -165,8 +166,8 @@ def test_frozen_weights_tell_of_their_scale() -> None:
     np.testing.assert_allclose(precisions.shape["layers/1/kernel"], 3.5)
 
 
-@pytest.mark.parametrize(
-    ("prior", "algorithm", "message"),
+@for_each(
+    "prior, algorithm, message",
     [
         (Normal(1.0), ivon(), r"Normal has no conjugate ones; give one of them as the model's prior"),
         (RegularisedHorseshoe(), ivon(), "RegularisedHorseshoe has no conjugate ones"),
@@ -175,7 +176,6 @@ def test_frozen_weights_tell_of_their_scale() -> None:
         (ARD(law=GammaVariance()), ivon(), "GammaVariance is not conjugate"),
         (ARD(), adam(), r"a Point has none; give an algorithm of a Gaussian belief"),
     ],
-    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
 def test_what_has_no_messages_is_one_sentence(prior: Any, algorithm: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):

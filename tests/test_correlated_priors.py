@@ -31,6 +31,7 @@ from lamu.priors import (
 )
 from lamu.record import decode, encode
 from lamu.testing import check_prior
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 
@@ -237,8 +238,8 @@ def test_a_pattern_inside_another_one_comes_first() -> None:
     np.testing.assert_allclose(known.precision.values["layers"]["bias"], 0.25)
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
+@for_each(
+    "made, message",
     [
         (lambda: MatrixNormal(rows=jnp.ones((2, 3))), r"rows has the shape \(2, 3\); a covariance is a square"),
         (lambda: MatrixNormal(columns=-jnp.eye(2)), "columns is not symmetric and positive definite"),

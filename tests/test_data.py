@@ -10,6 +10,7 @@ import pytest
 from lamu import data
 from lamu.data import Arrays, bundled
 from lamu.record import decode, encode
+from tests.for_each import for_each
 
 
 def is_one_sentence(message: str) -> bool:
@@ -74,8 +75,8 @@ def test_a_stratified_split_keeps_the_shares_of_the_classes():
     np.testing.assert_array_equal(np.bincount(y[train]), [40, 24, 16])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
+@for_each(
+    "arguments, sentence",
     [
         ({"rows": 10, "test_size": 0.0}, "test_size is 0.0"),
         ({"rows": 10, "test_size": 1.5}, "test_size is 1.5"),
@@ -176,8 +177,8 @@ def test_arrays_are_pytrees_that_are_saved_and_read():
 ONE = np.ones((2, 2))
 
 
-@pytest.mark.parametrize(
-    ("given", "kind", "sentence"),
+@for_each(
+    "given, kind, sentence",
     [
         ((ONE, np.ones(3)), ValueError, "x has 2 rows and y has 3"),
         ((np.ones((0, 2)), np.ones(0)), ValueError, "no rows"),

@@ -18,6 +18,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, Hessian, SquaredGradients
 from lamu.operators import Dense
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))
@@ -181,8 +182,8 @@ def test_arrays_carry_the_offset_and_leave_out_masked_rows() -> None:
     assert wide.offset.dtype == wide.x.dtype
 
 
-@pytest.mark.parametrize(
-    ("extra", "said"),
+@for_each(
+    "extra, said",
     [
         ({"offset": OFFSET[:4]}, r"offset has the shape \(4,\)"),
         ({"offset": np.full(30, np.inf)}, "offset is NaN or infinite"),

@@ -19,6 +19,7 @@ from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.posterior import Posterior
 from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled
 from lamu.supports import Classes, Real
+from tests.for_each import for_each
 
 RANDOM = np.random.default_rng(11)
 P = RANDOM.dirichlet(np.ones(3), 40)
@@ -93,8 +94,8 @@ def test_a_deferred_regression_decides_as_one_in_memory() -> None:
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
+@for_each(
+    "call, match",
     [
         (lambda: scores.expected_utility(classes(P), np.eye(2)), r"\(2, 2\) does not fit; give \[actions, 3\]"),
         (lambda: scores.expected_utility(classes(P), np.full((2, 3), np.nan)), "no finite table"),

@@ -14,6 +14,7 @@ import lamu
 from lamu.likelihoods import Categorical, Gaussian, PerPosition
 from lamu.networks import BatchNorm, UNet, WideResNet
 from lamu.predictives import MixturePredictive
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 IMAGES = jnp.asarray(rng.normal(size=(3, 8, 4, 2)))
@@ -156,8 +157,8 @@ def test_draws_of_pixels_have_their_probabilities() -> None:
         assert abs(np.mean((draws == y).all(axis=1)) - p) < 5 * np.sqrt(p * (1 - p) / 4000)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
+@for_each(
+    "make, error, words",
     [
         (lambda: UNet((4,)), ValueError, "hold no coarser level"),
         (lambda: UNet((4, 0)), ValueError, "width 0"),

@@ -49,6 +49,7 @@ from lamu.model import Model
 from lamu.objective import AllParameters
 from lamu.objective.curvature import GaussNewton, Hessian, Price
 from lamu.operators import Dense, Scalar
+from tests.for_each import for_each
 from tests.laws.curvature import Case
 
 REGRESSION, BINARY = likelihoods.Gaussian(scale=0.6), likelihoods.Bernoulli()
@@ -101,8 +102,8 @@ def test_counts_are_positive(count) -> None:
 KEY, COINS_BELIEF, RATE = jax.random.key(0), Bernoulli(jnp.zeros(20)), Gamma(2.0, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
+@for_each(
+    "made, message",
     [
         (lambda: MonteCarlo(3, Antithetic()), "3 is odd; ask for 4 draws"),
         (lambda: MonteCarlo(6, QuasiMonteCarlo()), "not 6; ask for 4 or 8"),
@@ -129,8 +130,8 @@ def test_numbers_that_cannot_be_are_refused(made, message) -> None:
         made()
 
 
-@pytest.mark.parametrize(
-    ("estimator", "belief", "message"),
+@for_each(
+    "estimator, belief, message",
     [
         (MonteCarlo(2), RATE, r"MonteCarlo\(\) draws around the mean of a Gaussian, not of a Gamma"),
         (Reparameterised(2, Antithetic()), RATE, r"Antithetic\(\) draws around the mean of a Gaussian"),

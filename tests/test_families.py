@@ -40,13 +40,14 @@ from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import decode, encode, record, static
 from lamu.rule import gaussian_step, natural_step
 from lamu.testing import check_family
+from tests.for_each import for_each
 
 INDEFINITE = jnp.array([[1.0, 2.0], [2.0, 1.0]])
 LOPSIDED = jnp.array([[1.0, 0.5], [0.1, 1.0]])
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: Beta(-0.5, 1.0), "Beta: alpha -0.5 is not positive"),
         (lambda: Gamma(1.0, {"layer": {"w": np.array([1.0, 0.0])}}), r"rate of layer/w has 0 at \[1\], which"),
@@ -76,8 +77,8 @@ def test_what_is_no_belief_is_refused(make, words: str) -> None:
         make()
 
 
-@pytest.mark.parametrize(
-    ("natural", "words"),
+@for_each(
+    "natural, words",
     [
         (lambda: NaturalParameters((jnp.array(0.5), jnp.array(0.2)), (), Gamma), "rate -0.2"),
         (lambda: natural_step(Exponential(1.0).natural(), Exponential(1.0).natural(), 1.0), "rate -1"),
@@ -93,8 +94,8 @@ def test_a_step_out_of_the_domain_names_the_retraction(natural, words: str | Non
         natural().family()
 
 
-@pytest.mark.parametrize(
-    ("values", "of"),
+@for_each(
+    "values, of",
     [
         (jnp.array(1.2), Bernoulli),
         ((jnp.array(0.1), jnp.array(1.0)), Gamma),  # E log θ above log E θ

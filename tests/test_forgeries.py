@@ -15,6 +15,7 @@ import lamu
 from lamu import store
 from lamu.field_types import hints_of
 from lamu.record import _TYPES, declared, decode, encode
+from tests.for_each import for_each
 from tests.forgeries import FORGERIES, archived, forged, header, members, posteriors
 
 X = np.random.default_rng(5).normal(size=(6, 3)).astype(np.float32)
@@ -113,8 +114,8 @@ def test_dtypes_of_other_libraries_come_back_from_a_file(tmp_path: Path) -> None
     assert found["half"].tolist() == [0.5, -2.0]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
+@for_each(
+    "field, value, words",
     [
         ("widths", {"tuple": ["four"]}, r"networks\.MLP\.widths is \('four',\) and no tuple\[int, \.\.\.\]"),
         ("widths", 4, r"networks\.MLP\.widths is 4 and no tuple\[int, \.\.\.\]"),

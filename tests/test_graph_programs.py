@@ -16,6 +16,7 @@ from lamu.graphs.joint import log_joint
 from lamu.graphs.program import Site
 from lamu.graphs.statistics import KINDS, kind_of
 from lamu.operators import Diagonal
+from tests.for_each import for_each
 
 RANDOM = np.random.default_rng(1)
 
@@ -189,7 +190,7 @@ def picking(m) -> None:
         m.sample("y", graphs.Normal(b[m.data("g")], precision=1.0))
 
 
-@pytest.mark.parametrize("wrong", [7, 3, -1, 0.5])
+@for_each("wrong", [7, 3, -1, 0.5])
 def test_an_index_beyond_a_plate_is_refused(wrong: float) -> None:
     data = {"g": np.array([0, 1, wrong]), "y": np.zeros(3)}
     with pytest.raises(
@@ -222,8 +223,8 @@ def series(m) -> None:
         m.sample("v", graphs.Beta(1.0, 1.0))
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
+@for_each(
+    "data, words",
     [
         ({"z": [[0, 1, 5]]}, "z is 5 in a row; it has 2 categories"),
         ({"z": [[0, 1, 0.5]]}, "z is 0.5 in a row"),
@@ -305,8 +306,8 @@ def rows_of(m) -> None:
         m.sample("u", graphs.Normal(m.data("x") @ jnp.ones(2), precision=1.0))
 
 
-@pytest.mark.parametrize(
-    ("data", "error", "words"),
+@for_each(
+    "data, error, words",
     [
         ({"Y": [1]}, ValueError, "unknown key 'Y'"),
         ([1, 2], TypeError, "data is a list; pass arrays by the names"),

@@ -15,6 +15,7 @@ from lamu import graphs
 from lamu.algorithms.closed_form.graph_bound import bound
 from lamu.families import Gamma, MultivariateNormal
 from lamu.objective import Objective
+from tests.for_each import for_each
 
 RANDOM = np.random.default_rng(0)
 ROWS, D, K = 100, 10, 10
@@ -99,8 +100,8 @@ def of(latent: Any, mean: Any, loadings: Any = None) -> Any:
 STANDARD = graphs.MultivariateNormal(jnp.zeros(2), jnp.eye(2))
 
 
-@pytest.mark.parametrize(
-    ("program", "rotation", "said"),
+@for_each(
+    "program, rotation, said",
     [
         (of(STANDARD, lambda W, z: W @ z), graphs.Rotation("V", "z"), "names 'V', which the program lacks"),
         (of(graphs.MultivariateNormal(jnp.ones(2), jnp.eye(2)), lambda W, z: W @ z), ROTATION, r"'z' is not N\(0, I\)"),

@@ -32,6 +32,7 @@ from lamu.priors import (
 )
 from lamu.record import decode, encode
 from lamu.testing import check_prior
+from tests.for_each import for_each
 
 LAYER = {"bias": jnp.array([1.0, 2.0]), "kernel": jnp.arange(6.0).reshape(3, 2)}
 WEIGHTS = {"layers": {0: LAYER, 1: {"bias": jnp.ones(1), "kernel": jnp.array([[5.0], [6.0]])}}}
@@ -149,8 +150,8 @@ def test_a_frozen_weight_is_left_out_of_the_prior() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
+@for_each(
+    "made, message",
     [
         (lambda: Scale(by="row"), "by='row' names no groups"),
         (lambda: ARD(by="outputs"), "by='outputs' names no groups"),

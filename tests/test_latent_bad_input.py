@@ -16,6 +16,7 @@ from lamu.graphs.reading import read
 from lamu.latent import models
 from lamu.networks import MLP
 from lamu.predictives import Sampled
+from tests.for_each import for_each
 
 Y = (np.random.default_rng(0).uniform(size=(20, 6)) < 0.5).astype(float)
 
@@ -49,15 +50,14 @@ def test_a_category_that_is_missing_in_some_rows_is_summed_out() -> None:
     graph.read({"y": Y, "c": np.where(np.arange(20) < 9, 1.0, np.nan)})
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "outputs", "needed"),
+@for_each(
+    "likelihood, outputs, needed",
     [
         (lamu.likelihoods.Bernoulli(), 1, 6),
         (lamu.likelihoods.Bernoulli(), 7, 6),
         (lamu.likelihoods.Categorical(2), 2, 12),
         (lamu.likelihoods.Gaussian(), 1, 6),
     ],
-    ids=["one", "seven", "classes", "gaussian"],
 )
 def test_a_decoder_of_another_width_is_refused(likelihood, outputs: int, needed: int) -> None:
     graph = models.VAE(2, outputs, MLP((4,)), MLP((4,)), likelihood=likelihood)

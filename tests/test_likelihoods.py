@@ -37,6 +37,7 @@ from lamu.likelihoods import (
 )
 from lamu.likelihoods.links import log_sigmoid
 from lamu.record import decode, encode
+from tests.for_each import for_each
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_likelihood_is_one_and_survives_disk_and_jit(likelihood) -> None:
     assert jax.tree.structure(traced) == jax.tree.structure(likelihood)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+@for_each("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_scale_must_be_positive_and_finite(scale: float) -> None:
     with pytest.raises(ValueError, match=f"noise scale {scale}"):
         Gaussian(scale)
@@ -91,8 +92,8 @@ def test_scale_may_be_traced() -> None:
     assert np.isclose(slope, 1.0 / 8.0 - 0.5)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "y", "message"),
+@for_each(
+    "likelihood, y, message",
     [
         (Gaussian(), ["red", "blue"], r"'red'.*not a number.*encoded"),
         (Gaussian(), np.zeros((4, 1)), r"\(4, 1\).*y\[:, 0\]"),
@@ -297,8 +298,8 @@ def test_the_logistic_derivatives_are_the_functions_themselves() -> None:
     assert program.as_text().count("exponential(") == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Ordinal(3, cuts=(1.0, 0.0)), "cut-points 1.0 and 0.0 are out of order; sort them"),
         (lambda: Ordinal(3, cuts=(1.0,)), "1 cut-points for 3 classes; give 2"),
@@ -490,8 +491,8 @@ def test_several_targets_are_independent() -> None:
     assert NegativeBinomial().init(y)["log_concentration"].shape == (2,)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Bernoulli(links.Log()), r"link=Log\(\); give Logit\(\), .* or Tanh\(\)"),
         (lambda: Poisson(links.Probit()), r"Poisson cannot have link=Probit\(\); give Log\(\) or SquareRoot\(\)"),

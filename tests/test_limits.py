@@ -15,6 +15,7 @@ from lamu.limits.expectations import EXPECTATIONS
 from lamu.networks import MLP
 from lamu.networks.activations import ACTIVATIONS
 from lamu.priors import Cauchy, FanIn, Normal
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 X = jnp.asarray(rng.normal(size=(4, 3)))
@@ -171,8 +172,8 @@ def test_the_process_is_the_limit_of_cauchy_networks() -> None:
     assert stats.ks_2samp(finite, np.asarray(limit)[:, 0]).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: NNGP(0), "a depth of 0 is no number"),
         (lambda: NNGP(activation="tanh"), "activation 'tanh'; choose 'relu' or 'erf'"),

@@ -27,9 +27,10 @@ from lamu.predictives.chunking import in_room, room_for
 from lamu.predictives.class_probabilities import ClassProbabilities
 from lamu.predictives.student import StudentPredictive
 from lamu.running.forecast import Forecast, foresee
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("size", ["2 bananas", "-1GB", "", "0", float("nan"), float("inf"), 0, -5])
+@for_each("size", ["2 bananas", "-1GB", "", "0", float("nan"), float("inf"), 0, -5])
 def test_what_is_no_size_is_quoted(size: Any) -> None:
     with pytest.raises(ValueError, match="is no size; write a number and a unit"):
         memory.parse(size)

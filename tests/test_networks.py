@@ -31,6 +31,7 @@ from lamu.networks import (
 from lamu.networks.patches import convolve
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 IMAGES = jnp.asarray(rng.normal(size=(3, 5, 6, 2)))
@@ -318,8 +319,8 @@ def test_convolutions_loop_badly_on_a_cpu_alone(monkeypatch) -> None:
         assert loops_well(ConvNet((2,)), IMAGES, 2)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "says"),
+@for_each(
+    "make, error, says",
     [
         (lambda: BatchNorm(momentum=1.0), ValueError, "momentum 1.0 keeps no running average"),
         (lambda: BatchNorm(eps=0.0), ValueError, "eps=0.0"),

@@ -18,6 +18,7 @@ import lamu
 from lamu.dtype_policy import lenient
 from lamu.objective import Objective
 from lamu.programs import LogJoint, NumpyroProgram, ProgramPrior, Rows, SiteBeliefs, Verdict
+from tests.for_each import for_each
 
 random = np.random.default_rng(0)
 y, counts = random.normal(size=8), random.poisson(3.0, size=8)
@@ -217,8 +218,8 @@ def weighed(y: Any, weight: Any) -> None:
         sample("y", dist.Normal(mu, weight), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("program", "data", "rows", "said"),
+@for_each(
+    "program, data, rows, said",
     [
         (
             weighed,

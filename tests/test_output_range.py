@@ -35,6 +35,7 @@ from lamu.likelihoods.links import Probit, SquareRoot
 from lamu.networks import NNX, Equinox, Linen, Torch, Trained
 from lamu.networks.output_range import output_range
 from lamu.running.pretrained import say_probabilities
+from tests.for_each import for_each
 
 X = np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32)
 BITS, CLASSES, COUNTS, SHARES = np.array([0, 1, 1, 0]), np.array([0, 1, 2, 0]), np.arange(4), np.full(4, 0.5)
@@ -116,7 +117,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_a_module_that_applies_the_inverse_link_is_refused(name):
     module, likelihood, y, words = REFUSED[name]
     with pytest.raises(ValueError, match=words):

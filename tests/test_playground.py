@@ -22,6 +22,7 @@ from lamu.playground.runs import Run, _step
 from lamu.playground.server import Playground, open_server
 from lamu.playground.targets import play_targets
 from tests.browser import Browser, contrast
+from tests.for_each import for_each
 
 CORRELATED = np.array([[1.0, 0.9], [0.9, 1.0]])  # the covariance of the target "gaussian"
 RULES = [name for name, offer in offers().items() if offer.group == "Learning rules"]
@@ -112,9 +113,7 @@ def test_minibatches_are_for_algorithms_that_take_them() -> None:
     assert run_of("banana", "sgld", rows=10).rows is None
 
 
-@pytest.mark.parametrize(
-    ("name", "question", "sentence"),
-    [
+@for_each("name, question, sentence", [
         ("start", {"target": "bananna", "algorithm": "hmc"}, "'bananna' is not offered; .*'banana'"),
         ("start", {"target": "banana", "algorithm": "vogn"}, "'vogn' is not offered"),
         ("start", {"target": "ring", "algorithm": "mala", "step_size": 0, "temperature": 1}, "step_size=0 is not"),
@@ -122,8 +121,7 @@ def test_minibatches_are_for_algorithms_that_take_them() -> None:
         ("start", {"target": "line", "algorithm": "sgld", "step_size": 1, "temperature": 1, "rows": 41}, "1 to 40"),
         ("plane", {"target": "ring", "temperature": float("inf")}, "temperature=inf is not possible"),
         ("advance", {"run": 7, "steps": 1}, "run=7 is no run of this server; start a new one"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_wrong_question_is_one_sentence(name, question, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         getattr(Playground(), name)(question)

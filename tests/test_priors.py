@@ -12,6 +12,7 @@ import lamu
 from lamu.priors import Cauchy, FanIn, GeneralisedNormal, Independent, Laplace, Normal, Prior, StudentT
 from lamu.record import decode, encode
 from lamu.testing import check_prior
+from tests.for_each import for_each
 
 PARAMS = {"layer": {"bias": jnp.zeros(2), "kernel": jnp.ones((3, 2))}}
 
@@ -33,7 +34,7 @@ def test_scales_are_leaves_and_can_be_learned() -> None:
     assert jax.grad(lambda scale: Normal(scale).log_prob(PARAMS))(1.0) == -2.0
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+@for_each("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_scale_must_be_positive_and_finite(scale: float) -> None:
     with pytest.raises(ValueError, match=f"prior scale {scale} is not"):
         Normal(scale)
@@ -116,8 +117,8 @@ def test_fan_in_gives_outputs_of_one_variance_at_any_width() -> None:
     np.testing.assert_allclose(found, 1.5**2, rtol=0.36)
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
+@for_each(
+    "made, message",
     [
         (lambda: StudentT(df=0.0), "df=0.0 is no number of degrees of freedom"),
         (lambda: GeneralisedNormal(power=-1.0), "power=-1.0 is no power"),

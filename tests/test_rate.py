@@ -13,6 +13,7 @@ import pytest
 import lamu
 from lamu.algorithms import adam, deep_ensemble, ivon, laplace, sgd
 from lamu.rate import Annealed, Constant, Rate, Scheduled, decay, over, rate
+from tests.for_each import for_each
 
 STEPS = 12
 rng = np.random.default_rng(0)
@@ -111,8 +112,8 @@ def test_numbers_and_functions_are_rates() -> None:
     assert decay(0.0, "b1") == 0.0
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
+@for_each(
+    "make, error, words",
     [
         (lambda: Annealed(-0.1), ValueError, r"start=-0\.1 would move uphill.*positive number"),
         (lambda: Annealed(0.0), ValueError, r"start=0\.0"),

@@ -10,13 +10,14 @@ import pytest
 
 import lamu
 from lamu.algorithms import adagrad, adam, rmsprop
+from tests.for_each import for_each
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 Y = X[:, 0] + 0.1
 MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, 0.0, -1.0])
+@for_each("value", [math.inf, math.nan, 0.0, -1.0])
 def test_a_rate_is_positive_and_finite(value: float) -> None:
     with pytest.raises(ValueError, match="learning_rate="):
         adam(value)

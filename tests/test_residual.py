@@ -12,6 +12,7 @@ import pytest
 import lamu
 from lamu.networks import BatchNorm, FilterResponse, GroupNorm, ResNet
 from lamu.networks.patches import convolve
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 IMAGES = jnp.asarray(rng.normal(size=(3, 8, 8, 3)))
@@ -102,8 +103,8 @@ def test_batch_norm_keeps_its_state_here_too() -> None:
     assert all(a is b for a, b in zip(jax.tree.leaves(still), jax.tree.leaves(state), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: ResNet(depth=18), "a depth of 18 cannot be built; give 8, 14, 20"),
         (lambda: FilterResponse(eps=0.0), "eps=0.0 cannot stand"),

@@ -25,6 +25,7 @@ from lamu.scores.calibration import calibrated_gap
 from lamu.scores.proper_scores import crps_of_rows
 from lamu.scores.sampling import estimate
 from lamu.supports import Classes, Real, TwoClasses
+from tests.for_each import for_each
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 200)
@@ -247,7 +248,7 @@ def test_scores_of_numbers_refuse_classes(score, pred) -> None:
         score(pred, LABELS)
 
 
-@pytest.mark.parametrize("score", [scores.rmse, scores.nll, scores.crps, scores.coverage])
+@for_each("score", [scores.rmse, scores.nll, scores.crps, scores.coverage])
 def test_targets_of_another_shape_never_broadcast(score) -> None:
     with pytest.raises(ValueError, match=rf"{score.__name__} needs targets of shape \(2,\).*\(2, 1\)"):
         score(normal(np.zeros(2), 1.0), np.zeros((2, 1)))

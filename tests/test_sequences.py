@@ -24,6 +24,7 @@ from lamu.networks import (
     Tokens,
     Transformer,
 )
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 X = jnp.asarray(rng.normal(size=(3, 5, 2)))
@@ -149,8 +150,8 @@ def test_codes_are_rows_of_the_first_kernel() -> None:
     np.testing.assert_array_equal(model.network.shift, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
+@for_each(
+    "make, error, words",
     [
         (lambda: LSTM(()), ValueError, "holds no layer"),
         (lambda: GRU((0,)), ValueError, "width 0"),

@@ -13,6 +13,7 @@ from lamu import graphs, latent, likelihoods, networks
 from lamu.graphs import models as graph_models
 from lamu.latent import models as latent_models
 from lamu.sizes import sized
+from tests.for_each import for_each
 
 # What is no size of a user's choice: columns as they were learned, and what has a rule of its own.
 OTHERS = {
@@ -76,7 +77,7 @@ def built(of: Any, arguments: dict[str, Any]) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", CONSTRUCTORS)
+@for_each("name", CONSTRUCTORS)
 def test_what_is_no_size_is_refused_in_one_sentence(name: str) -> None:
     of, sizes, good = CONSTRUCTORS[name]
     for argument, annotation in sizes.items():

@@ -42,6 +42,7 @@ from lamu.priors import Normal
 from lamu.protocol import Choices, Info, Traits
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.thinning import keeps
+from tests.for_each import for_each
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2)) @ np.array([[1.0, 0.5], [0.0, 0.7]])
@@ -336,8 +337,8 @@ def test_cycles_explore_cold_and_sample_at_the_targets_temperature() -> None:
     assert isinstance(posterior_from_draws(jax.random.key(0), objective, {}, {"w": jnp.zeros((3, 1, 2))}).belief, Draws)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: sgld(-0.1), "step_size=-0.1"),
         (lambda: sgld(chains=0), "chains=0 is not possible"),

@@ -26,6 +26,7 @@ from lamu.supports import (
     TwoClasses,
     UnitInterval,
 )
+from tests.for_each import for_each
 
 ALL = [
     Circle(),
@@ -40,8 +41,8 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("support", "inside", "outside"),
+@for_each(
+    "support, inside, outside",
     [
         (Real(), [0.0, -3.5], [np.nan, np.inf]),
         (PositiveReal(), [1e-30, 2.0], [0.0, -1.0, np.inf]),

@@ -22,6 +22,7 @@ from lamu.mcmc.metropolis import RandomWalk
 from lamu.mcmc.tempering import Replicas
 from lamu.objective import Objective
 from lamu.record import record
+from tests.for_each import for_each
 
 SHAPE, CHAINS, LADDER = 2.0, 50_000, (1.0, 2.5, 6.0)
 SKEWED = LogTarget(Objective(lamu.LogDensity(lambda u: SHAPE * u - jnp.exp(u), 0.0), 1.0), Batch.of(*nothing()), {})
@@ -127,7 +128,7 @@ def test_the_coldest_has_the_runs_own_temperature() -> None:
     assert error < 0.05
 
 
-@pytest.mark.parametrize("ladder", [(1.0,), (2.0, 4.0), (1.0, 4.0, 2.0), (1.0, 1.0), ()])
+@for_each("ladder", [(1.0,), (2.0, 4.0), (1.0, 4.0, 2.0), (1.0, 1.0), ()])
 def test_what_is_no_ladder(ladder) -> None:
     with pytest.raises(ValueError, match="is no ladder; give at least two that rise from 1"):
         parallel_tempering(temperatures=ladder)

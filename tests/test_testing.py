@@ -30,6 +30,7 @@ from lamu.testing import (
     check_likelihood,
     check_prior,
 )
+from tests.for_each import for_each
 
 NOISE = np.random.default_rng(0)
 LAWS = {law.__name__: law for law in LIKELIHOOD_LAWS}
@@ -174,15 +175,14 @@ class Stray(Bare):
         return {"log_scale": jnp.ones(2)}
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "law"),
+@for_each(
+    "likelihood, law",
     [
         (Unchecked(), "strange_targets_are_refused"),
         (Overflowing(), "far_outputs_stay_finite"),
         (Promoting(), "shapes_and_precisions_hold"),
         (Stray(), "dispersions_have_a_prior_and_a_slope"),
     ],
-    ids=repr,
 )
 def test_other_mistakes_of_a_likelihood_break_their_laws(likelihood: Likelihood, law: str) -> None:
     with pytest.raises(AssertionError):

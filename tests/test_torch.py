@@ -15,6 +15,7 @@ from torch import nn
 
 import lamu
 from lamu.networks import Torch
+from tests.for_each import for_each
 from tests.modules_of_torch import MODULES
 
 
@@ -243,7 +244,7 @@ class Keeps(nn.Module):
         return h
 
 
-@pytest.mark.parametrize("matters", ["h", "seen", "count", "last"])
+@for_each("matters", ["h", "seen", "count", "last"])
 def test_hidden_state_is_refused_by_its_path(matters):
     with pytest.raises(TypeError, match=rf"Sequential has hidden state: its forward writes .*\b1\.{matters}\b"):
         Torch(nn.Sequential(nn.Tanh(), Keeps(matters))).init(jax.random.key(0), jnp.ones((3, 2)), 3)
@@ -317,8 +318,8 @@ def test_weights_of_sixteen_bits_are_computed_in_thirty_two():
     assert {each.dtype for each in network.state_dict(network.start["params"]).values()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize(
-    ("make", "x", "words"),
+@for_each(
+    "make, x, words",
     [
         (OfTwo, np.ones((4, 3)), r"OfTwo.forward takes 2 inputs \(a, b\), .*x\[:, :k\], x\[:, k:\]"),
         (lambda: OfNames(lambda b: b["a"]), np.ones((4, 3)), "OfNames.forward takes a dictionary of tensors"),

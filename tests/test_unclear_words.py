@@ -14,6 +14,7 @@ from lamu.likelihoods import Bernoulli, Gaussian
 from lamu.networks import Linear
 from lamu.priors import FanIn, Normal
 from lamu.tabular.stacked_fit import fit_table
+from tests.for_each import for_each
 
 
 def built(of: type, **arguments: Any) -> Any:
@@ -25,8 +26,8 @@ def built(of: type, **arguments: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("prior", "way"),
+@for_each(
+    "prior, way",
     [
         (FanIn(1.0), r"the prior is FanIn\(.*\); a scale alone has no shape; write Normal\(FanIn\("),
         (Normal, r"the prior is <class .*Normal'>; give an object of the class, for instance Normal\(\)"),
@@ -53,7 +54,7 @@ def test_priors_are_taken() -> None:
         assert built(lamu.Model, network=Linear(), likelihood=Bernoulli(), prior=prior).prior is prior
 
 
-@pytest.mark.parametrize("program", [None, 3, "model", (1, 2), [lambda m: None]])
+@for_each("program", [None, 3, "model", (1, 2), [lambda m: None]])
 def test_what_is_no_program_of_a_graph_is_refused(program: Any) -> None:
     with pytest.raises(TypeError, match=r"the program is .*, which is no function; give one that takes a model m"):
         lamu.Graph(program)

@@ -22,6 +22,7 @@ from lamu.objective.curvature import SquaredGradient
 from lamu.operators import Dense, DenseBlocks
 from lamu.priors import Normal
 from lamu.update_rules import PlainAverage
+from tests.for_each import for_each
 
 N, WIDTH, STEPS = 8, 2.0, 20
 rng = np.random.default_rng(1)
@@ -191,8 +192,8 @@ def test_the_data_augmentation_factor_is_the_data_size() -> None:
 MODEL_LIKE = MODEL.init(jax.random.key(0), BATCH)[0]["network"]
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: vogn(damping=-0.1), "damping=-0.1 would lengthen"),
         (lambda: vogn(b2=1.5), "b2"),
