@@ -256,7 +256,10 @@ def _row_factors(
     precision_mean = jax.tree.map(
         lambda m, v, m0, r: (m - m0) / v - r, mean, variance, factors.centre, factors.precision_mean
     )
-    added = None if noise is None else Gamma(noise.shape - noise_prior.shape, noise.rate - noise_prior.rate)
+    added = None
+    if noise is not None:
+        before = _as_arrays(noise_prior, mean, jnp.shape(noise.shape))
+        added = Gamma(noise.shape - before.shape, noise.rate - before.rate)
     return RowFactors(precision, precision_mean, added, weight)
 
 
