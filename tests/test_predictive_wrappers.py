@@ -82,7 +82,7 @@ def test_every_prediction_that_holds_another_one_is_a_wrapper_or_an_average() ->
     assert holding <= below(PredictiveWrapper) | below(AveragedPredictive)
 
 
-@pytest.mark.parametrize("kind", WRAPPERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", sorted(WRAPPERS, key=lambda kind: kind.__name__), ids=lambda kind: kind.__name__)
 def test_a_wrapper_with_another_distribution_says_all_of_it(kind: type) -> None:
     """Whoever changes a part of the moments, or of the distribution, changes the rest or translates the targets."""
     changed = set().union(*(vars(each) for each in kind.__mro__[: kind.__mro__.index(PredictiveWrapper)]))
